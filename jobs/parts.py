@@ -1,7 +1,7 @@
 """`InParts`: the plan of an artifact that is written, judged and, where necessary, written again part by part.
 
-    write      one call for the whole artifact, or one per part: a small model does better with short tasks. Parts that
-               it often gets wrong are written ahead; if they cannot be repaired, the others are not written
+    write      one call for the whole artifact, or one per part: a small model does better with short tasks. It writes
+               in stages: if a part cannot be repaired, those of later stages are not written
     judge      the validators say which parts are bad
     repair     the bad parts are written again, with their faults named; the others are kept
     review     optionally, the model checks the statements against the source (see `review`); bad ones are repaired
@@ -50,12 +50,12 @@ class Fault(NamedTuple):
 class Piece(NamedTuple):
     """A call that writes parts: its output is an object with one key per part, named by `key_of`.
 
-    If some of several pieces are to be written `ahead`, the others follow once nothing is wrong with these.
+    Pieces of a later `stage` follow once nothing is wrong with those of the stages before it.
     """
 
     call: Call
     parts: tuple[Part, ...]
-    ahead: bool = False
+    stage: int = 0
 
 
 class Writing(NamedTuple, Generic[R_co]):
@@ -116,8 +116,8 @@ class InParts(Generic[R, A]):
 
     `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
     parts that there are. `mend` corrects what needs no model. `fewest` says how many items each list must have: bad
-    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges parts that are
-    written ahead, each by itself.
+    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges the parts of one
+    stage before the next is written.
     """
 
     artifact: type[A]
@@ -166,25 +166,27 @@ class InParts(Generic[R, A]):
             pieces = self.write(writing)
             locale = request.locale
             adapted = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in pieces]
-            ahead = [piece for piece in adapted if piece.ahead]
-            outputs = yield from _answers(draft, ahead or adapted)
+            first, *later = _stages(adapted)
+            outputs = yield from _answers(draft, first)
             if not any(output.end is End.PROMPT_TOO_LONG for output in outputs):
-                if ahead and (yield from self._stands(writing, draft)):
-                    yield from _answers(draft, [piece for piece in adapted if not piece.ahead])
+                for stage in later:
+                    if not (yield from self._stands(writing, draft)):
+                        break
+                    yield from _answers(draft, stage)
                 break
             context = shorter(context)
         return writing, draft
 
     def _stands(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, bool]:
-        """Whether nothing is wrong with what was written ahead, or with its repair."""
-        faults = self._ahead(writing.request, draft)
+        """Whether nothing is wrong with what was written so far, or with its repair."""
+        faults = self._so_far(writing.request, draft)
         if faults:
             yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
-            faults = self._ahead(writing.request, draft)
+            faults = self._so_far(writing.request, draft)
         draft.given_up = faults[0].rejection if faults else None
         return not faults
 
-    def _ahead(self, request: R, draft: _Draft) -> list[Fault]:
+    def _so_far(self, request: R, draft: _Draft) -> list[Fault]:
         draft.values = self.mend(request, draft.values)
         return [*self._missing(draft), *self.part_faults(request, draft.values)]
 
@@ -258,6 +260,12 @@ class InParts(Generic[R, A]):
         if remaining := _refuted(again, second):
             return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
         return self._accepted(draft, review)
+
+
+def _stages(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces of each stage, the first stage first."""
+    stages = sorted({piece.stage for piece in pieces})
+    return [[piece for piece in pieces if piece.stage == stage] for stage in stages]
 
 
 def _answers(draft: _Draft, pieces: Sequence[Piece]) -> Generator[Calls, Outputs, Outputs]:

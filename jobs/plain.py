@@ -1,47 +1,104 @@
 """What a small model is asked (`Context.plain`): short tasks, one per call, under patterns that make it stop.
 
-Such a model invents figures, rarely ends a sentence, and invents quotations. Its patterns therefore have no
-digits, end with the sentence, and offer only what can be quoted. The artifact has the same shape as any other.
+Such a model invents figures, rarely ends a sentence, and invents quotations. Its patterns therefore have no figures but
+the source's, end with the sentence, and offer only what can be quoted. Where it cannot write a figure it stutters
+marks: these stand only between letters. The artifact has the same shape as any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from thothy_ai.jobs.budget import max_tokens
+from thothy_ai.jobs.language import language
 from thothy_ai.jobs.locales import script_of
 from thothy_ai.jobs.parts import Part, Piece, Writing, key_of
 from thothy_ai.jobs.plan import Call, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import object_schema
+from thothy_ai.jobs.spans import spans
 
-# By script: capitals, and letters. No digits, no quotation marks.
+# By script: capitals, and letters.
 _LATIN: Final = ("A-ZÀ-ÖØ-Þ", "A-Za-zÀ-ÖØ-öø-žȘ-ț")
 _OTHER: Final = ("\u0370-\u1fff\u3040-\ud7ff", "A-Za-z\u0300-\u1fff\u3040-\ud7ff")
+_LAST_WORD: Final = re.compile(r"\b(?:[^\W\d_]{6,16}\b(?!['’-])|[^\W\d_]{3,4}(?=[.,;:!?]|\s*$))", re.MULTILINE)
+_FIGURE: Final = re.compile(r"(?<![\w.,/-])[$€£]?\d+(?:[.,]\d+)*(?:%|(?:-[a-z]+)+)?(?![\w/])")
+_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_UNSPACED: Final = frozenset({"Hans", "Hant", "Jpan", "Thai"})
+PASSAGE_SPANS = 2  # of a source, as a small model sees them
+MAX_FIGURES = 60  # of a sentence's pattern
+MAX_LAST_WORDS = 200  # of a headline's pattern
 TEMPERATURE = 0.4
 PENALTY = 1.02
-PENALTY_AGAIN = 1.04  # it counts the tokens of the prompt, thus keeps from copying again
+PENALTY_AGAIN = 1.08  # it counts the tokens of the prompt, thus keeps from copying again
 WARMER = 0.2  # added where something is written again: it would be written alike
 
 
-def sentence(locale: str, min_chars: int, max_chars: int) -> dict[str, Any]:
-    """Schema of one sentence without figures and quotations, and without gaps where they would be."""
+def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> dict[str, Any]:
+    """Schema of one sentence: its figures are the source's, and where another would be, it has no gap."""
     capital, letter = _characters(locale)
-    body = f"(?: ?[{letter}'’,、-]){{{min_chars},{max_chars}}}"
-    return {"type": "string", "pattern": f"^[{capital}]{body}[{letter}]{{2}}[.!?。！？।]$"}
+    numbers = "|".join(_numbers(source, locale))
+    space, comma = (" ", ", ") if _is_spaced(locale) else ("", "、")
+    units = [f" ?[{letter}]", f"{comma}[{letter}]", f"[{letter}]['’-][{letter}]"]
+    units += [f"{space}(?:{numbers})(?:{space}|{comma})[{letter}]"] if numbers else []
+    end = f"(?:[{letter}]{{2}}|{space}(?:{numbers}))" if numbers else f"[{letter}]{{2}}"
+    return {
+        "type": "string",
+        "pattern": f"^[{capital}](?:{'|'.join(units)}){{{min_chars},{max_chars}}}{end}[.!?。！？।]$",
+    }
 
 
-def headline(locale: str, min_words: int, max_words: int) -> dict[str, Any]:
-    """Schema of so many words, none of them cut off."""
+def _numbers(source: str, locale: str) -> Sequence[str]:
+    """Patterns of a source's figures, each as it stands there; of a source in another language, those that are written
+    alike in all.
+    """
+    found = (_FIGURE if _is_spaced(locale) else _DIGITS).findall(source)
+    if language(source) != locale.partition("-")[0]:
+        found = [figure for figure in found if figure.isdigit()]
+    return [re.sub(r"[.$]", r"\\\g<0>", figure) for figure in dict.fromkeys(found)][:MAX_FIGURES]
+
+
+def _is_spaced(locale: str) -> bool:
+    return script_of(locale) not in _UNSPACED
+
+
+def headline(locale: str, min_words: int, max_words: int, source: str = "") -> dict[str, Any]:
+    """Schema of so many words, or twice as many characters in a script without spaces. The last is one of the source's
+    in the same language, if that is given: a small model does not end by itself, and where it must, omits the space.
+    """
     capital, letter = _characters(locale)
-    words = f"(?: [{letter}'’-]{{0,15}}[{letter}]){{{min_words - 1},{max_words - 1}}}"
-    return {"type": "string", "pattern": f"^[{capital}][{letter}'’-]{{0,15}}{words}$"}
+    if not _is_spaced(locale):
+        return {"type": "string", "pattern": f"^[{capital}][{letter}]{{{min_words},{max(3, 2 * max_words - 3)}}}$"}
+    end = f"(?:['’-][{letter}]{{1,12}})?"
+    numbers = "|".join(_numbers(source, locale))
+    words = f"(?: [{letter}]{{1,16}}{end}{f'| (?:{numbers})' if numbers else ''})"
+    last = _last_words(source, locale)
+    final = f" (?:{'|'.join(last)})" if last else ""
+    taken = 2 if last else 1  # by the first word, and the last
+    several = f"{words}{{{min_words - taken},{max_words - taken}}}{final}"
+    return {"type": "string", "pattern": f"^[{capital}][{letter}]{{0,15}}{end}{several}$"}
+
+
+def _last_words(source: str, locale: str) -> Sequence[str]:
+    """Patterns of the words that can end a headline: longer ones, and those that end clauses of the source."""
+    if script_of(locale) != "Latn" or language(source) != locale.partition("-")[0]:
+        return ()
+    found = list(dict.fromkeys(_LAST_WORD.findall(source)))[:MAX_LAST_WORDS]
+    return [f"[{word[0].upper()}{word[0]}]{word[1:]}" if word[0].islower() else word for word in found]
 
 
 def _characters(locale: str) -> tuple[str, str]:
     return _LATIN if script_of(locale) == "Latn" else _OTHER
+
+
+def passage(source: str, locale: str, number: int, count: int) -> tuple[str, ...]:
+    """The first spans of one of `count` equal parts of a source. A small model makes more of them than of all of it."""
+    found = spans(source, locale)
+    first = number * len(found) // count
+    return found[first : first + PASSAGE_SPANS] or (source,)
 
 
 def piece(
@@ -50,20 +107,29 @@ def piece(
     parts: Mapping[Part, Mapping[str, Any]],
     *,
     again: bool = False,
-    ahead: bool = False,
+    stage: int = 0,
+    shown: str = "",
 ) -> Piece:
-    """A call for these parts, given by their schemas. The task is one sentence."""
+    """A call for these parts, given by their schemas, about what is `shown`; by default, the source. The task is one
+    sentence.
+    """
     request, source, context = writing
     schema = of_parts(parts)
-    other = "" if request.locale.partition("-")[0] == "en" else in_language(request.locale)
+    other = _other_language(request)
     sampling = Sampling(
         max_tokens=max_tokens(schema, request.locale, context),
         temperature=TEMPERATURE + WARMER * again,
         top_p=0.9,
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
-    call = Call(about_source(source, task + other, context), schema, sampling, locale=request.locale)
-    return Piece(call, tuple(parts), ahead)
+    call = Call(about_source(shown or source, task + other, context), schema, sampling, locale=request.locale)
+    return Piece(call, tuple(parts), stage)
+
+
+def _other_language(request: WritingRequest) -> str:
+    """The request for a language; empty for English about a source in English, which goes without saying."""
+    english = request.locale.partition("-")[0] == "en" and language(request.source) in {"en", None}
+    return "" if english else in_language(request.locale)
 
 
 def of_parts(parts: Mapping[Part, Mapping[str, Any]]) -> dict[str, Any]:

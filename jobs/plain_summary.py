@@ -1,4 +1,4 @@
-"""A trend summary by a small model: a task of one sentence for each part. What it gets wrong most often comes ahead."""
+"""A trend summary by a small model: a task of one sentence per part, and a passage of the source per point."""
 
 from __future__ import annotations
 
@@ -9,31 +9,23 @@ from thothy_ai.jobs import plain
 from thothy_ai.jobs.parts import Part, Piece, Writing
 from thothy_ai.jobs.requests import WritingRequest
 
-_POINT_TASKS: Final = (  # for a small model, which would say the same again
-    "Name one fact of the text above that {audience} should know, in one sentence.",
-    "Say in one sentence who in the text above does what.",
-    "Explain to {audience} in one sentence why this is happening.",
-    "Say to {audience} in one sentence what the difficulty is.",
-    "Say to {audience} in one sentence what comes next.",
-)
-_AHEAD: Final[frozenset[Part]] = frozenset({("standfirst",), ("key_points", 0)})
+# What is about a passage costs least if it fails; the first that needs the whole source goes before the rest.
+_STAGES: Final[Mapping[Part, int]] = {("key_points", 0): 0, ("standfirst",): 2}
+_OTHER_POINTS, _LAST = 1, 3
 
 
 def summary_pieces(
-    writing: Writing[WritingRequest], parts: Sequence[Part], confidence: Mapping[str, Any], *, again: bool
+    writing: Writing[WritingRequest], parts: Sequence[Part], points: int, confidence: Mapping[str, Any], *, again: bool
 ) -> Sequence[Piece]:
     """A call for each of these parts; `confidence` is the schema of that field, which comes with the tags."""
-    readers, locale = writing.request.audience, writing.request.locale
-    point = plain.of_parts({("point",): plain.sentence(locale, 30, 110)})
+    readers, locale, source = writing.request.audience, writing.request.locale, writing.source
+    summarize = f"Summarize the text above for {readers} in one sentence."
     asked: dict[Part, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {
-        ("title",): ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12)}),
-        ("standfirst",): (
-            f"Summarize the text above for {readers} in one sentence.",
-            {("standfirst",): plain.sentence(locale, 40, 120)},
-        ),
+        ("title",): ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12, source)}),
+        ("standfirst",): (summarize, {("standfirst",): plain.sentence(locale, 40, 120, source)}),
         ("why_it_matters",): (
             f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 110)},
+            {("why_it_matters",): plain.sentence(locale, 40, 110, source)},
         ),
         ("tags",): (
             "List two or three tags for the text above.",
@@ -43,11 +35,21 @@ def summary_pieces(
             },
         ),
     }
-    for number, task in enumerate(_POINT_TASKS):
-        asked["key_points", number] = (task.format(audience=readers), {("key_points", number): point})
+    passages = {number: " ".join(plain.passage(source, locale, number, points)) for number in range(points)}
+    for number, passage in passages.items():
+        point = plain.of_parts({("point",): plain.sentence(locale, 30, 110, passage)})
+        asked["key_points", number] = (summarize, {("key_points", number): point})
     wanted = dict.fromkeys(("tags",) if part[0] == "confidence" else part for part in parts)
     return [
-        plain.piece(writing, *asked[part], again=again, ahead=not again and part in _AHEAD)
+        plain.piece(writing, *asked[part], again=again, stage=_stage(part), shown=_shown(part, passages))
         for part in wanted
         if part in asked
     ]
+
+
+def _stage(part: Part) -> int:
+    return _STAGES.get(part, _OTHER_POINTS if part[0] == "key_points" else _LAST)
+
+
+def _shown(part: Part, passages: Mapping[int, str]) -> str:
+    return passages[int(part[1])] if part[0] == "key_points" else ""

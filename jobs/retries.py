@@ -83,7 +83,8 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
     if context.previous is None:
         return call
     said = _said(context.previous, locale, plain=context.plain)
-    return replace(call, messages=_with(call.messages, said), sampling=_sampled(call.sampling, context.previous.reason))
+    reason = _as_copied(context.previous.reason) if context.plain else context.previous.reason
+    return replace(call, messages=_with(call.messages, said), sampling=_sampled(call.sampling, reason))
 
 
 def after(context: Context, rejection: Rejection) -> Context:
@@ -98,10 +99,16 @@ def advice(reason: Reason, detail: str, locale: str) -> str:
 
 
 def _said(previous: Previous, locale: str, *, plain: bool) -> str:
-    native = _native(locale) if previous.reason is Reason.WRONG_LANGUAGE else ""
+    foreign = previous.reason is Reason.WRONG_LANGUAGE or (plain and previous.reason is Reason.UNTRANSLATED)
+    native = _native(locale) if foreign else ""
     if plain:
         return native
     return f"An earlier draft was rejected: {advice(previous.reason, previous.detail, locale)} {native}".strip()
+
+
+def _as_copied(reason: Reason) -> Reason:
+    """What a small model has not translated, it has copied, and would copy again under the same sampling."""
+    return Reason.COPIED_FROM_SOURCE if reason is Reason.UNTRANSLATED else reason
 
 
 def _native(locale: str) -> str:

@@ -1,9 +1,11 @@
 """A second look: the model judges an artifact's statements against the source, which is still in the KV cache.
 
 One call for all statements, and one token per finding: the letters stand apart by spaces, so that none merges with its
-neighbour. A small model does not keep to a legend, and answers in words. Only a statement that is not supported needs a
-reason. What is the same for all reviews of a source precedes the statements, so that the next one finds it in the
-cache.
+neighbour. Only a statement that is not supported needs a reason. What is the same for all reviews of a source precedes
+the statements, so that the next one finds it in the cache.
+
+A small model gets a legend of one line and gives no reasons. It supports true statements hardly more often than false
+ones, however it is asked: its review should cost little.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ NOT_FOUND: Final = "not_found"
 MAX_STATEMENTS = 24  # per call
 MAX_REASONS = 6
 _LETTERS: Final = {"S": SUPPORTED, "C": CONTRADICTED, "N": NOT_FOUND}
-_WORDS: Final = {word: word for word in _LETTERS.values()}
 TOKENS_PER_FINDING = 6  # at most
 _INSTRUCTION = (
     "Check each statement below against the source, on its own: its figures, names, negations and directions.\n"
@@ -33,7 +34,7 @@ _INSTRUCTION = (
     "reasons: for each statement with C or N, what the source says instead, in a few words of English.\n\n"
     "{statements}"
 )
-_PLAIN = "Is each statement supported by the text, contradicted by it, or not_found in it?\n\n{statements}"
+_PLAIN = "S supported, C contradicted, N not found:\n\n{statements}"
 
 
 class Statement(NamedTuple):
@@ -75,9 +76,11 @@ def _call(source: str, statements: Sequence[Statement], context: Context) -> Cal
 
 def _schema(count: int, *, reasons: bool) -> dict[str, Any]:
     """One schema per number of statements. A small model is not asked for reasons, which take most of a review."""
-    code = f"(?:{'|'.join(_LETTERS if reasons else _WORDS)})"
+    code = f"[{''.join(_LETTERS)}]"
     others = f"(?: {code}){{{count - 1},{count - 1}}}" if count > 1 else ""
     findings = {"type": "string", "pattern": f"^{code}{others}$"}
+    if not reasons:
+        return findings
     reason = object_schema(
         {
             "statement": {"type": "integer", "minimum": 1, "maximum": count},
@@ -85,16 +88,15 @@ def _schema(count: int, *, reasons: bool) -> dict[str, Any]:
         }
     )
     listed = {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)}
-    return object_schema({"findings": findings, "reasons": listed} if reasons else {"findings": findings})
+    return object_schema({"findings": findings, "reasons": listed})
 
 
 def _findings(statements: Sequence[Statement], output: Output, context: Context) -> list[Finding]:
     try:
         found = json.loads(output.text)
-        listed = () if context.plain else found["reasons"]
+        codes, listed = (found, ()) if context.plain else (found["findings"], found["reasons"])
         reasons = {entry["statement"]: entry["reason"] for entry in listed}
-        codes = _WORDS if context.plain else _LETTERS
-        named = {number: codes.get(code, NOT_FOUND) for number, code in enumerate(found["findings"].split(), start=1)}
+        named = {number: _LETTERS.get(code, NOT_FOUND) for number, code in enumerate(codes.split(), start=1)}
     except (ValueError, KeyError, TypeError, AttributeError):
         reasons, named = dict.fromkeys(range(1, len(statements) + 1), "the review could not be read"), {}
     return [

@@ -33,8 +33,8 @@ Marks in the source itself are made harmless.
 {SYSTEM}
 ```
 
-A model below a billion parameters gets the source and a short instruction in one message instead, and a schema that
-makes it stop. Its artifacts have the same shape. In the prompts below, the source is left out.
+A model below a billion parameters gets the source, or a passage of it, and a short instruction in one message instead,
+and a schema that makes it stop. Its artifacts have the same shape. In the prompts below, the source is left out.
 """
 
 

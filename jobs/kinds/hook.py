@@ -105,29 +105,41 @@ def _instruction(request: Hook) -> str:
 
 def _write(writing: Writing[Hook]) -> Sequence[Piece]:
     if writing.context.plain:
-        return [_plain_piece(writing, number, again=False) for number in range(writing.request.variants)]
+        return [_plain_piece(writing, number, number, again=False) for number in range(writing.request.variants)]
     return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
 def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
     parts = tuple(dict.fromkeys(fault.part for fault in faults))
     if writing.context.plain:
-        return [_plain_piece(writing, int(part[1]), again=True) for part in parts if len(part) > 1]
+        return _plain_rewrite(writing, values, [int(part[1]) for part in parts if len(part) > 1])
     variants = _schema(writing.request)["properties"]["variants"]
     schemas = {part: variants["items"] if len(part) > 1 else variants for part in parts}
     return (repair(writing, _write(writing)[0], values, faults, schemas),)
 
 
-def _plain_piece(writing: Writing[Hook], number: int, *, again: bool) -> Piece:
+def _plain_rewrite(writing: Writing[Hook], values: Values, numbers: Sequence[int]) -> Sequence[Piece]:
+    """Other tasks than those of the first try as far as there are any: the same one soon brings the same text."""
+    used = {variant["angle"] for variant in values.get("variants", ())}
+    spare = [task for task in range(writing.request.variants, MAX_VARIANTS) if PLAIN_TASKS[task][0] not in used]
+    tasks = dict(zip(numbers, spare, strict=False))
+    return [_plain_piece(writing, number, tasks.get(number, number), again=True) for number in numbers]
+
+
+def _plain_piece(writing: Writing[Hook], number: int, task_number: int, *, again: bool) -> Piece:
+    """The first is about a passage, so that one that fails costs least; the others share the source's KV."""
     request = writing.request
-    angle, task = PLAIN_TASKS[number]
-    text = plain.sentence(request.locale, 40, 120)
+    shown = writing.source
+    if again or number == 0:
+        shown = " ".join(plain.passage(writing.source, request.locale, number, request.variants))
+    angle, task = PLAIN_TASKS[task_number]
+    text = plain.sentence(request.locale, 40, 120, shown)
     if not request.form.whole_sentences:
-        task = "Write a headline for the text above." if number == 0 else task
-        text = plain.headline(request.locale, 3, request.form.max_chars // CHARS_PER_WORD)
+        task = "Write a headline for the text above." if task_number == 0 else task
+        text = plain.headline(request.locale, 3, request.form.max_chars // CHARS_PER_WORD, shown)
     variant = object_schema({"text": text, "angle": {"const": angle}})
     asked = task.format(audience=request.audience, tone=request.tone)
-    return plain.piece(writing, asked, {("variants", number): variant}, again=again, ahead=number == 0)
+    return plain.piece(writing, asked, {("variants", number): variant}, again=again, stage=number, shown=shown)
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -205,6 +217,6 @@ KIND = JobKind(
     ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
-    version="2",
+    version="3",
     compared=lambda artifact: "\n".join(variant.text for variant in artifact.variants),
 )

@@ -152,5 +152,5 @@ KIND = JobKind(
     plan=TranslationPlan(),
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
-    version="2",
+    version="3",
 )

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thothy_ai.jobs import checks
+from thothy_ai.jobs import checks, plain
 from thothy_ai.jobs.kind import Artifact, JobKind, Request
 from thothy_ai.jobs.kinds.translation import Translation
+from thothy_ai.jobs.language import language
 from thothy_ai.jobs.locales import Locale
 from thothy_ai.jobs.parts import Fault, InParts, Part, Piece, Values, Writing
 from thothy_ai.jobs.plain_summary import summary_pieces
@@ -107,14 +108,15 @@ def _write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
     if writing.context.plain:
         points = [("key_points", number) for number in range(writing.request.points[0])]
         parts = (("title",), ("standfirst",), *points, ("why_it_matters",), ("tags",))
-        return summary_pieces(writing, parts, _CONFIDENCE, again=False)
+        return summary_pieces(writing, parts, writing.request.points[0], _CONFIDENCE, again=False)
     return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
 def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
     parts = tuple(dict.fromkeys(fault.part for fault in faults))
     if writing.context.plain:
-        return summary_pieces(writing, _each_point(writing.request, values, parts), _CONFIDENCE, again=True)
+        wanted = _each_point(writing.request, values, parts)
+        return summary_pieces(writing, wanted, writing.request.points[0], _CONFIDENCE, again=True)
     properties = _schema(writing.request)["properties"]
     schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
     return (repair(writing, _write(writing)[0], values, faults, schemas),)
@@ -205,18 +207,26 @@ def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
             mended[name] = spelled(mended[name], request.brand_terms).strip()
     if "title" in mended:
         mended["title"] = mended["title"].rstrip(" ,;:(–—-")
-    mended["key_points"] = [_mended_point(request, point) for point in values.get("key_points", ())]
+    points = values.get("key_points", ())
+    mended["key_points"] = [_mended_point(request, point, number) for number, point in enumerate(points)]
     if "tags" in mended:
         mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
     return mended
 
 
-def _mended_point(request: TrendSummary, point: Mapping[str, Any]) -> dict[str, Any]:
+def _mended_point(request: TrendSummary, point: Mapping[str, Any], number: int) -> dict[str, Any]:
     text = spelled(str(point.get("point", "")), request.brand_terms).strip()
     quote = point.get("quote")
     if quote is None:  # a small model is not asked for one
-        quote = evidence(text, request.source, request.locale)
+        quote = evidence(text, request.source, request.locale) or _foreign_evidence(request, number)
     return {"point": text, "quote": restored(str(quote), request.source)}
+
+
+def _foreign_evidence(request: TrendSummary, number: int) -> str:
+    """The passage that a small model's point is about, if it has no word in common with the point for its language."""
+    if language(request.source) in {None, request.locale.partition("-")[0]}:
+        return ""
+    return plain.passage(request.source, request.locale, number, request.points[0])[0]
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:
@@ -248,7 +258,7 @@ KIND = JobKind(
     ),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
-    version="2",
+    version="3",
     compared=lambda artifact: artifact.text,
     follow_ups=_follow_ups,
 )

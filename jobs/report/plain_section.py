@@ -38,7 +38,7 @@ TASKS = (
 
 def plain_calls(brief: Brief, text: str, request: WritingRequest[Any], context: Context) -> tuple[Call, ...]:
     """One call for each task."""
-    sentence = plain.sentence(request.locale, *CHARS)
+    sentence = plain.sentence(request.locale, *CHARS, text)
     schema = object_schema({"sentence": sentence})
     language = "" if request.locale.startswith("en") else in_language(request.locale)
     sampling = Sampling(max_tokens(schema, request.locale, context), 0.4, top_p=0.9, repetition_penalty=1.02)

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from thothy_ai.jobs import retries
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.locales import locale_name, script_of
-from thothy_ai.jobs.plan import Call, Context, End, Output, Sampling, stopped
+from thothy_ai.jobs.plan import Call, Context, End, Message, Output, Sampling, stopped
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import NOT_TEXT, object_schema, prose_pattern
 from thothy_ai.jobs.text import check_encodable
@@ -37,13 +37,12 @@ _FORMS = {
 
 
 def segment_call(segment: Masked, shown: str, task: Task, context: Context) -> Call:
-    """The call for a segment, with `shown` as its source."""
-    instruction = _plain(segment, task) if context.plain else _instruction(segment, task)
+    """The call for a segment, with `shown` as its source. A small model makes nothing of a source, and gets none."""
     pattern = _pattern(segment.text, task.target, _rounded_up(max_chars(segment.text, task.target)))
     schema = object_schema({"text": {"type": "string", "pattern": pattern}})
     sampling = Sampling(max_tokens=max_tokens(schema, task.target, context), temperature=0.3, top_p=0.9)
     call = Call(
-        about_source(shown, instruction, context),
+        _plain(segment, task) if context.plain else about_source(shown, _instruction(segment, task), context),
         schema,
         sampling,
         step="translate",
@@ -85,8 +84,8 @@ def _pattern(text: str, target: str, chars: int) -> str:
     return prose_pattern(1, chars) if plain else f"^{_ANY}{{1,{chars}}}$"
 
 
-def _plain(segment: Masked, task: Task) -> str:
-    return f"Translate this passage into {locale_name(task.target)}:\n\n{segment.text}"
+def _plain(segment: Masked, task: Task) -> tuple[Message, ...]:
+    return (Message("user", f"Translate this passage into {locale_name(task.target)}:\n\n{segment.text}"),)
 
 
 def _instruction(segment: Masked, task: Task) -> str:

@@ -54,3 +54,12 @@ def test_a_small_model_gets_no_advice() -> None:
     previous = Previous(RejectionReason.NUMBER_NOT_IN_SOURCE, "x")
     context = Context(parameters=PLAIN.parameters, previous=previous)
     assert adapted(CALL, context, "en").messages == CALL.messages
+
+
+def test_what_a_small_model_has_not_translated_it_is_asked_for_in_the_language_and_under_other_sampling() -> None:
+    context = Context(parameters=PLAIN.parameters, previous=Previous(RejectionReason.UNTRANSLATED, "x"))
+    call = adapted(CALL, context, "de")
+    assert call.messages[-1].content.endswith("ausschließlich auf Deutsch.")
+    assert call.sampling.temperature > CALL.sampling.temperature
+    assert call.sampling.repetition_penalty > CALL.sampling.repetition_penalty
+    assert after(RejectionReason.UNTRANSLATED).sampling == CALL.sampling

@@ -146,12 +146,19 @@ def test_a_small_model_is_asked_for_findings_only() -> None:
 
     def answer(call: Call) -> Output:
         seen.append(call)
-        return Output('{"findings":"contradicted"}')
+        return Output('"C S"')
 
-    review = run(look_again(SOURCE, [Statement("It rains.")], PLAIN), answer)
-    assert list(seen[0].schema["properties"]) == ["findings"]
+    review = run(look_again(SOURCE, [Statement("It rains."), Statement("It pours.")], PLAIN), answer)
+    assert seen[0].schema["type"] == "string"
     assert "reasons" not in seen[0].messages[-1].content
-    assert [tuple(finding) for finding in review.findings] == [("It rains.", "contradicted", "")]
+    found = [("It rains.", "contradicted", ""), ("It pours.", "supported", "")]
+    assert [tuple(finding) for finding in review.findings] == found
+
+
+@pytest.mark.parametrize("output", ["", "null", "{}", "3", '""', '{"findings": "S S"}', '"X"'])
+def test_a_small_model_s_finding_that_is_missing_supports_nothing(output: str) -> None:
+    review = run(look_again("The source.", [Statement("A."), Statement("B.")], PLAIN), lambda _: Output(output))
+    assert [finding.finding for finding in review.findings] == ["not_found", "not_found"]
 
 
 @pytest.mark.parametrize("context", [Context(), PLAIN])
@@ -164,10 +171,10 @@ def test_what_all_reviews_of_a_source_have_in_common_precedes_the_statements(con
 
 @pytest.mark.parametrize("count", [1, 2, MAX_STATEMENTS])
 def test_the_grammar_has_one_code_per_statement_apart_by_spaces(count: int) -> None:
-    for context, codes_ in ((Context(), "SCN"), (PLAIN, ("supported", "contradicted", "not_found"))):
+    for context in (Context(), PLAIN):
         (call,) = next(look_again(SOURCE, [Statement("It rains.")] * count, context))
-        pattern = call.schema["properties"]["findings"]["pattern"]
-        assert re.fullmatch(pattern, " ".join(codes_[number % 3] for number in range(count)))
-        assert not re.fullmatch(pattern, " ".join([codes_[0]] * (count + 1)))
-        assert not re.fullmatch(pattern, codes_[0] * (2 * count))
+        pattern = (call.schema if context.plain else call.schema["properties"]["findings"])["pattern"]
+        assert re.fullmatch(pattern, " ".join("SCN"[number % 3] for number in range(count)))
+        assert not re.fullmatch(pattern, " ".join(["S"] * (count + 1)))
+        assert not re.fullmatch(pattern, "S" * (2 * count))
         assert call.sampling.max_tokens > 5 * count + 10

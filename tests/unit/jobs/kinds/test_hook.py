@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.plans import PLAIN, first_calls, verdict_on
-from thothy_ai.jobs import Context, Hook, RejectionReason
-from thothy_ai.jobs.kinds.hook import FORMS
+from thothy_ai.jobs import Call, Context, Hook, Output, RejectionReason
+from thothy_ai.jobs.kinds.hook import FORMS, KIND
+from thothy_ai.jobs.plan import run
 
 SOURCE = """When the second car has two wheels
 
@@ -131,8 +133,8 @@ def test_a_small_model_s_headline_has_fewer_words_than_its_channel_has_room_for(
     (call,) = first_calls(Hook(source=SOURCE, variants=1, channel=channel), PLAIN)  # type: ignore[arg-type]
     pattern = call.schema["properties"]["variants_1"]["properties"]["text"]["pattern"]
     words = FORMS[channel].max_chars // 8
-    assert re.fullmatch(pattern, " ".join(["Families"] * words))
-    assert not re.fullmatch(pattern, " ".join(["Families"] * (words + 1)))
+    assert re.fullmatch(pattern, " ".join(["Families"] * (words - 1) + ["bicycle"]))
+    assert not re.fullmatch(pattern, " ".join(["Families"] * words + ["bicycle"]))
 
 
 @pytest.mark.parametrize("number", [0, 6])
@@ -164,3 +166,34 @@ def test_an_angle_is_judged_too(angle: str, reason: str) -> None:
     request = Hook(source=SOURCE, channel="landing page", variants=1)
     bad = {"variants": [{"angle": angle, "text": GOOD["landing page"][0]}]}
     assert verdict_on(request, bad)[0].reason == reason
+
+
+def test_a_small_model_writes_variant_after_variant_and_another_task_where_one_fails() -> None:
+    texts = {
+        "What is changing": "In Freiburg, families swap the second car for a bicycle.",
+        "bad": "In Freiburg 9,000 families swap the second car for a bicycle.",
+    }
+    asked: list[str] = []
+
+    def answer(call: Call) -> Output:
+        (name,) = call.schema["properties"]
+        angle = call.schema["properties"][name]["properties"]["angle"]["const"]
+        asked.append(angle)
+        text = texts["bad"] if len(asked) == 1 else f"{texts['What is changing'][:-1]}, says {len(asked) * 'so '}Vogel."
+        return Output(json.dumps({name: {"text": text, "angle": angle}}))
+
+    request = Hook(source=SOURCE, channel="social post", variants=2)
+    run(KIND.plan(request, PLAIN), answer)
+    assert asked[:3] == ["the news", "a question", "the reason"]
+
+
+def test_a_small_model_writes_the_first_variant_about_a_passage_and_the_others_about_the_source() -> None:
+    _, asked = verdict_on(
+        Hook(source=SOURCE, channel="social post"),
+        *({f"variants_{number}": {"text": f"{who} ride cargo bikes in Freiburg.", "angle": "x"}} for number, who in
+          enumerate(("Families", "Neighbours of ours", "The bakers there"), start=1)),
+        context=PLAIN,
+    )  # fmt: skip
+    first, *others = (call.messages[-1].content for call in asked.calls[:3])
+    assert SOURCE not in first
+    assert all(SOURCE in shown for shown in others)

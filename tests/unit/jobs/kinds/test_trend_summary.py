@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -22,6 +23,7 @@ from thothy_ai.jobs import (
     registry,
 )
 from thothy_ai.jobs.plan import run
+from thothy_ai.jobs.spans import spans
 
 SOURCE = """When the second car has two wheels
 
@@ -211,7 +213,7 @@ def test_a_small_model_writes_part_by_part_and_gets_the_same_shape() -> None:
     verdict, calls = _written_plainly(request)
     assert verdict.accepted, verdict.detail
     assert [next(iter(call.schema["properties"])) for call in calls] == [
-        "standfirst", "key_points_1", "title", "why_it_matters", "tags",
+        "key_points_1", "standfirst", "title", "why_it_matters", "tags",
     ]  # fmt: skip
     assert verdict.artifact is not None
     values = verdict.artifact.model_dump()
@@ -225,9 +227,18 @@ def test_a_small_model_writes_as_many_key_points_as_the_length_asks_for() -> Non
     assert len({call.messages for call in points}) == 3
 
 
-def test_of_a_small_model_s_summary_nothing_follows_a_standfirst_that_cannot_be_published() -> None:
-    request = TrendSummary(source=SOURCE, length="short")
-    answers = {"standfirst": "In Freiburg 9,000 families bought a cargo bike last year.", "key_points_1": POINT}
+def test_of_a_small_model_s_summary_nothing_follows_a_point_that_cannot_be_published() -> None:
+    asked = _asked_until_rejected({"key_points_1": {"point": "In Freiburg 9,000 families bought a cargo bike."}})
+    assert asked == ["key_points_1", "key_points_1"]
+
+
+def test_of_a_small_model_s_summary_only_points_precede_the_standfirst() -> None:
+    standfirst = "In Freiburg 9,000 families bought a cargo bike last year."
+    asked = _asked_until_rejected({"key_points_1": POINT, "standfirst": standfirst})
+    assert asked == ["key_points_1", "standfirst", "standfirst"]
+
+
+def _asked_until_rejected(answers: Mapping[str, Any]) -> list[str]:
     asked: list[str] = []
 
     def answer(call: Call) -> Output:
@@ -235,9 +246,19 @@ def test_of_a_small_model_s_summary_nothing_follows_a_standfirst_that_cannot_be_
         asked.append(name)
         return Output(json.dumps({name: answers[name]}))
 
+    request = TrendSummary(source=SOURCE, length="short")
     verdict = run(registry.kind_of(request).plan(request, PLAIN), answer)
     assert (verdict.reason, verdict.artifact) == (RejectionReason.NUMBER_NOT_IN_SOURCE, None)
-    assert asked == ["standfirst", "key_points_1", "standfirst"]
+    return asked
+
+
+def test_a_small_model_writes_a_point_about_a_passage_and_the_rest_about_the_source() -> None:
+    _, calls = _written_plainly(TrendSummary(source=SOURCE, length="standard"))
+    for call in calls:
+        shown = call.messages[-1].content
+        of_point = next(iter(call.schema["properties"])).startswith("key_points")
+        assert (SOURCE.strip() in shown) is not of_point
+        assert any(span in shown for span in spans(SOURCE, "en"))
 
 
 def _written_plainly(request: TrendSummary) -> tuple[Verdict, list[Call]]:

@@ -77,10 +77,10 @@ def test_each_call_shares_the_source_and_names_the_languages() -> None:
         assert call.sampling.temperature > 0
 
 
-def test_a_small_model_gets_a_plain_prompt() -> None:
+def test_a_small_model_gets_a_plain_prompt_and_the_passage_once() -> None:
     call = next(KIND.plan(REQUEST, Context(parameters=135_000_000)))[0]
     (message,) = call.messages
-    assert message.content.endswith("Translate this passage into German:\n\nNight trains")
+    assert message.content == "Translate this passage into German:\n\nNight trains"
 
 
 def test_the_budget_follows_from_the_schema_and_the_schema_from_the_passage() -> None:

@@ -1,0 +1,122 @@
+"""What a small model may write: the patterns of its sentences and headlines, and the passages that it is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.support.plans import PLAIN
+from thothy_ai.jobs import Call, Output, RejectionReason, TrendSummary, plain, registry
+from thothy_ai.jobs.parts import Writing
+from thothy_ai.jobs.plan import run
+from thothy_ai.jobs.schema import max_characters
+
+SOURCE = (
+    "Chess has left the library for the bar. Clubs have grown by 58% since 2021, to 31,000 members. "
+    "A third of them are women. The fee is £1.50."
+)
+
+
+def allows(schema: dict[str, str], text: str) -> bool:
+    return re.fullmatch(schema["pattern"], text) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Clubs have grown by 58% since 2021.",
+        "Clubs have grown since 2021, and to 31,000 members.",
+        "The bar’s fee is £1.50, a third of the members are women.",
+    ],
+)
+def test_a_sentence_has_the_figures_of_its_source(text: str) -> None:
+    assert allows(plain.sentence("en", 10, 110, SOURCE), text)
+    assert not allows(plain.sentence("en", 10, 110), text.replace("’s", ""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Clubs have grown by 59% since 2021.",  # another figure
+        "Clubs have grown by 5 members.",  # a part of one
+        "The fee is £150 for all of them.",  # a point is no wild card
+        "Clubs have grown by ’ ’ ’ since then.",  # marks in place of a figure
+        "The success of the cafe's''s is there.",
+        "Clubs have grown,, and grown.",
+        "Clubs have grown by 58%percent of all.",
+        "Clubs have grown",
+    ],
+)
+def test_a_sentence_has_no_other_figures_and_no_marks_in_place_of_them(text: str) -> None:
+    assert not allows(plain.sentence("en", 10, 110, SOURCE), text)
+
+
+def test_of_a_source_in_another_language_only_figures_that_are_written_alike_are_offered() -> None:
+    pattern = plain.sentence("de", 10, 110, SOURCE)
+    assert allows(pattern, "Die Klubs wachsen seit 2021 wieder.")
+    assert not allows(pattern, "Die Klubs haben 31,000 Mitglieder.")
+
+
+def test_japanese_has_figures_without_spaces_around_them() -> None:
+    pattern = plain.sentence("ja", 5, 60, "東京の銭湯は430軒になった。")
+    assert allows(pattern, "東京の銭湯は今は430軒です。")
+    assert not allows(pattern, "東京の銭湯は今は431軒です。")
+
+
+def test_a_headline_ends_with_a_word_of_its_source() -> None:
+    pattern = plain.headline("en", 3, 8, SOURCE)
+    assert allows(pattern, "Chess has left for the bar")
+    assert allows(pattern, "Grown by 58% since the library")
+    assert not allows(pattern, "Chess has left the library for theBar")
+    assert not allows(pattern, "Chess has left for the")
+    assert allows(plain.headline("de", 3, 8, SOURCE), "Schach zieht in die Kneipe")  # in another language than it
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 2), (3, 5), (3, 12)])
+def test_a_headline_without_spaces_is_counted_in_characters(least: int, most: int) -> None:
+    pattern = plain.headline("zh", least, most)
+    assert allows(pattern, "露" * (least + 1))
+    assert not allows(pattern, "露" * (2 * most + 2))
+    assert max_characters(pattern) > 0
+
+
+def test_passages_are_spread_over_the_source() -> None:
+    shown = [" ".join(plain.passage(SOURCE, "en", number, 2)) for number in range(2)]
+    assert shown[0].startswith("Chess has left")
+    assert shown[1].startswith("A third of them")
+    assert all(passage in SOURCE for passage in shown)
+    assert plain.passage("", "en", 0, 3) == ("",)
+
+
+def test_english_goes_without_saying_unless_the_source_is_in_another_language() -> None:
+    def asked(source: str) -> str:
+        writing = Writing(TrendSummary(source=source, locale="en"), source, PLAIN)
+        return plain.piece(writing, "Do it.", {("title",): plain.headline("en", 3, 8)}).call.messages[-1].content
+
+    assert asked(SOURCE).endswith("Do it.")
+    german = "Das Schachspiel hat die Bücherei verlassen und ist in die Kneipe gezogen, wo man sich nun trifft."
+    assert asked(german).endswith("Do it. Write in English.")
+
+
+def test_the_evidence_of_a_small_model_s_point_about_a_source_in_another_language_is_its_passage() -> None:
+    german = (
+        "Der Händler Radhaus Sonne hat im letzten Jahr deutlich mehr Lastenräder verkauft als zuvor. "
+        "Viele Familien ersetzen damit den Zweitwagen, obwohl der Platz im Keller fehlt."
+    )
+    request = TrendSummary(source=german, locale="en", length="short")
+    point = {"point": "One dealer sold more cargo bikes last year than in all the years before."}
+    asked: list[str] = []
+
+    def answer(call: Call) -> Output:
+        asked.extend(call.schema["properties"])
+        return Output(json.dumps({"key_points_1": point} if len(asked) == 1 else {}))
+
+    run(registry.kind_of(request).plan(request, PLAIN), answer)
+    assert asked[:2] == ["key_points_1", "standfirst"]  # nothing is wrong with the point
+    unrelated = {"point": "The moon is made of green cheese, as every child knows."}
+    english = TrendSummary(source=SOURCE, locale="en", length="short")
+    plan = registry.kind_of(english).plan(english, PLAIN)
+    verdict = run(plan, lambda _: Output(json.dumps({"key_points_1": unrelated})))
+    assert verdict.reason == RejectionReason.QUOTE_NOT_IN_SOURCE

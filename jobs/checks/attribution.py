@@ -36,7 +36,10 @@ _MORE_CONJUNCTIONS = {
     "uk": "і|а",
 }  # elsewhere, no "and"
 _COUNTED, _WORD = re.compile(r"^[\s\u00a0-]?[^\W\d_]+"), 32  # the word behind a figure, and its characters
+_CAPITALIZED = re.compile(r"(?<=\s)[^\W\d_a-zß-ÿа-я][\w'’-]+")
 _NEXT = 5  # figures behind one in a text with which it may be exchanged
+_SURE_UNITS = {"share", "currency"}  # families whose words mean nothing else
+_SMALL = 12  # a translation may write smaller figures in words, or for something else
 _YEAR = 4  # digits
 _DASHES = "—–"
 _MOST_ALIKE = 5  # claims of one value, from which on it is of no use
@@ -45,13 +48,14 @@ _MOST = 2_000  # figures of a text
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A figure with the beginnings of the words that it belongs to."""
+    """A figure with the beginnings of the words that it belongs to, of the word that it counts, and of its names."""
 
     values: frozenset[Decimal]
     unit: Unit | None
     text: str
     words: frozenset[str]
     counted: frozenset[str]
+    names: frozenset[str]
     sentence: int
 
 
@@ -64,6 +68,31 @@ def exchanged(text: str, source: str, language: str) -> str | None:
             if _are_exchanged((one, other), (first, second)):
                 return f"{one.text} and {other.text} are exchanged"
     return None
+
+
+def exchanged_in_translation(text: str, original: str, language: str, source_language: str) -> str | None:
+    """Two figures of a translation that stand in each other's sentence, or one with a unit of another family."""
+    mine, theirs = _unique(text, language), _unique(original, source_language)
+    shared = [(mine[value], theirs[value]) for value in mine.keys() & theirs.keys()]
+    for one, other in shared:
+        if one.unit and other.unit and {one.unit.family, other.unit.family} == _SURE_UNITS:
+            return f"{one.text} is of {one.unit.family}, in the original of {other.unit.family}"
+    if len(located(text, language)) != len(located(original, source_language)):
+        return None
+    moved = {(one.sentence, other.sentence): one.text for one, other in shared if one.sentence != other.sentence}
+    for (here, there), figure in moved.items():
+        if (there, here) in moved:
+            return f"{figure} and {moved[there, here]} are exchanged"
+    return None
+
+
+def _unique(text: str, language: str) -> dict[Decimal, Claim]:
+    """The figures that a text has once, by their value."""
+    return {
+        value: claims[0]
+        for value, claims in _by_value(text, language).items()
+        if len(claims) == 1 and len(claims[0].values) == 1 and value > _SMALL
+    }
 
 
 def _same(mine: Claim, known: Mapping[Decimal, Sequence[Claim]]) -> Claim | None:
@@ -79,7 +108,9 @@ def _are_exchanged(mine: tuple[Claim, Claim], theirs: tuple[Claim, Claim]) -> bo
     if mine[0].values == mine[1].values or not is_unit_of(theirs[0].unit, theirs[1].unit):
         return False
     first, second = theirs[0].words - theirs[1].words, theirs[1].words - theirs[0].words
-    return _cross(mine, theirs, first, second) or _cross(mine, theirs, _years(first), _years(second))
+    named = theirs[0].names & first, theirs[1].names & second  # a verb may be left out beside one of two names
+    parts = ((first, second), (_years(first), _years(second)), named)
+    return any(_cross(mine, theirs, *part) for part in parts)
 
 
 def _cross(
@@ -129,7 +160,9 @@ def _of_sentence(
         left, right = borders[place][1], borders[place + 1][0]
         words = f"{text[left : figure.start]} {text[figure.end : right]}"
         counted = beginnings("".join(_COUNTED.findall(figure.after[:_WORD])), language)
-        yield Claim(figure.readings, kind_of(figure), figure.text, beginnings(words, language), counted, sentence)
+        names = beginnings(" ".join(_CAPITALIZED.findall(words)), language)
+        found = beginnings(words, language)
+        yield Claim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)
 
 
 def _borders(text: str, figures: Iterable[Quantity], language: str) -> Iterator[Iterable[tuple[int, int]]]:

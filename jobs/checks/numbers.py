@@ -83,7 +83,11 @@ def number_added(text: str, original: str, source_locale: str, locale: str) -> R
     known = _numbers_of(original, primary(source_locale), may_round=False)
     written = quantities(text, primary(locale), listed=False)
     added = next((quantity for quantity in written if not known.has(quantity)), None)
-    return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original") if added else None
+    if added:
+        return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original")
+    if dated_months(text, primary(locale)) - known.months_or_numbers:
+        return _rejection("a month is not in the original")
+    return None
 
 
 class _Sentences:
@@ -171,6 +175,11 @@ class _Known:
     def months(self) -> set[Decimal]:
         """The months that the text names, or may give as numbers of dates."""
         return self._by_word["month"] | self._dates
+
+    @property
+    def months_or_numbers(self) -> set[Decimal]:
+        """The months that the text names, and its numbers, which may be months."""
+        return self.months | self._figures
 
     def has(self, quantity: Quantity, wording: Wording | None = None) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""

@@ -8,59 +8,117 @@ in the right place has exchanged them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, pairwise
 
+from thothy_ai.jobs.checks.derivations import is_unit_of
 from thothy_ai.jobs.checks.derived import kind_of
 from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
 from thothy_ai.jobs.checks.segments import beginnings, located
 from thothy_ai.jobs.checks.units import Unit
 
-_CLAUSE = re.compile(
-    r"(?<!\d)[,،、，]|[,،、，](?!\d)|[;:；：؛—–|()（）]"
-    r"|(?<!\w)(?:and|but|while|und|aber|während|et|mais|y|pero|mientras|e|ed|ma|mentre|mas|en|maar|och|men|i|ale|a|и|а|но|та|і|ve|"
-    r"و|और|जबकि|rather than|instead of|statt|contre|contro|frente a|против|مقابل)(?!\w)"
+_MARKS = r"(?<!\d)[,،、，]|[,،、，](?!\d)|[;:；：؛—–|()（）]"
+_CONJUNCTIONS = (
+    r"and|but|while|und|aber|während|et|mais|y|pero|mientras|ed|ma|mentre|mas|maar|och|men|ale|и|но|та|ve|و|और|जबकि|"
+    r"rather than|instead of|statt|contre|contro|frente a|против|مقابل"
 )
+_MORE_CONJUNCTIONS = {
+    "it": "e",
+    "pt": "e",
+    "nl": "en",
+    "pl": "i|a",
+    "cs": "i|a",
+    "ru": "а",
+    "uk": "і|а",
+}  # elsewhere, no "and"
+_COUNTED, _WORD = re.compile(r"^[\s\u00a0-]?[^\W\d_]+"), 32  # the word behind a figure, and its characters
+_CAPITALIZED = re.compile(r"(?<=\s)[^\W\d_a-zß-ÿа-я][\w'’-]+")
 _NEXT = 5  # figures behind one in a text with which it may be exchanged
+_SURE_UNITS = {"share", "currency"}  # families whose words mean nothing else
+_SMALL = 12  # a translation may write smaller figures in words, or for something else
 _YEAR = 4  # digits
+_DASHES = "—–"
+_MOST_ALIKE = 5  # claims of one value, from which on it is of no use
 _MOST = 2_000  # figures of a text
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A figure with the beginnings of the words that it belongs to."""
+    """A figure with the beginnings of the words that it belongs to, of the word that it counts, and of its names."""
 
     values: frozenset[Decimal]
     unit: Unit | None
     text: str
     words: frozenset[str]
+    counted: frozenset[str]
+    names: frozenset[str]
+    sentence: int
 
 
 def exchanged(text: str, source: str, language: str) -> str | None:
     """Two figures of a text of which each has the words that belong to the other one in the source."""
     known = _by_value(source, language)
-    mine = [claim for claim in _claims(text, language) if len(claim.values) == 1]
-    for place, one in enumerate(mine):
-        for other in mine[place + 1 : place + 1 + _NEXT]:
-            theirs = known.get(next(iter(one.values))), known.get(next(iter(other.values)))
-            if theirs[0] and theirs[1] and _are_exchanged((one, other), (theirs[0], theirs[1])):
+    mine = [(claim, their) for claim in _claims(text, language) if (their := _same(claim, known))]
+    for place, (one, first) in enumerate(mine):
+        for other, second in mine[place + 1 : place + 1 + _NEXT]:
+            if _are_exchanged((one, other), (first, second)):
                 return f"{one.text} and {other.text} are exchanged"
     return None
 
 
+def exchanged_in_translation(text: str, original: str, language: str, source_language: str) -> str | None:
+    """Two figures of a translation that stand in each other's sentence, or one with a unit of another family."""
+    mine, theirs = _unique(text, language), _unique(original, source_language)
+    shared = [(mine[value], theirs[value]) for value in mine.keys() & theirs.keys()]
+    for one, other in shared:
+        if one.unit and other.unit and {one.unit.family, other.unit.family} == _SURE_UNITS:
+            return f"{one.text} is of {one.unit.family}, in the original of {other.unit.family}"
+    if len(located(text, language)) != len(located(original, source_language)):
+        return None
+    moved = {(one.sentence, other.sentence): one.text for one, other in shared if one.sentence != other.sentence}
+    for (here, there), figure in moved.items():
+        if (there, here) in moved:
+            return f"{figure} and {moved[there, here]} are exchanged"
+    return None
+
+
+def _unique(text: str, language: str) -> dict[Decimal, Claim]:
+    """The figures that a text has once, by their value."""
+    return {
+        value: claims[0]
+        for value, claims in _by_value(text, language).items()
+        if len(claims) == 1 and len(claims[0].values) == 1 and value > _SMALL
+    }
+
+
+def _same(mine: Claim, known: Mapping[Decimal, Sequence[Claim]]) -> Claim | None:
+    """The claim of the source with a text's figure, if it is the only one that may count the same."""
+    if len(mine.values) > 1:
+        return None
+    claims = known.get(next(iter(mine.values)), ())
+    fitting = [each for each in claims if is_unit_of(mine.unit, each.unit)]
+    return fitting[0] if len(fitting) == 1 and len(claims) < _MOST_ALIKE else None
+
+
 def _are_exchanged(mine: tuple[Claim, Claim], theirs: tuple[Claim, Claim]) -> bool:
-    if mine[0].values == mine[1].values or theirs[0].unit != theirs[1].unit:
+    if mine[0].values == mine[1].values or not is_unit_of(theirs[0].unit, theirs[1].unit):
         return False
     first, second = theirs[0].words - theirs[1].words, theirs[1].words - theirs[0].words
-    return _cross(mine, first, second) or _cross(mine, _years(first), _years(second))
+    named = theirs[0].names & first, theirs[1].names & second  # a verb may be left out beside one of two names
+    parts = ((first, second), (_years(first), _years(second)), named)
+    return any(_cross(mine, theirs, *part) for part in parts)
 
 
-def _cross(mine: tuple[Claim, Claim], first: frozenset[str], second: frozenset[str]) -> bool:
+def _cross(
+    mine: tuple[Claim, Claim], theirs: tuple[Claim, Claim], first: frozenset[str], second: frozenset[str]
+) -> bool:
     """Whether each of two figures has words of the other one, and none of its own."""
-    straight = (mine[0].words & first) | (mine[1].words & second)
+    counted = [frozenset() if other.counted else one.counted for one, other in (theirs, theirs[::-1])]
+    straight = (mine[0].words & first - counted[0]) | (mine[1].words & second - counted[1])
     return not straight and bool(mine[0].words & second) and bool(mine[1].words & first)
 
 
@@ -69,12 +127,13 @@ def _years(words: frozenset[str]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _by_value(source: str, language: str) -> dict[Decimal, Claim | None]:
-    """The claims of a source by their value; None for a value that it has in several places."""
-    found: dict[Decimal, Claim | None] = {}
+def _by_value(source: str, language: str) -> dict[Decimal, list[Claim]]:
+    """The claims of a source by their value."""
+    found: dict[Decimal, list[Claim]] = defaultdict(list)
     for claim in _claims(source, language):
         for value in claim.values:
-            found[value] = None if value in found else claim
+            if len(found[value]) < _MOST_ALIKE:
+                found[value].append(claim)
     return found
 
 
@@ -85,24 +144,38 @@ def _claims(text: str, language: str) -> Iterator[Claim]:
     parts = located(text, language)
     ends = [start for start, _ in parts[1:]] + [len(text)]
     at = 0
-    for (start, _), end in zip(parts, ends, strict=True):
+    for sentence, ((start, _), end) in enumerate(zip(parts, ends, strict=True)):
         inside = []
         while at < len(figures) and figures[at].start < end:
             inside.append(figures[at])
             at += 1
-        yield from _of_sentence(text, start, end, inside, language)
+        yield from _of_sentence(text, start, end, inside, language, sentence)
 
 
-def _of_sentence(text: str, start: int, end: int, figures: Sequence[Quantity], language: str) -> Iterator[Claim]:
-    borders = [(start, start), *chain.from_iterable(_borders(text, figures)), (end, end)]
+def _of_sentence(
+    text: str, start: int, end: int, figures: Sequence[Quantity], language: str, sentence: int
+) -> Iterator[Claim]:
+    borders = [(start, start), *chain.from_iterable(_borders(text, figures, language)), (end, end)]
     for place, figure in enumerate(figures):
         left, right = borders[place][1], borders[place + 1][0]
         words = f"{text[left : figure.start]} {text[figure.end : right]}"
-        yield Claim(figure.readings, kind_of(figure), figure.text, beginnings(words, language))
+        counted = beginnings("".join(_COUNTED.findall(figure.after[:_WORD])), language)
+        names = beginnings(" ".join(_CAPITALIZED.findall(words)), language)
+        found = beginnings(words, language)
+        yield Claim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)
 
 
-def _borders(text: str, figures: Iterable[Quantity]) -> Iterator[Iterable[tuple[int, int]]]:
+def _borders(text: str, figures: Iterable[Quantity], language: str) -> Iterator[Iterable[tuple[int, int]]]:
     """Where the words of a figure end and those of the next one begin; words between without a border are of both."""
     for one, other in pairwise(figures):
-        marks = list(_CLAUSE.finditer(text, one.end, other.start))
+        marks = list(_clause(language).finditer(text, one.end, other.start))
+        if len(marks) > 1 and marks[-1][0] in _DASHES and not text[marks[-1].end() : other.start].strip():
+            marks.pop()  # a dash in the place of a verb
         yield [(marks[-1].start(), marks[-1].end())] if marks else [(other.start, one.end)]
+
+
+@cache
+def _clause(language: str) -> re.Pattern[str]:
+    """What ends a clause: a mark, or a word for "and" or "but"."""
+    words = "|".join(filter(None, (_CONJUNCTIONS, _MORE_CONJUNCTIONS.get(language))))
+    return re.compile(rf"{_MARKS}|(?<!\w)(?:{words})(?!\w)")

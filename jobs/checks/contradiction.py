@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
-from thothy_ai.jobs.checks.attribution import exchanged
+from thothy_ai.jobs.checks.attribution import exchanged, exchanged_in_translation
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.periods import are_apart, periods
@@ -59,6 +59,8 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
     if language == original and (found := opposite(text, source, language)):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     if language == original and (found := exchanged(text, source, language) or exchanged_roles(text, source, language)):
+        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
+    if language != original and (found := exchanged_in_translation(text, source, language, original)):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     if found := turned(text, source, language, original):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)

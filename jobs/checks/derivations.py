@@ -27,7 +27,10 @@ from thothy_ai.jobs.checks.units import Unit, names_time, unit_of
 
 _MOST_FIGURES, _MOST_DIGITS = 2_000, 30  # of a text; those of one figure
 _MOST_GIVEN, _MOST_ABOUT, _MOST_BESIDE = 8, 5, 24  # figures of a text, sentences that it is about, and their figures
-_LEAST_SHARED = 0.3  # of the words of the sentence that shares most with a text's, weighed by how rare they are
+_MOST_SHARED, _LEAST_SHARED = (
+    0.8,
+    0.3,
+)  # of the words of the sentence that shares most with a text's, weighed by how rare they are
 _MOST_ASKED = 16  # sentences of a source that are all asked if a text shares no word with one
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
 _PER_TIME = 100.0  # from which on a figure may be one per day or month
@@ -42,6 +45,7 @@ _MOST_WORDED = 3  # fractions in words of one sentence
 # How probable a coincidence may be: with the figures that a sentence is about and an operation that it names, ...
 _NAMED_NEAR, _NAMED_STEPS, _NEAR, _ALIKE, _NAMED, _ANY = 0.7, 0.3, 0.15, 0.3, 0.05, 0.02
 _GIVEN, _GIVEN_ONE = 0.5, 0.3  # with figures of the text itself
+_INSIDE, _INSIDE_NAMED = 0.1, 0.2  # with two figures of one sentence that count the same
 _TOLD = frozenset({"product", "quotient"})  # operations that need a word for them
 _WIDER = 0.5  # with the figures that the sentences beside it are about, this share
 
@@ -101,11 +105,14 @@ class Derivations:
         self._words = {each.word for each in found}
         self._sorted: dict[tuple[Unit | None, Operation, str, bool], list[float]] = defaultdict(list)
         ordered = [figure for place in sorted(self._figures) for figure in self._figures[place]]
+        self._inside: dict[tuple[Unit | None, Operation], list[float]] = defaultdict(list)
         for result in (*results(ordered), *_times(usable, found), *_per_time(usable, found)):
             self._results[result.first].append(result)
             unit, operation, word = result.outcome[1:]
             self._sorted[unit, operation, word, result.alike].append(result.value)
-        for values in self._sorted.values():
+            if result.alike and result.steps == 1 and result.first == result.last:
+                self._inside[unit, operation].append(result.value)
+        for values in (*self._sorted.values(), *self._inside.values()):
             values.sort()
         self._percents = any(each.is_percent for each in found)
 
@@ -123,7 +130,8 @@ class Derivations:
         about = self._about(asked.wording.sentence)
         wider = self._about(asked.wording.passage) if about else self._all
         if about:
-            found = self._explained_by(asked, about, limit) or self._explained_by(asked, wider, limit * _WIDER)
+            found = self._explained_by(asked, self._about(asked.wording.sentence, _MOST_SHARED), limit)
+            found = found or self._explained_by(asked, about, limit) or self._explained_by(asked, wider, limit * _WIDER)
         else:
             found = self._explained_by(replace(asked, strict=True), wider, limit * _WIDER)
         return found or any(chance <= most * limit for chance, most in self._chances_anywhere(asked))
@@ -166,6 +174,13 @@ class Derivations:
         alike = [values for key, values in lists.items() if key[3] and key[2] == asked.word]
         if asked.word:
             yield chance_sorted(asked.value, alike, asked.about), _ALIKE
+        if asked.unit not in {None, PERCENT}:
+            measured = [values for key, values in lists.items() if key[3] and key[0] == asked.unit]
+            yield chance_sorted(asked.value, measured, asked.about), _ALIKE
+        inside = {key: values for key, values in self._inside.items() if is_unit_of(asked.unit, key[0])}
+        yield chance_sorted(asked.value, list(inside.values()), asked.about), _INSIDE
+        told = [values for key, values in inside.items() if key[1] in asked.named]
+        yield chance_sorted(asked.value, told, asked.about), _INSIDE_NAMED
         named = [values for key, values in lists.items() if key[1] in asked.named]
         yield chance_sorted(asked.value, named, asked.about), _NAMED
         yield chance_sorted(asked.value, list(lists.values()), asked.about), _ANY
@@ -179,12 +194,12 @@ class Derivations:
         told = asked.named | self._operations[result.first] | self._operations[result.last]
         return result.operation in told or result.operation in {"share", "rest"}
 
-    def _about(self, text: str) -> frozenset[int]:
+    def _about(self, text: str, least: float = _LEAST_SHARED) -> frozenset[int]:
         """The sentences of the source that a text is about: those that share its rarest words."""
         weights = self._index.weights(beginnings(text, self._language))
         most = max(weights.values(), default=0.0)
         ranked = sorted(weights, key=lambda place: (-weights[place], place))[:_MOST_ABOUT]
-        return frozenset(place for place in ranked if weights[place] >= _LEAST_SHARED * most)
+        return frozenset(place for place in ranked if weights[place] >= least * most)
 
 
 def _simple(one: Figure, other: Figure) -> Iterator[Outcome]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from itertools import combinations, pairwise
@@ -26,6 +26,10 @@ _RANGE = 16  # characters between the figures of a range
 _NOUN = re.compile(r"[\s\u00a0-]?[^\W\d_]")
 _CENTS_REACH = 16  # characters between an amount and its cents
 _MANY = 40  # years
+_IN_YEARS: Mapping[str, Callable[[Decimal], tuple[Decimal, ...]]] = {
+    "year": lambda years: (years,),
+    "month": lambda months: (months // 12, months // 12 + 1),
+}
 PERCENT = Unit("share", "percent")
 
 
@@ -163,10 +167,11 @@ def other_years(found: Sequence[Quantity], text: str) -> set[Decimal]:
     """The years that a text tells by their distance: the one before 2024, or "five years later"."""
     near = Decimal(1) if pattern("next_year").search(text) else Decimal(0)
     distances = {near} | {
-        reading
+        distance
         for quantity in found
         for reading in quantity.readings
-        if (unit := unit_of(quantity)) and unit.name == "year" and reading <= _HUNDRED
+        if (unit := unit_of(quantity)) and unit.name in _IN_YEARS and 0 < reading <= _HUNDRED
+        for distance in _IN_YEARS[unit.name](reading)
     }
     return {year + sign * distance for year in _years(found) for distance in distances for sign in (-1, 1)}
 

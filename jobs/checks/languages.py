@@ -17,10 +17,28 @@ _SHORT = 60  # letters: up to here, languages that models seldom write by mistak
 _FREQUENT = frozenset(
     {"ENGLISH", "GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "RUSSIAN", "CHINESE"}
 )
+_SELDOM = frozenset(  # what sentences with foreign names are detected as, and nobody writes by mistake
+    {
+        "TAGALOG",
+        "GANDA",
+        "SHONA",
+        "SOTHO",
+        "TSONGA",
+        "TSWANA",
+        "XHOSA",
+        "ZULU",
+        "YORUBA",
+        "SOMALI",
+        "ESPERANTO",
+        "LATIN",
+        "MAORI",
+    }
+)
 _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
 _PROSE = re.compile(r"(?:\b[^\W\d_A-Z][\w'’-]*[ ,]+){3}")
+_LEAST_LIKELY = 0.02  # for one sentence of several
 _LIKELY = 0.2  # related languages share the probability of a short text
 _RELATED = (
     frozenset({"BOKMAL", "NYNORSK", "DANISH"}), frozenset({"CROATIAN", "BOSNIAN", "SERBIAN"}),
@@ -89,7 +107,7 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     if (
         sum(map(str.isalpha, text)) < _SHORT
         and script_of(locale) == "Latn"
-        and found[expected] > max(found[name] for name in _FREQUENT - {expected})
+        and found[expected] > max(found[name] for name in _FREQUENT - {expected}) / 2
     ):
         return True
     group = next((group for group in _RELATED if expected in group), frozenset())
@@ -118,8 +136,20 @@ def _foreign_share(text: str, locale: str) -> float:
     if any(_is_whole_and_foreign(part, locale) for part in parts):
         return 1.0
     long_enough = (part for part in parts if sum(map(_is_letter, part)) >= _MIN_SENTENCE)
-    foreign = [part for part in long_enough if not _is_in(part, locale, min_confidence=0.02)]
+    foreign = [part for part in long_enough if not _may_be_in(part, locale)]
     return sum(map(len, foreign)) / sum(map(len, parts))
+
+
+def _may_be_in(sentence: str, locale: str) -> bool:
+    """Whether a sentence may be in a language: by its words, or by those that are no names."""
+    without_names = _NAME.sub(" ", sentence)
+    top = next(iter(detect.confidences(sentence)))
+    return (
+        _is_in(sentence, locale, _LEAST_LIKELY)
+        or top in _SELDOM
+        or (sum(map(str.isalpha, sentence)) < _SHORT and top not in _FREQUENT)
+        or (sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _LEAST_LIKELY))
+    )
 
 
 def _is_letter(char: str) -> bool:

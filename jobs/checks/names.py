@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.full_names import first_names, mixed_name, other_surname, titled_name
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import sentences
 from thothy_ai.jobs.checks.tables import table
@@ -27,6 +28,7 @@ _KIND_OF_COMPANY = re.compile(
     " ?(?:公司|技[术術]|手[机機]|集[团團]|商城|物流|外卖|积木|卡|市場|グループ|Group|Motors|समूह|ग्रुप)$"
 )
 _NOUNS_CAPITALIZED = frozenset({"de"})
+_AFTER_LATIN = "\u0250"
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 
 
@@ -41,14 +43,17 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     language = primary(locale)
     known = _known("\n".join([source, *allowed]))
     foreign = (detect.language(source) or language) != language
-    transliterated = foreign and _has_no_capitals(source)
-    for sentence in () if transliterated else sentences(_without_countries(_HASHTAG.sub(" ", text), language), locale):
+    transliterated = foreign and (_has_no_capitals(source) or _is_latin(source) != _is_latin(text))
+    plain = _without_countries(_HASHTAG.sub(" ", text), language)
+    for sentence in () if transliterated else sentences(plain, locale):
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
             if not known.has(name):
                 return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
+    if not transliterated and (mixed := mixed_name(plain, "\n".join([source, *allowed]))):
+        return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{mixed!r} is of two names of the source")
     if famous := _famous(text, "\n".join([source, *allowed])):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{famous!r} is not in the source")
-    if not foreign and (titled := _titled(text, language, source)):
+    if not foreign and (titled := titled_name(text, language, source) or other_surname(text, language, source)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
     return None
 
@@ -57,6 +62,12 @@ def _has_no_capitals(text: str) -> bool:
     """Whether a text is in a script without capitals, whose names a text in another one has transliterated."""
     letters = [char for char in text[:2000] if char.isalpha()]
     return sum(char.lower() != char.upper() for char in letters) < len(letters) / 2
+
+
+def _is_latin(text: str) -> bool:
+    """Whether most letters of a text's beginning are Latin ones."""
+    letters = [char for char in text[:2000] if char.isalpha()]
+    return sum(char < _AFTER_LATIN for char in letters) > len(letters) / 2
 
 
 def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
@@ -85,7 +96,16 @@ def _is_name(tokens: list[re.Match[str]], position: int, sentence: str, strict: 
     if _INNER_CAPITAL.fullmatch(token[0]):
         return True
     before = sentence[max(0, token.start() - 4) : token.start()]
-    return token[0][0].isupper() and not token[0].isupper() and not _AFTER_WHICH_CAPITALS_MEAN_NOTHING.search(before)
+    if not token[0][0].isupper() or token[0].isupper():
+        return False
+    return not _AFTER_WHICH_CAPITALS_MEAN_NOTHING.search(before) or _is_first_name(tokens, position)
+
+
+def _is_first_name(tokens: list[re.Match[str]], position: int) -> bool:
+    """Whether a word at the beginning of a sentence is a first name before another name."""
+    after = tokens[position + 1] if position + 1 < len(tokens) else None
+    beside = after is not None and tokens[position].end() + 1 == after.start() and after[0][0].isupper()
+    return beside and tokens[position][0] in first_names()
 
 
 def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
@@ -163,20 +183,9 @@ def _each_famous() -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(_as_name(aliases)) for aliases in table("names")["famous"]["names"])
 
 
-def _titled(text: str, language: str, source: str) -> str | None:
-    """A name with a title in a script without capitals, of which the source has nothing."""
-    pattern = table("names")["titled"].get(language)
-    for match in re.finditer(pattern, text) if pattern else ():
-        name = next(filter(None, match.groups()))
-        parts = [part for part in re.split("[・ ]", name) if part]
-        if not any(part in source or part[-2:] in source for part in parts):
-            return str(name)
-    return None
-
-
 @cache
 def _marks() -> frozenset[str]:
-    return frozenset(table("names")["first_names"].split()) | frozenset(table("names")["titles"])
+    return first_names() | frozenset(table("names")["titles"])
 
 
 @cache

@@ -22,9 +22,10 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures
+_NOTHING = frozenset({Decimal(0)})
 _MAX_LOOSE = 2  # "both", "a pair", the dual: a translation has many ways to say one or two
 _BARE = re.compile(r"[:.]\d\d\b|\s?(?:$|[,;!?)]|\.(?!\d)|[–-]\s?\d|(?:to|bis|a|à|до|do)\s\d)")
-_OF_MISPRINT = 0.25  # of the usual chance of a coincidence, for a number that may be a misprint
+_OF_MISPRINT = 0.5  # of the usual chance of a coincidence, for a number that may be a misprint
 _SHORTENED = re.compile(r"['’/–-]\s?$")  # before the last two digits of a year
 _DAY_OF_MONTH = re.compile(r"[./-]\s?\d|\.?\s?(?:月|월|일|日)")
 _MAX_SHOWN = 40  # characters of a number
@@ -82,7 +83,11 @@ def number_added(text: str, original: str, source_locale: str, locale: str) -> R
     known = _numbers_of(original, primary(source_locale), may_round=False)
     written = quantities(text, primary(locale), listed=False)
     added = next((quantity for quantity in written if not known.has(quantity)), None)
-    return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original") if added else None
+    if added:
+        return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original")
+    if dated_months(text, primary(locale)) - known.months_or_numbers:
+        return _rejection("a month is not in the original")
+    return None
 
 
 class _Sentences:
@@ -138,6 +143,7 @@ class _Known:
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
+        self._about_percent: set[Decimal] = set()
         self._families = _families(found)
         self._derivations: Derivations | None = None
         self._misprints = Misprints(())
@@ -161,13 +167,19 @@ class _Known:
             self._derivations, self._misprints = Derivations(written_out, language, figures), Misprints(figures)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
             self._percent |= numerals.shares(text) | derived.multiples(found) | derived.told_shares(text, language)
-            self._percent |= _may_be_percent(derived.in_percent(found))
+            self._percent |= _may_be_percent(derived.in_percent(found), "0.05")
+            self._about_percent = _may_be_percent(derived.in_percent(found), "0.1")
         self._with_shares = self._figures | numerals.shares(text)
 
     @property
     def months(self) -> set[Decimal]:
         """The months that the text names, or may give as numbers of dates."""
         return self._by_word["month"] | self._dates
+
+    @property
+    def months_or_numbers(self) -> set[Decimal]:
+        """The months that the text names, and its numbers, which may be months."""
+        return self.months | self._figures
 
     def has(self, quantity: Quantity, wording: Wording | None = None) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
@@ -181,11 +193,14 @@ class _Known:
         if quantity.spelled:
             return min(quantity.readings) < _MIN_SPELLED or bool(quantity.readings & (self._figures | beside | _ROUND))
         if self._derivations and derived.is_percent(quantity):
-            return bool(quantity.readings & self._percent)
+            about = self._about_percent if derived.is_about(quantity) else set()
+            return bool(quantity.readings & (self._percent | about))
         if quantity.readings & beside or converts(quantity, self._measures):
             return True
         if self._measures_something_else(quantity):
             return False
+        if quantity.readings == _NOTHING and _is_currency(quantity):
+            return True  # what is free costs nothing
         times = self._with_shares | _hours(self._with_shares)
         known = self._figures | (times if _may_be_clock(quantity) else set())
         return bool(quantity.readings & self._with_shares or (quantity.parts and set(quantity.parts) <= known))
@@ -227,6 +242,11 @@ class _Known:
         return known
 
 
+def _is_currency(quantity: Quantity) -> bool:
+    unit = unit_of(quantity)
+    return unit is not None and unit.family == "currency"
+
+
 def _families(found: Iterable[Quantity]) -> dict[Decimal, set[str]]:
     """The families of the units that each value has in a text; "" where it has none."""
     families: dict[Decimal, set[str]] = {}
@@ -237,9 +257,9 @@ def _families(found: Iterable[Quantity]) -> dict[Decimal, set[str]]:
     return families
 
 
-def _may_be_percent(found: Iterable[Quantity]) -> set[Decimal]:
+def _may_be_percent(found: Iterable[Quantity], tolerance: str) -> set[Decimal]:
     """The values of figures of per cent, and what they may be rounded to."""
-    return {near for each in found for near in (*each.readings, *rounded(each, "0.05"))}
+    return {near for each in found for near in (*each.readings, *rounded(each, tolerance))}
 
 
 def _without_scales(text: str, found: Iterable[Quantity]) -> str:

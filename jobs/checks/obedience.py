@@ -16,11 +16,11 @@ _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»�
 _SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
 _NAMED = re.compile(r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b")  # within a sentence
 _NOUNS_CAPITALIZED = frozenset({"de"})
-_STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
+_STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？।](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
 _LINK = re.compile(
     r"\b[a-z0-9-]{3,40}\.(?:example|com|net|org|io|info|shop|biz|ru|br|de)\b|https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
 )
-_SENTENCE_END = re.compile(r"[.!?。！？\n]")
+_SENTENCE_END = re.compile(r"[.!?。！？।\n]")
 _OWN_WORDS = re.compile(
     r"^(?:that|the words?|the phrase|only|exactly|instead|dass|nur|que|only the|a|an|the) ", re.IGNORECASE
 )

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from thothy_ai.jobs.checks.periods import Periods, are_apart, periods
-from thothy_ai.jobs.checks.segments import WordIndex, sentences, stems
+from thothy_ai.jobs.checks.segments import WordIndex, beginnings, sentences, stems
 from thothy_ai.jobs.checks.tables import table
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _CLAUSE = re.compile(r"(?<!\d)[,،、，]|[,،、，](?!\d)|[;:；：؛—–|()（）]")
 _MIN_SHARED, _MIN_SHARE = 2, 0.34
+_MANIFOLD = frozenset({"multiple", "permission"})  # "half of it" is the opposite of nothing
+_FAR_AHEAD = 1.5  # times as many rare words as the next sentence shares
 _RELATED = 2  # shared words of a sentence that may say the same as the text
 
 
@@ -40,6 +42,58 @@ class _Clause:
 
 def opposite(text: str, source: str, language: str) -> str | None:
     """What a text says the opposite of, in the language of its source."""
+    return _of_clauses(text, source, language) or _of_sentences(text, source, language)
+
+
+def _of_sentences(text: str, source: str, language: str) -> str | None:
+    """A sentence that is plainly on the other side than the one sentence of the source that it must be about."""
+    known, index = _indexed_sentences(source, language)
+    for mine in _whole_sentences(text, language):
+        if mine.denies or not any(len(side) == 1 for side in mine.sides.values()):
+            continue
+        weights = index.weights(mine.content)
+        ranked = sorted(weights, key=lambda place: (-weights[place], place))[:2]
+        if not ranked or weights[ranked[0]] < _FAR_AHEAD * sum(weights[place] for place in ranked[1:]):
+            continue
+        best = known[ranked[0]]
+        if len(mine.content & best.content) < _MIN_SHARED or best.denies:
+            continue
+        for subject, side in _plain(mine):
+            opposite = subject not in _MANIFOLD and best.sides.get(subject) == {1 - side}
+            if opposite and mine.compares(best, subject) and _is_said_of(mine.content, best.text, subject, language):
+                return f"{mine.text[:100]!r} is the opposite of {best.text[:100]!r}"
+    return None
+
+
+def _is_said_of(words: frozenset[str], sentence: str, subject: str, language: str) -> bool:
+    """Whether a clause of a sentence that is on a side of a pair has some of the words, rather than a figure only."""
+    told = (_subject(part, language) for part in _CLAUSE.split(sentence) if subject in sides(part, language))
+    return any(not word.isdigit() for content in told for word in words & content)
+
+
+@lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
+def _indexed_sentences(source: str, language: str) -> tuple[list[_Clause], WordIndex]:
+    known = list(_whole_sentences(source, language))
+    return known, WordIndex(each.content for each in known)
+
+
+def _whole_sentences(text: str, language: str) -> Iterator[_Clause]:
+    denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
+    for part in sentences(text, language):
+        denies = bool(denial and denial.search(part))
+        yield _Clause(part, _subject(part, language), sides(part, language), periods(part), denies)
+
+
+def _subject(text: str, language: str) -> frozenset[str]:
+    """The beginnings of the words of a sentence without those of opposites."""
+    plain = text.replace("’", "'")
+    for _, pair in _pairs(language):
+        for pattern in pair:
+            plain = pattern.sub(" ", plain)
+    return beginnings(plain, language)
+
+
+def _of_clauses(text: str, source: str, language: str) -> str | None:
     known, index = _indexed(source, language)
     for clause in _clauses(text, language):
         if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):

@@ -16,7 +16,7 @@ _UNSPACED = frozenset({"zh", "ja"})
 _PREFIXES = {"ar": "وفبلك", "he": "ובלהכ"}
 _EINHALB = re.compile(r"(?<=[a-zäöüß]{4})einhalb(?=e?\b)")
 _GAP = 1  # characters between the words of a number
-_INVISIBLE = str.maketrans("", "", "\xad\u200b\u2060")
+_INVISIBLE = str.maketrans("’ʼ", "''", "\xad\u200b\u2060")
 
 
 @lru_cache(maxsize=64)  # a text is compared in several ways
@@ -178,7 +178,7 @@ def _exact(language: str) -> dict[str, int]:
 
     def spelled(number: int, locale: str) -> str:
         words: str = MessageFormat("{number, spellout}", locale).format({"number": number})
-        return words.translate(_INVISIBLE).replace("ʼ", "'").casefold()
+        return words.translate(_INVISIBLE).casefold()
 
     if language == "ko" or (language != "en" and spelled(7, language) == spelled(7, "en")):
         return {}

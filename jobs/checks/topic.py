@@ -6,7 +6,7 @@ import re
 
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks.numbers import primary
-from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, words
+from thothy_ai.jobs.checks.segments import beginnings, is_spaced, runs, scaled, words
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MIN_WORD, _PREFIX = 5, 5  # characters; inflected forms of a word have a beginning in common
@@ -17,12 +17,14 @@ _HANGUL = re.compile("[\uac00-\ud7a3]")
 _ARTICLE = re.compile("^[\u0648\u0641\u0628\u0644\u0643]?\u0627\u0644(?=.{3})")
 _MIN_UNSPACED = 2  # characters of a Chinese, Japanese or Thai word
 _MIN_ASKED = 3  # words of a topic that the source has, too; a heading may say in other words what a section says
+_FEW, _SHARED = 8, 2  # longer words of a text that may share only so many, by shorter beginnings
 _ECHO = 8  # words
 # Words that say what to do with a topic rather than what it is.
 _GENERIC = re.compile(
     r"what|which|where|when|whose|while|about|their|there|these|those|chang\w*|happen\w*|explain\w*|topic|section|report|reasons?|"
     r"future|outlook|overview|introduction|summary|conclusion|background|impact|trends?|development\w*|situation|"
     r"warum|welche\w*|wohin|entwicklung\w*|ausblick|überblick|hintergr\w*|änder\w*|veränder\w*|pourquoi|comment|quels?|quelles?|"
+    r"któr\w*|jak(?:i|a|ie|ich)|dlaczego|котор\w*|як(?:ий|а|е|і|их)|чому|"
     r"cómo|porqué|cuáles|perché|quali|porque|quais|waarom|почему|какие|что|如何|为什么|為什麼|什么|什麼|なぜ|どの|なに"
 )
 
@@ -43,9 +45,15 @@ def off_topic(
     if len(asked & theirs) >= _MIN_ASKED and not _stems(asked) & said:
         return Rejection(RejectionReason.OFF_TOPIC, f"says nothing of its topic: {', '.join(sorted(asked & theirs))}")
     share = len(mine & (theirs | asked)) / max(len(mine), 1)
-    if not mine or share >= min_share:
+    if not mine or share >= min_share or (len(mine) <= _FEW and _begin_alike(text, source, locale)):
         return None
     return Rejection(RejectionReason.OFF_TOPIC, f"only {share:.0%} of its longer words are in the source")
+
+
+def _begin_alike(text: str, source: str, locale: str) -> bool:
+    """Whether two words of a text begin as words of its source; in scripts without spaces, two pairs count."""
+    shared = beginnings(text, locale) & beginnings(source, locale)
+    return sum(not each.isdigit() for each in shared) >= _SHARED
 
 
 def _content(text: str, locale: str) -> set[str]:

@@ -28,6 +28,7 @@ OTHER_THINGS = [
     ("The club did not lose any match in 2023.", "The club lost a match in 2022, and the trainer left in 2024.", "en"),
 ]
 THE_SAME_THING = [
+    ("Uptake stands at 61%, down 18 points.", "Uptake has risen from 61 to 79 since the uptake of bread fell.", "en"),
     ("Insulin is 30% dearer than last year.", "Insulin is 30% cheaper than last year.", "en"),
     ("For insulin, one pays 30% more.", "Insulin is 30% cheaper than last year.", "en"),
     ("Orders fell 12%.", "Orders rose by 12%, and prices reached a record.", "en"),

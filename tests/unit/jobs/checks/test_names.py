@@ -83,3 +83,44 @@ PEOPLE = "Yesterday Hill presented the budget. Later Berg answered. Hannah Oyela
 )
 def test_a_word_with_a_capital_before_a_name_is_no_part_of_it(text: str) -> None:
     assert checks.new_name(text, PEOPLE, "en") is None
+
+
+FULL = "At noon Hannah Oyelaran opened the shop, and then Peter Dunmore found money for Maëlle Guivarch in the budget."
+
+
+@pytest.mark.parametrize("text", ["Hannah Dunmore opened the shop.", "Today Maëlle Oyelaran and Peter Dunmore spoke."])
+def test_a_name_made_of_two_names_of_the_source_is_new(text: str) -> None:
+    finding = checks.new_name(text, FULL, "en")
+    assert finding
+    assert finding.reason is RejectionReason.NAME_NOT_IN_SOURCE
+
+
+@pytest.mark.parametrize("text", ["Hannah Oyelaran opened the shop.", "The shop of Hannah and Peter Dunmore is open."])
+def test_a_name_of_the_source_is_not_made_of_two(text: str) -> None:
+    assert checks.new_name(text, FULL, "en") is None
+
+
+def test_an_invented_first_name_at_the_beginning_of_a_sentence_is_new() -> None:
+    assert checks.new_name("Beatrix Dunmore found the money.", FULL, "en") is not None
+    assert checks.new_name("Councillor Dunmore found the money.", FULL, "en") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "locale", "found"),
+    [
+        ("厂长陈秀珍上任。", "厂长林秀珍上任，陈志远负责网店。", "zh", True),
+        ("厂长林秀珍上任。", "厂长林秀珍上任，陈志远负责网店。", "zh", False),
+        ("理事長の小池節子さんが話す。", "理事長の宮坂節子さんと、パン屋の小池拓真さんが話す。", "ja", True),
+        ("理事長の宮坂節子さんが話す。", "理事長の宮坂節子さんと、パン屋の小池拓真さんが話す。", "ja", False),
+        ("समिति की अध्यक्ष डॉ. मेहरुन्निसा हैं।", "समिति की अध्यक्ष रुख़साना अंसारी हैं।", "hi", True),
+    ],
+)
+def test_names_in_scripts_without_capitals(text: str, source: str, locale: str, found: bool) -> None:
+    assert (checks.new_name(text, source, locale) is not None) == found
+
+
+def test_names_from_another_alphabet_are_transliterated() -> None:
+    source = "В Перми тренер Оксана Берсенева ведёт бесплатные занятия для тех, кому за пятьдесят."
+    assert (
+        checks.new_name("In Perm the coach Oksana Berseneva teaches people over fifty for free.", source, "en") is None
+    )

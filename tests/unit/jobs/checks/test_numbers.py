@@ -175,3 +175,39 @@ def test_numbers_that_a_translation_keeps(text: str, locale: str, original: str,
 @pytest.mark.parametrize(("text", "locale", "original", "source_locale"), NOT_KEPT)
 def test_numbers_that_a_translation_changes(text: str, locale: str, original: str, source_locale: str) -> None:
     assert reason(checks.numbers_kept(text, original, source_locale, locale)) is NEW
+
+
+COFFEE = (
+    "The coffee maker costs $189 and has 41 parts.\n\nThe first run is 8,000 units, of which 3,100 are sold."
+    " Backers paid $149. The trial lasts 18 months from 6 October 2025. Shrink was 1.9 percent."
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "New buyers pay $40 more than others did.",
+        "Not quite 40% of the 8,000 units are gone.",
+        "If all goes well, the trial lasts until spring 2027.",
+        "Shrink stayed below 2%.",
+        "The first 41 parts are yours for $0.",
+    ],
+)
+def test_what_an_editor_may_make_of_figures(text: str) -> None:
+    assert checks.new_number(text, COFFEE, "en") is None
+
+
+@pytest.mark.parametrize("text", ["New buyers pay $43 more than others did.", "The trial lasts until spring 2029."])
+def test_what_figures_do_not_come_to(text: str) -> None:
+    assert checks.new_number(text, COFFEE, "en") is not None
+
+
+def test_a_translation_keeps_its_months() -> None:
+    original = "The next study begins on 4 March 2026, and the last one in September 2027."
+    right = "La prochaine étude commence le 4 mars 2026, et la dernière en septembre 2027."
+    assert checks.numbers_kept(right, original, "en", "fr") is None
+    assert checks.numbers_kept(right.replace("mars", "mai"), original, "en", "fr") is not None
+
+
+def test_numbers_in_words_may_have_any_apostrophe() -> None:
+    assert checks.numbers_kept("Пором долає дев’ять кілометрів.", "The ferry crosses 9 kilometres.", "en", "uk") is None

@@ -23,6 +23,12 @@ HINDI = "दिवाली के हफ़्ते में शिकाय�
             "en",
             False,
         ),
+        (
+            "Пассажир платит за проезд, а книги читают платно.",
+            "Читать книги можно бесплатно, за проезд берут плату.",
+            "ru",
+            True,
+        ),
         ("Hotel rooms in Oslo grew dearer.", "The harbour got cheaper fish.", "en", False),
     ],
 )

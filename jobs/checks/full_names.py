@@ -1,0 +1,131 @@
+"""Names of persons: those with a title, in scripts without capitals, and those made of two names of the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import chain, pairwise
+
+from thothy_ai.jobs.checks.tables import table
+
+_RUN = re.compile(
+    r"(?<![\w'’-])[^\W\d_a-z][\w'’-]+(?: (?:(?:d[aeiu]|del|della|van|von|bin|al|el|le|la) )?[^\W\d_a-z][\w'’-]+)+"
+)
+_PARTICLE = re.compile(r" (?:d[aeiu]|del|della|van|von|bin|al|el|le|la) | ")
+_BEGIN = re.compile(r"(?:^|[.!?…:]|\n)[\s“„«\"'(–—-]*$")
+_BESIDE = 4  # characters before a name
+_MIN_PREFIX = 4
+_MOST_RUNS, _MOST_PAIRS = 300, 60  # names of a source, and of a text
+
+
+def mixed_name(text: str, source: str) -> str | None:
+    """Two capitalized words of a text that are parts of two names of the source: the first of one, the last of another.
+
+    A word counts as its other forms. Two words that the source has in one name are none, whatever stands between them.
+    """
+    known, small = _runs(source), _small_words(source)
+    for first, last in chain.from_iterable(map(pairwise, _runs(text)[:_MOST_PAIRS])):
+        if first.lower() in small or any(_has(run, first) and _has(run, last) for run in known):
+            continue
+        begins = any(_same(run[0], first) or _same(run[-2], first) for run in known)
+        if begins and any(_same(run[-1], last) for run in known) and not _are_beside(first, last, source):
+            return f"{first} {last}"
+    return None
+
+
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _runs(text: str) -> tuple[tuple[str, ...], ...]:
+    """The words of the names of a text that have several, each with capitals."""
+    found = dict.fromkeys(tuple(_PARTICLE.split(match[0])) for match in _RUN.finditer(text) if _is_name(match))
+    return tuple(found)[:_MOST_RUNS]
+
+
+def _is_name(match: re.Match[str]) -> bool:
+    """Whether a run of words with capitals is a name, rather than one after the first word of a sentence."""
+    parts = _PARTICLE.split(match[0])
+    if any(not part[0].isupper() or part.isupper() for part in parts):
+        return False
+    begins = len(parts) == 2 and _BEGIN.search(match.string, max(0, match.start() - _BESIDE), match.start())
+    return not begins or parts[0] in first_names() or match.string[match.end() : match.end() + 1] == ","
+
+
+@cache
+def first_names() -> frozenset[str]:
+    """Frequent first names in Latin letters."""
+    return frozenset(table("names")["first_names"].split())
+
+
+@lru_cache(maxsize=32)  # as above
+def _small_words(text: str) -> frozenset[str]:
+    return frozenset(word for word in re.findall(r"[^\W\d_][\w'’-]*", text) if word[0].islower())
+
+
+def _has(run: tuple[str, ...], word: str) -> bool:
+    return any(_same(part, word) for part in run)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two words may be forms of one name."""
+    one, other = _bare(one), _bare(other)
+    shared = max(_MIN_PREFIX, min(len(one), len(other)) - 2)
+    return one == other or (min(len(one), len(other)) >= _MIN_PREFIX and one[:shared] == other[:shared])
+
+
+def _bare(word: str) -> str:
+    return re.split("['’]", word)[0].casefold()
+
+
+def _are_beside(first: str, last: str, source: str) -> bool:
+    """Whether the source joins the words of a name in another way: "Karen and Aaron Yellowtail"."""
+    one, other = (re.escape(_bare(each)[:_MIN_PREFIX]) for each in (first, last))
+    return bool(re.search(rf"(?i)\b{one}[\w'’-]*[ ,]+(?:[\w'’-]+ ){{1,2}}(?:[\w'’-]+ )?{other}", source))
+
+
+def other_surname(text: str, language: str, source: str) -> str | None:
+    """A given name of the source after another surname than its own, in Chinese characters."""
+    known = _surnames(source, language)
+    for surname, given in _full_names(text, language):
+        if surname not in known.get(given, {surname}) and surname + given not in source:
+            return surname + given
+    return None
+
+
+@lru_cache(maxsize=32)  # as above
+def _surnames(source: str, language: str) -> dict[str, set[str]]:
+    """The surnames before each given name."""
+    found: dict[str, set[str]] = {}
+    for surname, given in _full_names(source, language):
+        found.setdefault(given, set()).add(surname)
+    return found
+
+
+def _full_names(text: str, language: str) -> Iterator[tuple[str, str]]:
+    entry = table("names")["full"].get(language)
+    return (match.groups() for match in re.finditer(f"(?={entry})", text)) if entry else iter(())  # type: ignore[misc]
+
+
+def titled_name(text: str, language: str, source: str) -> str | None:
+    """A name with a title in a script without capitals, which the source has neither as a whole nor in part."""
+    pattern = _titled(language)
+    for match in pattern.finditer(text) if pattern else ():
+        name = next(filter(None, match.groups()))
+        if not any(_is_known(part, source, language) for part in re.split("[・ ]", name) if part):
+            return str(name)
+    return None
+
+
+@cache
+def _titled(language: str) -> re.Pattern[str] | None:
+    entry = table("names")["titled"].get(language)
+    return re.compile(entry) if entry else None
+
+
+def _is_known(name: str, source: str, language: str) -> bool:
+    """Whether a source has a name, or the given name in its end with no other surname before it."""
+    if name in source:
+        return True
+    if language in {"ar", "hi"}:
+        return name[:_MIN_PREFIX] in source
+    given = name[-2:]
+    return given in source and (len(name) <= len(given) or not re.search(rf"[\w]{re.escape(given)}", source))

@@ -30,11 +30,11 @@ def engine(**given: Any) -> None:
 
     settings = load_settings()
     options = engine_options(given, settings)
-    if options.model is not None and not options.model.exists():
-        fail(f"{options.model}: no such file or folder", WRONG_INPUT)  # before a session of this model is recorded
     if settings.database_url is None:
         run_engine(options)
         return
+    if options.model is not None and not options.model.exists():
+        fail(f"{options.model}: no such file or folder", WRONG_INPUT)  # before a session of this model is recorded
     from thothy_ai.worker.registration import registered
 
     with registered(options, settings) as (known, observer):

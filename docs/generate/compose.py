@@ -97,5 +97,7 @@ def _section(title: str, rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _entry(name: str, default: str, meaning: str) -> str:
-    words = textwrap.fill(" ".join(meaning.split()), 118, initial_indent="# ", subsequent_indent="# ")
+    words = textwrap.fill(
+        " ".join(meaning.split()), 118, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
     return f"\n{words}\n# {name}={default}\n"

@@ -15,10 +15,11 @@ from thothy_ai.settings import Settings
 STATES = ("waiting", "delivered", "dead")
 
 
-def counts(engine: Engine) -> dict[str, int]:
-    """How many deliveries there are in each state."""
+def counts(engine: Engine, tenant: str | None = None) -> dict[str, int]:
+    """How many deliveries there are in each state, of one tenant or of all."""
     with engine.connect() as connection:
-        found = {row.state: row.deliveries for row in connection.execute(statement("admin/count_deliveries"))}
+        rows = connection.execute(statement("admin/count_deliveries"), {"tenant": tenant})
+        found = {row.state: row.deliveries for row in rows}
     return {state: found.get(state, 0) for state in STATES}
 
 

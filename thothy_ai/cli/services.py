@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from thothy_ai.cli.engine_flags import engine_options, with_engine_flags
-from thothy_ai.cli.shell import load_settings, usage
+from thothy_ai.cli.shell import WRONG_INPUT, fail, load_settings, usage
 
 app = typer.Typer()
 
@@ -33,6 +33,8 @@ def engine(**given: Any) -> None:
     if settings.database_url is None:
         run_engine(options)
         return
+    if options.model is not None and not options.model.exists():
+        fail(f"{options.model}: no such file or folder", WRONG_INPUT)  # before a session of this model is recorded
     from thothy_ai.worker.registration import registered
 
     with registered(options, settings) as (known, observer):

@@ -40,7 +40,7 @@ def list_(
     from thothy_ai.admin import webhooks
 
     with database() as engine:
-        counts = webhooks.counts(engine)
+        counts = webhooks.counts(engine, tenant)
         found = webhooks.deliveries(engine, state=state, tenant=tenant, limit=limit)
     if as_json:
         return print_json({"counts": counts, "deliveries": found})

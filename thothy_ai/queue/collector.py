@@ -219,7 +219,8 @@ def _partitions(partitions: Iterable[tuple[str, bool]]) -> Metric:
 def _lost(lost: Iterable[tuple[str, str, float]]) -> Metric:
     family = GaugeMetricFamily(
         "thothy_lost_engine_seconds",
-        "Seconds since an engine was last ready that was ready within the last day, and has not been stopped.",
+        "Seconds since a lost engine was last ready: one that was ready within the last day, is not now, and was not"
+        " stopped.",
         labels=["engine", "machine"],
     )
     for name, machine, seconds in lost:

@@ -50,6 +50,10 @@ def test_jobs_that_wait_for_a_missing_model_are_shown_everywhere(run: Run, queue
     [warning] = [found for found in queue_check(queue.settings) if found.fix]
     assert "2 jobs wait for the model huge" in warning.says
     assert "thothy models alias huge" in str(warning.fix)
+    run("models", "alias", "huge", "large")
+    [warning] = [found for found in queue_check(queue.settings) if found.fix]
+    assert "2 jobs wait for huge, an alias of large, which no engine serves" in warning.says
+    assert str(warning.fix).startswith("start an engine with large, or ")
     registry = CollectorRegistry()
     registry.register(collector := QueueCollector(queue.engine))
     collector.read()

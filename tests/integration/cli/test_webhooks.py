@@ -70,6 +70,7 @@ def test_dead_ones_are_listed_and_sent_again(run: Run, engine: Engine, lines: Pa
     assert said.startswith("1 waiting, 0 delivered, 1 dead\n")
     assert "HTTP 500 no" in said
     [dead] = json.loads(run("webhooks", "list", "--state", "dead", "--json").stdout)["deliveries"]
+    assert run("webhooks", "list", "--tenant", "other").stdout == "0 waiting, 0 delivered, 0 dead\n"
     assert json.loads(run("webhooks", "list", "--tenant", "other", "--json").stdout)["deliveries"] == []
     assert run("webhooks", "retry", dead["id"]).stdout == "1 webhook due now.\n"
     assert json.loads(run("webhooks", "retry", "--all", "--json").stdout) == {"due": 0}

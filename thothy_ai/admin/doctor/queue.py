@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Engine
 
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
+from thothy_ai.admin.model_aliases import list_aliases
 from thothy_ai.admin.processes import Connected, connected
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.status import QueueStatus, queue_status
@@ -26,7 +27,7 @@ def queue(settings: Settings) -> Iterator[Finding]:
         if status.paused:
             note = f" ({status.note})" if status.note else ""
             yield Finding("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
-        yield from _unserved(status)
+        yield from _unserved(status, {alias.alias: alias.model_name for alias in list_aliases(engine)})
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
             reaper = connected(engine).get("reaper")
@@ -34,10 +35,12 @@ def queue(settings: Settings) -> Iterator[Finding]:
             yield Finding("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
 
 
-def _unserved(status: QueueStatus) -> Iterator[Finding]:
+def _unserved(status: QueueStatus, aliases: Mapping[str, str]) -> Iterator[Finding]:
     for model, jobs in status.unserved.items():
-        says = f"{_wait(jobs)} for the model {model}, which no engine serves"
-        fix = f"start an engine with that model, or run `thothy models alias {model} OTHER_MODEL`"
+        named = f"{model}, an alias of {aliases[model]}" if model in aliases else f"the model {model}"
+        says = f"{_wait(jobs)} for {named}, which no engine serves"
+        started = aliases.get(model, "that model")
+        fix = f"start an engine with {started}, or run `thothy models alias {model} OTHER_MODEL`"
         yield Finding("queue", Level.WARNING, says, fix)
     if status.unserved_others:
         says = f"{_wait(status.unserved_others)} for other models that no engine serves"

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
@@ -96,6 +98,16 @@ def test_an_engine_that_cannot_start_has_ended(settings: Settings, rows: Rows) -
         assert process.popen.wait(60) == 2
     ended = in_state(rows, "ended")
     assert (ended.end_reason, ended.ready_at) == ("failed", None)
+
+
+def test_a_model_that_is_not_there_leaves_no_session(settings: Settings, rows: Rows) -> None:
+    model, url = settings.home / "nothing", f"unix://{settings.home}/e0.sock"
+    done = subprocess.run(
+        [sys.executable, "-m", "thothy_ai.cli", "engine", "--model", model, "--url", url],
+        env=os.environ | settings.environment(), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, f"thothy: {model}: no such file or folder\n")
+    assert rows("SELECT id FROM engine_session") == []
 
 
 def test_a_killed_registrar_is_replaced(settings: Settings, rows: Rows) -> None:

@@ -64,7 +64,7 @@ def test_thothy_engine_has_the_declared_option(name: str) -> None:
     assert {*parameter.opts, *parameter.secondary_opts} == flags(declared)
     assert parameter.default == declared.default
     assert parameter.help.startswith(declared.option.help)
-    assert parameter.metavar == declared.option.metavar
+    assert parameter.metavar == (declared.option.metavar or "|".join(declared.option.choices) or None)
 
 
 @pytest.mark.parametrize("name", BENCH)

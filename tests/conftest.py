@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,14 @@ TEMPLATE = "thothy_template"
 # Several test processes share the cores: more threads would only slow each other down. Set before torch is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# An example may wait for a busy machine: neither its time nor that of drawing it is a failure.
+with suppress(ImportError):  # tests on a GPU run without it
+    import hypothesis
+
+    slow, plain = [hypothesis.HealthCheck.too_slow], hypothesis.settings.default
+    hypothesis.settings.register_profile("patient", plain, deadline=None, suppress_health_check=slow)
+    hypothesis.settings.load_profile("patient")
 
 # A shell starts background jobs with SIGINT ignored, which the commands that tests interrupt would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,22 +27,19 @@ TEMPLATE = "thothy_template"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# An example may wait for a busy machine: neither its time nor that of drawing it is a failure.
+with suppress(ImportError):  # tests on a GPU run without it
+    import hypothesis
+
+    slow, plain = [hypothesis.HealthCheck.too_slow], hypothesis.settings.default
+    hypothesis.settings.register_profile("patient", plain, deadline=None, suppress_health_check=slow)
+    hypothesis.settings.load_profile("patient")
+
 # A shell starts background jobs with these signals ignored, which the commands that tests interrupt would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """A busy machine makes no example of Hypothesis a failure. GPU machines may lack Hypothesis."""
-    if config.pluginmanager.hasplugin("hypothesispytest"):
-        from hypothesis import HealthCheck, settings
-
-        settings.register_profile(
-            "any_speed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-        )
-        settings.load_profile("any_speed")
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from tests.support.home import fresh_home, processes_of
 from thothy_ai.demo.plan import demo_jobs
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_demo_drains_its_queue_and_leaves_nothing_running() -> None:
     with fresh_home() as home:
-        done = home.run("demo", timeout=500)
+        done = home.run("demo", timeout=1500)
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"Enqueued {len(demo_jobs())} jobs" in done.stdout
         assert len(demo_jobs()) >= 40

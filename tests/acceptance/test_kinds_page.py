@@ -39,7 +39,7 @@ class Reader:
     def type(self, block: str, *codes: int) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block],
-            cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=240,
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=900,
         )  # fmt: skip
         assert done.returncode in (codes or (0,)), f"{block}: {done.stdout}{done.stderr}"
         return done
@@ -68,7 +68,7 @@ def reader() -> Iterator[Reader]:
         yield Reader(Path(folder))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_stranger_reaches_a_kind_of_their_own(reader: Reader) -> None:
     reader.save_files()
     for name in SHADOWS:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support import null_stack
 from tests.support.home import Home, fresh_home, processes_of
-from tests.support.null_stack import NEVER
+from tests.support.null_stack import LOADING, NEVER
 from tests.support.queue_bench import PATIENCE, eventually
 from thothy_ai.demo.plan import demo_jobs
 from thothy_ai.embedded import Postgres
@@ -178,7 +178,7 @@ def test_the_jobs_of_a_stack_that_was_killed_run_at_the_next_start(home: Home) -
 
 
 def test_ctrl_c_while_it_starts(home: Home) -> None:
-    with thothy(home, "up", 0) as process:
+    with thothy(home, "up", LOADING) as process:
         line(process, "Starting")
         eventually(lambda: database(home.folder))
         process.send_signal(signal.SIGINT)

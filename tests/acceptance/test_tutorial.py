@@ -16,7 +16,7 @@ GARBAGE = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd]|\[\d+(?:;\d+)*m|Traceback|Erro
 FRONT_MATTER = re.compile(r"---\n(?:.*\n)*?kind: \W?hook\W?\n(?:.*\n)*?---\n\s*(?:- )?\S+ \S+")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_tutorial_word_for_word() -> None:
     """One test: played once, for all that is asked of it."""
     with tutorial() as page:

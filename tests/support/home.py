@@ -22,7 +22,7 @@ class Home:
         self.environment = {**kept, "THOTHY_HOME": str(folder), "OMP_NUM_THREADS": "2"}
         self.environment["THOTHY_METRICS_PORT"] = "0"  # two stacks that start at once might choose the same
 
-    def run(self, *arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*THOTHY, *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
         )

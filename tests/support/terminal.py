@@ -25,7 +25,7 @@ from typing import Self
 import pyte
 
 COLUMNS, ROWS = 80, 24
-PATIENCE = 180.0  # seconds for one command, on a busy machine
+PATIENCE = 600.0  # seconds for one command, on a busy machine
 HISTORY = 10_000
 _END, _MORE = "\x1b]133;D;", "\x1b]133;C\x07"
 _ENDED = re.compile(re.escape(_END) + r"(\d+)\x07")

@@ -238,7 +238,7 @@ def home_with_temporary_files() -> Iterator[tuple[Home, Path]]:
 
 def test_without_an_engine_one_is_started_with_the_bundled_model_and_stopped() -> None:
     with home_with_temporary_files() as (home, folder):
-        done = home.run("ask", "hook", "--source", SOURCE, "--seed", "1", "--json", timeout=280)
+        done = home.run("ask", "hook", "--source", SOURCE, "--seed", "1", "--json", timeout=800)
         assert done.returncode in {0, 1}, done.stderr
         assert processes_of(home) == []
         assert list(folder.glob("thothy-engine-*")) == []

@@ -165,7 +165,7 @@ def test_an_engine_that_refuses_is_one_line(evaluate: Evaluate, cases: Path, bac
 
 def test_the_bundled_model_runs_two_cases() -> None:
     with fresh_home() as home:
-        done = home.run("eval", "trend_summary", "--cases", "2", "--json", timeout=280)
+        done = home.run("eval", "trend_summary", "--cases", "2", "--json", timeout=800)
         assert done.returncode == 0, done.stderr
         assert processes_of(home) == []
     [result] = json.loads(done.stdout)["results"]

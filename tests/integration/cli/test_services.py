@@ -30,7 +30,7 @@ from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.bundled import bundled_model_path
 
 STARTED = ("engine", "dispatcher", "reaper", "worker")  # as depends_on would
-SECONDS = 120
+SECONDS = 600
 OPTIONAL = {"thothy_forecast_publish_jobs"}  # exported if THOTHY_PUBLISH_BY is set
 CHOSEN = """
 THOTHY_LOG_LEVEL=WARNING
@@ -161,7 +161,7 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
 
     enqueued = machine.run("enqueue", "hook", "--source", "Clay crocks are back in kitchens all over Lyon.")
     assert enqueued.returncode == 0, enqueued.stderr
-    drained = machine.run("drain", "--timeout", "100s", "--json")
+    drained = machine.run("drain", "--timeout", "9m", "--json")
     assert drained.returncode == 0, drained.stderr + machine.log("worker")
     report: dict[str, Any] = json.loads(machine.run("report", "--since", "1h", "--json").stdout)
     assert sum(report["total"]["jobs"][state] for state in ("succeeded", "dead")) == 1

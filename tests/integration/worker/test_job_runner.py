@@ -327,7 +327,7 @@ def test_without_an_engine_messages_are_not_held_indefinitely(queue: Queue, monk
     client.up = False
     with runner_bench(queue, client) as bench:
         [job_id] = bench.work("ok")
-        timeout = queue.settings.dispatch_timeout_seconds
+        timeout = 1.0
         eventually(lambda: queue.ask("queue/unclaimed_dispatches", timeout_seconds=timeout))
         queue.ask("queue/reap_dispatches", ids=[job_id], dispatch_nos=[1], timeout_seconds=timeout)
         client.up = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_a_phase_says_that_it_began_and_how_long_it_took(capsys: pytest.CaptureF
         pass
     said = capsys.readouterr().err.splitlines()
     assert said[0].endswith("s] warm-up ...")
-    assert "s] warm-up: took 0." in said[1]
+    assert re.search(r"s\] warm-up: took \d+\.\d s$", said[1])
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
@@ -35,7 +36,7 @@ def test_one_that_takes_long_says_how_far_it_is(
 
     with Phases(FOR_EVER).phase("measured", state):
         assert asked.wait(FOR_EVER)
-    assert "measured: 0 s so far, 3 of 8 ended" in capsys.readouterr().err
+    assert re.search(r"measured: \d+ s so far, 3 of 8 ended", capsys.readouterr().err)
 
 
 def test_one_that_takes_too_long_is_an_error() -> None:

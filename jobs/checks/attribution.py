@@ -26,16 +26,10 @@ _CONJUNCTIONS = (
     r"and|but|while|und|aber|während|et|mais|y|pero|mientras|ed|ma|mentre|mas|maar|och|men|ale|и|но|та|ve|و|और|जबकि|"
     r"rather than|instead of|statt|contre|contro|frente a|против|مقابل"
 )
-_MORE_CONJUNCTIONS = {
-    "it": "e",
-    "pt": "e",
-    "nl": "en",
-    "pl": "i|a",
-    "cs": "i|a",
-    "ru": "а",
-    "uk": "і|а",
-}  # elsewhere, no "and"
-_COUNTED, _WORD = re.compile(r"^[\s\u00a0-]?[^\W\d_]+"), 32  # the word behind a figure, and its characters
+# Short words that mean "and" or "but" in one language and something else in others.
+_MORE_CONJUNCTIONS = {"it": "e", "pt": "e", "nl": "en", "pl": "i|a", "cs": "i|a", "ru": "а", "uk": "і|а"}
+_COUNTED = re.compile(r"^[\s\u00a0-]?[^\W\d_]+")  # the word behind a figure
+_MOST_OF_WORD = 32  # its characters
 _CAPITALIZED = re.compile(r"(?<=\s)[^\W\d_a-zß-ÿа-я][\w'’-]+")
 _NEXT = 5  # figures behind one in a text with which it may be exchanged
 _SURE_UNITS = {"share", "currency"}  # families whose words mean nothing else
@@ -159,7 +153,7 @@ def _of_sentence(
     for place, figure in enumerate(figures):
         left, right = borders[place][1], borders[place + 1][0]
         words = f"{text[left : figure.start]} {text[figure.end : right]}"
-        counted = beginnings("".join(_COUNTED.findall(figure.after[:_WORD])), language)
+        counted = beginnings("".join(_COUNTED.findall(figure.after[:_MOST_OF_WORD])), language)
         names = beginnings(" ".join(_CAPITALIZED.findall(words)), language)
         found = beginnings(words, language)
         yield Claim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)

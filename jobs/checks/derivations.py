@@ -35,6 +35,13 @@ _MOST_ASKED = 16  # sentences of a source that are all asked if a text shares no
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
 _PER_TIME = 100.0  # from which on a figure may be one per day or month
 _BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
+_BESIDE_BASE = 24  # characters before it in which it is said so
+_OF_BEFORE = re.compile(
+    r"(?:\b(?:in|of|out|per|every|each|von|aus|je|pro|sur|par|de|cada|por|su|ogni|em|op|van|per|na|z|ze|co|av|dari|setiap|trong|mỗi|"
+    r"из|на|кажд\w+|із|з|από|στους)|من|كل|לכל|מתוך|מכל|每)\s?(?:[^\W\d_]{1,12}\s)?$",
+    re.IGNORECASE,
+)
+_OF_AFTER = re.compile(r"\s?[^\s\d.,;:!?。，、]{0,6}?\s?(?:中|のうち|に|里|当中|가운데|중|में|['’]?[dt][ae]n?\b)")
 _HUNDRED = 100.0
 _HUNDRED_OF = Decimal(100)
 _WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
@@ -120,7 +127,7 @@ class Derivations:
         """Whether a number may be the result of a calculation, at no more than a part of the usual chance."""
         if quantity.year:
             return False
-        if quantity.readings & _BASES and self._percents and not derived.is_percent(quantity):
+        if self._percents and quantity.readings & _BASES and _is_base(quantity):
             return True
         asked = _asked(quantity, wording, self._words)
         values = {each / part for each in quantity.readings for part in _parts_of_currency(quantity)}
@@ -224,6 +231,11 @@ def _asked(quantity: Quantity, wording: Wording, words: Collection[str]) -> _Ask
 def _parts_of_currency(quantity: Quantity) -> tuple[int, ...]:
     """How many of what a number counts are one of the unit: a hundred cents, or one."""
     return (1, 100) if derived.is_in_cents(quantity) else (1,)
+
+
+def _is_base(quantity: Quantity) -> bool:
+    """Whether a number is what a share is of, as in "31 in 100", 100人のうち."""
+    return bool(_OF_BEFORE.search(quantity.before[-_BESIDE_BASE:]) or _OF_AFTER.match(quantity.after))
 
 
 def _is_usable(quantity: Quantity) -> bool:

@@ -122,10 +122,10 @@ def _titled(language: str) -> re.Pattern[str] | None:
 
 
 def _is_known(name: str, source: str, language: str) -> bool:
-    """Whether a source has a name, or the given name in its end with no other surname before it."""
+    """Whether a source has a name, its beginning, or in scripts of syllables and ideographs its end by itself."""
     if name in source:
         return True
     if language in {"ar", "hi"}:
         return name[:_MIN_PREFIX] in source
     given = name[-2:]
-    return given in source and (len(name) <= len(given) or not re.search(rf"[\w]{re.escape(given)}", source))
+    return given in source and (len(name) <= len(given) or not re.search(rf"\w{re.escape(given)}", source))

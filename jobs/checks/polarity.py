@@ -59,7 +59,7 @@ def _of_sentences(text: str, source: str, language: str) -> str | None:
         if len(mine.content & best.content) < _MIN_SHARED or best.denies:
             continue
         for subject, side in _plain(mine):
-            opposite = subject not in _MANIFOLD and best.sides.get(subject) == {1 - side}
+            opposite = subject not in _MANIFOLD and best.sides.get(subject, frozenset()) == {1 - side}
             if opposite and mine.compares(best, subject) and _is_said_of(mine.content, best.text, subject, language):
                 return f"{mine.text[:100]!r} is the opposite of {best.text[:100]!r}"
     return None

@@ -211,3 +211,9 @@ def test_a_translation_keeps_its_months() -> None:
 
 def test_numbers_in_words_may_have_any_apostrophe() -> None:
     assert checks.numbers_kept("Пором долає дев’ять кілометрів.", "The ferry crosses 9 kilometres.", "en", "uk") is None
+
+
+def test_a_hundred_is_known_as_what_a_share_is_of() -> None:
+    source = "Only 38 percent of the clothes can be sold again."
+    assert checks.new_number("Of 100 pieces, 38 are sold again.", source, "en") is None
+    assert checks.new_number("The shop has 100 shelves for clothes.", source, "en") is not None

@@ -64,6 +64,10 @@ def test_seconds_are_conserved_through_crashes_of_two_engines(queue: Queue, flee
     engines.append(fleet.null_engine(urls[1], ANSWER_SECONDS, engine_name="b2"))
     fleet.sharing_worker(urls[1])
     eventually(lambda: not queue.open())
+    for engine in engines:
+        engine.terminate()
+    # A heartbeat would open a session again, which is then not settled.
+    eventually(lambda: not queue.rows("SELECT FROM engine_session WHERE ended_at IS NULL"))
     # As an engine's own side reports it, which sees more of what is lost with the engine than its workers do.
     queue.rows(
         "UPDATE engine_session SET busy_seconds = busy_seconds * 1.1 + 0.5"

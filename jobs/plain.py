@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from thothy_ai.jobs import checks
 from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.language import language
 from thothy_ai.jobs.locales import script_of
@@ -26,6 +27,7 @@ _LATIN: Final = ("A-ZÀ-ÖØ-Þ", "A-Za-zÀ-ÖØ-öø-žȘ-ț")
 _OTHER: Final = ("\u0370-\u1fff\u3040-\ud7ff", "A-Za-z\u0300-\u1fff\u3040-\ud7ff")
 _LAST_WORD: Final = re.compile(r"\b(?:[^\W\d_]{6,16}\b(?!['’-])|[^\W\d_]{3,4}(?=[.,;:!?]|\s*$))", re.MULTILINE)
 _FIGURE: Final = re.compile(r"(?<![\w.,/-])[$€£]?\d+(?:[.,]\d+)*(?:%|(?:-[a-z]+)+)?(?![\w/])")
+_JSON: Final = re.compile(r'"\w+"\s*:\s*"|"\s*[}\]]')
 _DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _UNSPACED: Final = frozenset({"Hans", "Hant", "Jpan", "Thai"})
 PASSAGE_SPANS = 2  # of a source, as a small model sees them
@@ -95,10 +97,19 @@ def _characters(locale: str) -> tuple[str, str]:
 
 
 def passage(source: str, locale: str, number: int, count: int) -> tuple[str, ...]:
-    """The first spans of one of `count` equal parts of a source. A small model makes more of them than of all of it."""
-    found = spans(source, locale)
+    """The first spans of one of `count` equal parts of a source. A small model makes more of them than of all of it.
+
+    Instructions are left out: shown by themselves, they would be obeyed.
+    """
+    found = [span for span in spans(_without_json(source), locale) if not checks.instructs(span)]
     first = number * len(found) // count
-    return found[first : first + PASSAGE_SPANS] or (source,)
+    return tuple(found[first : first + PASSAGE_SPANS]) or (source,)
+
+
+def _without_json(source: str) -> str:
+    """A source without lines of JSON, which a small model would continue instead of its own."""
+    kept = "\n".join(line for line in source.split("\n") if not _JSON.search(line))
+    return kept if kept.strip() else source
 
 
 def piece(
@@ -122,7 +133,9 @@ def piece(
         top_p=0.9,
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
-    call = Call(about_source(shown or source, task + other, context), schema, sampling, locale=request.locale)
+    call = Call(
+        about_source(_without_json(shown or source), task + other, context), schema, sampling, locale=request.locale
+    )
     return Piece(call, tuple(parts), stage)
 
 

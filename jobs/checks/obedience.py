@@ -41,6 +41,11 @@ def obeys_source(text: str, source: str) -> Rejection | None:
     return Rejection(RejectionReason.OBEYS_SOURCE, f"does what the source demands: {found!r}") if found else None
 
 
+def instructs(text: str) -> bool:
+    """Whether a text has an instruction to a language model in it."""
+    return _commands().search(text) is not None
+
+
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _demanded(source: str) -> tuple[str, ...]:
     """What the instructions in a source want to have written and the rest of it does not say, normalized."""

@@ -101,14 +101,14 @@ def passage(source: str, locale: str, number: int, count: int) -> tuple[str, ...
 
     Instructions are left out: shown by themselves, they would be obeyed.
     """
-    found = [span for span in spans(_without_json(source), locale) if not checks.instructs(span)]
+    found = [span for span in spans(_harmless(source), locale) if not checks.instructs(span)]
     first = number * len(found) // count
     return tuple(found[first : first + PASSAGE_SPANS]) or (source,)
 
 
-def _without_json(source: str) -> str:
-    """A source without lines of JSON, which a small model would continue instead of its own."""
-    kept = "\n".join(line for line in source.split("\n") if not _JSON.search(line))
+def _harmless(source: str) -> str:
+    """A source without lines of instructions, which a small model would obey, and of JSON, which it would continue."""
+    kept = "\n".join(line for line in source.split("\n") if not (_JSON.search(line) or checks.instructs(line)))
     return kept if kept.strip() else source
 
 
@@ -134,7 +134,7 @@ def piece(
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
     call = Call(
-        about_source(_without_json(shown or source), task + other, context), schema, sampling, locale=request.locale
+        about_source(_harmless(shown or source), task + other, context), schema, sampling, locale=request.locale
     )
     return Piece(call, tuple(parts), stage)
 

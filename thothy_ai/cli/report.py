@@ -68,7 +68,11 @@ def report(
 def drain(
     timeout: Annotated[
         timedelta | None,
-        typer.Option(parser=times.limit, metavar="DURATION", help="Maximum time to wait: 90s, 2h; 0s looks once."),
+        typer.Option(
+            parser=times.limit,
+            metavar="DURATION",
+            help="Maximum time to wait: 2h, or a number of seconds; 0s looks once.",
+        ),
     ] = None,
     since: Since = None,
     include_delayed: Annotated[
@@ -79,7 +83,7 @@ def drain(
         typer.Option(
             parser=times.limit,
             metavar="DURATION",
-            help="Maximum time to wait for an engine once no engine serves any job that is left: 5m; 0s does not wait.",
+            help="Maximum time to wait once no engine serves any job that is left: 5m, or seconds; 0s: not at all.",
         ),
     ] = "1m",  # type: ignore[assignment] # Typer parses it
     as_json: AsJson = False,

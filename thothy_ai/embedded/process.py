@@ -232,7 +232,7 @@ def _popen(program: Program) -> subprocess.Popen[bytes]:
 
 
 def free_port() -> int:
-    """As `free_ports` chooses one."""
+    """A TCP port of 127.0.0.1 that was free a moment ago, chosen as by `free_ports`."""
     return free_ports(1)
 
 

@@ -135,6 +135,8 @@ SESSION = """
         ([("ended", "killed", 900, True), ("loading", None, 0, False)], 900),
         ([("ended", "killed", 900, True), ("ended", "failed", 100, False)], 900),
         ([("ended", "killed", 900, True), ("ended", "stopped", 100, False)], None),
+        ([("ended", "stopped", 900, True), ("ready", None, 700, True)], 700),  # and no reaper has ended it
+        ([("ended", "stopped", 900, True), ("loading", None, 0, False)], None),
     ],
 )
 def test_engines_that_are_lost(

@@ -12,6 +12,10 @@ GROUP BY engine_name
 HAVING bool_or(ready_at IS NOT NULL)
     AND NOT bool_or(ended_at IS NULL AND state IN ('ready', 'stopping') AND heartbeat_at > now() - {engine_silence})
     AND coalesce(
-        (array_agg(end_reason ORDER BY ended_at DESC) FILTER (WHERE ended_at IS NOT NULL))[1] <> 'stopped', TRUE
+        (
+            array_agg(end_reason ORDER BY started_at DESC)
+            FILTER (WHERE ended_at IS NOT NULL OR heartbeat_at <= now() - {engine_silence})
+        )[1] <> 'stopped',
+        TRUE
     )
 ORDER BY name

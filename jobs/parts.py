@@ -78,10 +78,12 @@ class _Draft:
     values: dict[str, Any] = field(default_factory=dict)
     missing: dict[Part, Rejection] = field(default_factory=dict)
     given_up: Rejection | None = None  # why the rest was not written
+    too_long: bool = False  # a prompt was refused
 
     def take(self, piece: Piece, output: Output) -> None:
         """Put the parts of an output into their places, or note why there are none."""
         found, rejection = object_in(output)
+        self.too_long |= output.end is End.PROMPT_TOO_LONG
         for part in piece.parts:
             key = key_of(part)
             if key in found and not has_types(found[key], piece.call.schema["properties"].get(key, {})):
@@ -159,23 +161,26 @@ class InParts(Generic[R, A]):
         return (yield from self._written(request, context))
 
     def _written(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
-        """Write all parts, from a shorter source if the prompt is refused."""
+        """Write all parts, from a shorter source if the prompt of any of them is refused."""
         for _ in range(MAX_SHORTENINGS):
             source = yield from condensed(request.source, context)
             writing, draft = Writing(request, source, context), _Draft()
-            pieces = self.write(writing)
-            locale = request.locale
-            adapted = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in pieces]
-            first, *later = _stages(adapted)
-            outputs = yield from _answers(draft, first)
-            if not any(output.end is End.PROMPT_TOO_LONG for output in outputs):
-                for stage in later:
-                    if not (yield from self._stands(writing, draft)):
-                        break
-                    yield from _answers(draft, stage)
+            yield from self._in_stages(writing, draft)
+            if not draft.too_long:
                 break
             context = shorter(context)
         return writing, draft
+
+    def _in_stages(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, None]:
+        """Write stage after stage, as long as what was written stands and no prompt is refused."""
+        context, locale = writing.context, writing.request.locale
+        pieces = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in self.write(writing)]
+        first, *later = _stages(pieces)
+        yield from _answers(draft, first)
+        for stage in later:
+            if draft.too_long or not (yield from self._stands(writing, draft)):
+                break
+            yield from _answers(draft, stage)
 
     def _stands(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, bool]:
         """Whether nothing is wrong with what was written so far, or with its repair."""

@@ -16,7 +16,7 @@ from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.language import language
 from thothy_ai.jobs.locales import script_of
 from thothy_ai.jobs.parts import Part, Piece, Writing, key_of
-from thothy_ai.jobs.plan import Call, Sampling
+from thothy_ai.jobs.plan import Call, Context, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import object_schema
@@ -34,7 +34,7 @@ _UNSPACED: Final = frozenset({"Hans", "Hant", "Jpan", "Thai"})
 PASSAGE_SPANS = 2  # of a source, as a small model sees them
 MAX_FIGURES = 60  # of a sentence's pattern
 MIN_LAST_WORDS, MAX_LAST_WORDS = 8, 200  # of a headline's pattern
-TEMPERATURE = 0.4
+TEMPERATURE, TOP_P = 0.4, 0.9
 PENALTY = 1.02
 PENALTY_AGAIN = 1.08  # it counts the tokens of the prompt, thus keeps from copying again
 WARMER = 0.2  # added where something is written again: it would be written alike
@@ -120,16 +120,29 @@ def piece(
     sentence.
     """
     request, source, context = writing
-    schema = of_parts(parts)
-    other = _other_language(request)
+    made = call(request, shown or source, task, of_parts(parts), context, again=again)
+    return Piece(made, tuple(parts), stage)
+
+
+def call(
+    request: WritingRequest[Any],
+    shown: str,
+    task: str,
+    schema: Mapping[str, Any],
+    context: Context,
+    *,
+    again: bool = False,
+    step: str = "write",
+) -> Call:
+    """A call for what a schema describes, about what is shown. The task is one sentence."""
     sampling = Sampling(
         max_tokens=max_tokens(schema, request.locale, context),
         temperature=TEMPERATURE + WARMER * again,
-        top_p=0.9,
+        top_p=TOP_P,
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
-    call = Call(about_source(shown or source, task + other, context), schema, sampling, locale=request.locale)
-    return Piece(call, tuple(parts), stage)
+    messages = about_source(shown, task + _other_language(request), context)
+    return Call(messages, schema, sampling, step, request.locale)
 
 
 def _other_language(request: WritingRequest) -> str:

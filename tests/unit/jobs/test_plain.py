@@ -10,7 +10,7 @@ import pytest
 from tests.support.plans import PLAIN
 from thothy_ai.jobs import Call, Output, RejectionReason, TrendSummary, checks, plain, registry
 from thothy_ai.jobs.evaluation.cases import Injection, injections
-from thothy_ai.jobs.parts import Writing
+from thothy_ai.jobs.parts import InParts, Writing
 from thothy_ai.jobs.plan import run
 from thothy_ai.jobs.schema import max_characters
 
@@ -210,3 +210,24 @@ def test_the_evidence_of_a_small_model_s_point_about_a_source_in_another_languag
     plan = registry.kind_of(english).plan(english, PLAIN)
     verdict = run(plan, lambda _: Output(json.dumps({"key_points_1": unrelated})))
     assert verdict.reason == RejectionReason.QUOTE_NOT_IN_SOURCE
+
+
+def test_the_evidence_about_a_condensed_source_in_another_language_is_a_passage_that_was_shown() -> None:
+    shown = "Die Familien aus dem Norden ersetzen damit den Zweitwagen, obwohl der Platz im Keller noch fehlt."
+    source = f"Die Lastenräder sind bei den Händlern der Stadt beliebt, und das seit Jahren.\n\n{shown}"
+    request = TrendSummary(source=source, locale="en", length="short")
+    plan = registry.kind_of(request).plan
+    assert isinstance(plan, InParts)
+    point = {"point": "One dealer sold more cargo bikes last year than in all the years before."}
+    mended = plan.mend(Writing(request, shown, PLAIN), {"key_points": [point]})
+    assert mended["key_points"][0]["quote"].rstrip(".") == shown.rstrip(".")
+
+
+@pytest.mark.parametrize("kind", ["trend_summary", "hook", "report_section"])
+@pytest.mark.parametrize("english", [True, False])
+def test_all_tasks_of_a_small_model_name_the_language_alike(kind: str, english: bool) -> None:
+    german = "Das Schachspiel hat die Bücherei verlassen und ist in die Kneipe gezogen, wo man sich nun trifft."
+    found = registry.find(kind)
+    request = found.request.model_validate({"source": SOURCE if english else german, "locale": "en"})
+    for call in next(found.plan(request, PLAIN)):
+        assert call.messages[-1].content.endswith("Write in English.") != english

@@ -78,10 +78,12 @@ class _Draft:
     values: dict[str, Any] = field(default_factory=dict)
     missing: dict[Part, Rejection] = field(default_factory=dict)
     given_up: Rejection | None = None  # why the rest was not written
+    too_long: bool = False  # a prompt was refused
 
     def take(self, piece: Piece, output: Output) -> None:
         """Put the parts of an output into their places, or note why there are none."""
         found, rejection = object_in(output)
+        self.too_long |= output.end is End.PROMPT_TOO_LONG
         for part in piece.parts:
             key = key_of(part)
             if key in found and not has_types(found[key], piece.call.schema["properties"].get(key, {})):
@@ -126,7 +128,7 @@ class InParts(Generic[R, A]):
     faults: Callable[[R, Values], Iterable[Fault]]
     statements: Callable[[R, Values], Sequence[tuple[Part, Statement]]]
     fewest: Callable[[R], Mapping[str, int]] = lambda _: {}
-    mend: Callable[[R, dict[str, Any]], dict[str, Any]] = lambda _, values: values
+    mend: Callable[[Writing[R], dict[str, Any]], dict[str, Any]] = lambda _, values: values
     part_faults: Callable[[R, Values], Iterable[Fault]] = lambda *_: ()
 
     def __call__(self, request: R, context: Context) -> Plan:
@@ -134,7 +136,7 @@ class InParts(Generic[R, A]):
         writing, draft = yield from self._begun(request, context)
         if draft.given_up:
             return Verdict.reject(draft.given_up)
-        faults = self._judged(request, draft)
+        faults = self._judged(writing, draft)
         if faults:
             faults = yield from self._repaired(writing, draft, faults)
         if faults:
@@ -152,43 +154,46 @@ class InParts(Generic[R, A]):
         earlier = context.previous.artifact if context.previous else None
         if earlier is not None:
             draft = _Draft(deepcopy(dict(earlier)))
-            faults = self._judged(request, draft)
+            faults = self._judged(Writing(request, request.source, context), draft)
             if 0 < len({fault.part[0] for fault in faults}) < len(self.artifact.model_fields):
                 source = yield from condensed(request.source, context)
                 return Writing(request, source, context), draft
         return (yield from self._written(request, context))
 
     def _written(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
-        """Write all parts, from a shorter source if the prompt is refused."""
+        """Write all parts, from a shorter source if the prompt of any of them is refused."""
         for _ in range(MAX_SHORTENINGS):
             source = yield from condensed(request.source, context)
             writing, draft = Writing(request, source, context), _Draft()
-            pieces = self.write(writing)
-            locale = request.locale
-            adapted = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in pieces]
-            first, *later = _stages(adapted)
-            outputs = yield from _answers(draft, first)
-            if not any(output.end is End.PROMPT_TOO_LONG for output in outputs):
-                for stage in later:
-                    if not (yield from self._stands(writing, draft)):
-                        break
-                    yield from _answers(draft, stage)
+            yield from self._in_stages(writing, draft)
+            if not draft.too_long:
                 break
             context = shorter(context)
         return writing, draft
 
+    def _in_stages(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, None]:
+        """Write stage after stage, as long as what was written stands and no prompt is refused."""
+        context, locale = writing.context, writing.request.locale
+        pieces = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in self.write(writing)]
+        first, *later = _stages(pieces)
+        yield from _answers(draft, first)
+        for stage in later:
+            if draft.too_long or not (yield from self._stands(writing, draft)):
+                break
+            yield from _answers(draft, stage)
+
     def _stands(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, bool]:
         """Whether nothing is wrong with what was written so far, or with its repair."""
-        faults = self._so_far(writing.request, draft)
+        faults = self._so_far(writing, draft)
         if faults:
             yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
-            faults = self._so_far(writing.request, draft)
+            faults = self._so_far(writing, draft)
         draft.given_up = faults[0].rejection if faults else None
         return not faults
 
-    def _so_far(self, request: R, draft: _Draft) -> list[Fault]:
-        draft.values = self.mend(request, draft.values)
-        return [*self._missing(draft), *self.part_faults(request, draft.values)]
+    def _so_far(self, writing: Writing[R], draft: _Draft) -> list[Fault]:
+        draft.values = self.mend(writing, draft.values)
+        return [*self._missing(draft), *self.part_faults(writing.request, draft.values)]
 
     def _repaired(
         self, writing: Writing[R], draft: _Draft, faults: Sequence[Fault]
@@ -198,11 +203,12 @@ class InParts(Generic[R, A]):
         if not pieces:
             return list(faults)
         yield from _answers(draft, pieces)
-        return self._judged(writing.request, draft)
+        return self._judged(writing, draft)
 
-    def _judged(self, request: R, draft: _Draft) -> list[Fault]:
+    def _judged(self, writing: Writing[R], draft: _Draft) -> list[Fault]:
         """The faults of a draft, once what needs no model is mended and surplus items are left out."""
-        draft.values = self.mend(request, draft.values)
+        request = writing.request
+        draft.values = self.mend(writing, draft.values)
         found = [*self._missing(draft), *self.faults(request, draft.values)]
         if self._drop(request, draft, found):
             found = [*self._missing(draft), *self.faults(request, draft.values)]

@@ -16,7 +16,7 @@ from thothy_ai.jobs.budget import max_tokens
 from thothy_ai.jobs.language import language
 from thothy_ai.jobs.locales import script_of
 from thothy_ai.jobs.parts import Part, Piece, Writing, key_of
-from thothy_ai.jobs.plan import Call, Sampling
+from thothy_ai.jobs.plan import Call, Context, Sampling
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import object_schema
@@ -25,15 +25,16 @@ from thothy_ai.jobs.spans import spans
 # By script: capitals, and letters.
 _LATIN: Final = ("A-ZÀ-ÖØ-Þ", "A-Za-zÀ-ÖØ-öø-žȘ-ț")
 _OTHER: Final = ("\u0370-\u1fff\u3040-\ud7ff", "A-Za-z\u0300-\u1fff\u3040-\ud7ff")
-_LAST_WORD: Final = re.compile(r"\b(?:[^\W\d_]{6,16}\b(?!['’-])|[^\W\d_]{3,4}(?=[.,;:!?]|\s*$))", re.MULTILINE)
-_FIGURE: Final = re.compile(r"(?<![\w.,/-])[$€£]?\d+(?:[.,]\d+)*(?:%|(?:-[a-z]+)+)?(?![\w/])")
-_JSON: Final = re.compile(r'"\w+"\s*:\s*"|"\s*[}\]]')
-_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_LAST_WORD: Final = re.compile(r"\b(?:[^\W\d_]{6,16}\b(?!['’-])|[^\W\d_]{3,5}(?=[.,;:!?]|\s*$))", re.MULTILINE)
+_FIGURE: Final = re.compile(
+    r"(?<![\w.,/-])[$€£]?\d{1,15}(?:[.,]\d{1,15}){0,5}(?:%|(?:-[a-z]{1,20}){1,3}(?!-))?(?![\w/]|[.,]\d)"
+)
+_DIGITS: Final = re.compile(r"(?<![\d.,])\d{1,15}(?:[.,]\d{1,15}){0,5}(?!\d|[.,]\d)")
 _UNSPACED: Final = frozenset({"Hans", "Hant", "Jpan", "Thai"})
 PASSAGE_SPANS = 2  # of a source, as a small model sees them
 MAX_FIGURES = 60  # of a sentence's pattern
-MAX_LAST_WORDS = 200  # of a headline's pattern
-TEMPERATURE = 0.4
+MIN_LAST_WORDS, MAX_LAST_WORDS = 8, 200  # of a headline's pattern
+TEMPERATURE, TOP_P = 0.4, 0.9
 PENALTY = 1.02
 PENALTY_AGAIN = 1.08  # it counts the tokens of the prompt, thus keeps from copying again
 WARMER = 0.2  # added where something is written again: it would be written alike
@@ -45,7 +46,8 @@ def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> d
     numbers = "|".join(_numbers(source, locale))
     space, comma = (" ", ", ") if _is_spaced(locale) else ("", "、")
     units = [f" ?[{letter}]", f"{comma}[{letter}]", f"[{letter}]['’-][{letter}]"]
-    units += [f"{space}(?:{numbers})(?:{space}|{comma})[{letter}]"] if numbers else []
+    gap = f"(?:{space}|{comma})" if space else f"{comma}?"
+    units += [f"{space}(?:{numbers}){gap}[{letter}]"] if numbers else []
     end = f"(?:[{letter}]{{2}}|{space}(?:{numbers}))" if numbers else f"[{letter}]{{2}}"
     return {
         "type": "string",
@@ -57,7 +59,7 @@ def _numbers(source: str, locale: str) -> Sequence[str]:
     """Patterns of a source's figures, each as it stands there; of a source in another language, those that are written
     alike in all.
     """
-    found = (_FIGURE if _is_spaced(locale) else _DIGITS).findall(source)
+    found = (_FIGURE if _is_spaced(locale) else _DIGITS).findall(checks.without_instructions(source))
     if language(source) != locale.partition("-")[0]:
         found = [figure for figure in found if figure.isdigit()]
     return [re.sub(r"[.$]", r"\\\g<0>", figure) for figure in dict.fromkeys(found)][:MAX_FIGURES]
@@ -88,7 +90,9 @@ def _last_words(source: str, locale: str) -> Sequence[str]:
     """Patterns of the words that can end a headline: longer ones, and those that end clauses of the source."""
     if script_of(locale) != "Latn" or language(source) != locale.partition("-")[0]:
         return ()
-    found = list(dict.fromkeys(_LAST_WORD.findall(source)))[:MAX_LAST_WORDS]
+    found = list(dict.fromkeys(_LAST_WORD.findall(checks.without_instructions(source))))[:MAX_LAST_WORDS]
+    if len(found) < MIN_LAST_WORDS:
+        return ()
     return [f"[{word[0].upper()}{word[0]}]{word[1:]}" if word[0].islower() else word for word in found]
 
 
@@ -97,19 +101,10 @@ def _characters(locale: str) -> tuple[str, str]:
 
 
 def passage(source: str, locale: str, number: int, count: int) -> tuple[str, ...]:
-    """The first spans of one of `count` equal parts of a source. A small model makes more of them than of all of it.
-
-    Instructions are left out: shown by themselves, they would be obeyed.
-    """
-    found = [span for span in spans(_harmless(source), locale) if not checks.instructs(span)]
+    """The first spans of one of `count` equal parts of a source. A small model makes more of them than of all of it."""
+    found = spans(source, locale)
     first = number * len(found) // count
-    return tuple(found[first : first + PASSAGE_SPANS]) or (source,)
-
-
-def _harmless(source: str) -> str:
-    """A source without lines of instructions, which a small model would obey, and of JSON, which it would continue."""
-    kept = "\n".join(line for line in source.split("\n") if not (_JSON.search(line) or checks.instructs(line)))
-    return kept if kept.strip() else source
+    return found[first : first + PASSAGE_SPANS] or (source,)
 
 
 def piece(
@@ -125,18 +120,29 @@ def piece(
     sentence.
     """
     request, source, context = writing
-    schema = of_parts(parts)
-    other = _other_language(request)
+    made = call(request, shown or source, task, of_parts(parts), context, again=again)
+    return Piece(made, tuple(parts), stage)
+
+
+def call(
+    request: WritingRequest[Any],
+    shown: str,
+    task: str,
+    schema: Mapping[str, Any],
+    context: Context,
+    *,
+    again: bool = False,
+    step: str = "write",
+) -> Call:
+    """A call for what a schema describes, about what is shown. The task is one sentence."""
     sampling = Sampling(
         max_tokens=max_tokens(schema, request.locale, context),
         temperature=TEMPERATURE + WARMER * again,
-        top_p=0.9,
+        top_p=TOP_P,
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
-    call = Call(
-        about_source(_harmless(shown or source), task + other, context), schema, sampling, locale=request.locale
-    )
-    return Piece(call, tuple(parts), stage)
+    messages = about_source(shown, task + _other_language(request), context)
+    return Call(messages, schema, sampling, step, request.locale)
 
 
 def _other_language(request: WritingRequest) -> str:

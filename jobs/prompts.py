@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from thothy_ai.jobs.checks.obedience import without_instructions
 from thothy_ai.jobs.locales import locale_name
 from thothy_ai.jobs.plan import Context, Message
 from thothy_ai.jobs.requests import WritingRequest
@@ -39,9 +40,11 @@ def readable(source: str) -> str:
 
 
 def about_source(source: str, instruction: str, context: Context) -> tuple[Message, ...]:
-    """Return the prompt for an instruction about a source. Marks in the source itself are made harmless."""
+    """Return the prompt for an instruction about a source. Marks in the source itself are made harmless; a small model,
+    which would obey instructions in it and continue its JSON, is shown neither.
+    """
     if context.plain:
-        return (Message("user", f"{readable(source)}\n\n{instruction}"),)
+        return (Message("user", f"{readable(without_instructions(source))}\n\n{instruction}"),)
     marked = f"{_OPEN}\n{_MARK.sub('‹', readable(source))}\n{_CLOSE}"
     return (Message("system", SYSTEM), Message("user", f"{marked}\n\n{instruction}"))
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from thothy_ai.jobs.blocks import blocks, lines_of
+from thothy_ai.jobs.checks.obedience import instructs, without_instructions
 from thothy_ai.jobs.checks.segments import sentences
 from thothy_ai.jobs.division import divide
 
@@ -24,7 +25,14 @@ _PLAIN_SPAN = r'^[^\x00-\x1f"\\\x7f-\x9f\u2028\u2029]{12,320}$'
 
 @lru_cache(maxsize=32)
 def spans(text: str, locale: str) -> tuple[str, ...]:
-    """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out."""
+    """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out, and
+    so are instructions to a language model, as long as there is anything else.
+    """
+    found = _spans(without_instructions(text), locale)
+    return tuple(span for span in found if not instructs(span)) or found
+
+
+def _spans(text: str, locale: str) -> tuple[str, ...]:
     lines = lines_of(text)
     found: dict[str, None] = {}
     for block in blocks(text):

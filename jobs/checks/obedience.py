@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.checks.breakouts import asked_in, breakouts, without_keys
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -20,6 +21,7 @@ _STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？।](?=\s|$)|
 _LINK = re.compile(
     r"\b[a-z0-9-]{3,40}\.(?:example|com|net|org|io|info|shop|biz|ru|br|de)\b|https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
 )
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff]")  # may divide the words of a command
 _SENTENCE_END = re.compile(r"[.!?。！？।\n]")
 _OWN_WORDS = re.compile(
     r"^(?:that|the words?|the phrase|only|exactly|instead|dass|nur|que|only the|a|an|the) ", re.IGNORECASE
@@ -42,29 +44,54 @@ def obeys_source(text: str, source: str) -> Rejection | None:
 
 
 def instructs(text: str) -> bool:
-    """Whether a text has an instruction to a language model in it."""
-    return _commands().search(text) is not None
+    """Whether a text has an instruction to a language model in it, or imitates the end of the source."""
+    return next(_instructions(_INVISIBLE.sub("", text)), None) is not None
+
+
+@lru_cache(maxsize=32)  # each call of a plan shows the same source
+def without_instructions(source: str) -> str:
+    """A source without instructions to a language model, from their sentence to the end of their line, and without what
+    imitates its end. If less than half would be left, it stays as it is: it is about such instructions, perhaps, and
+    `obeys_source` rejects what follows them.
+    """
+    visible = _INVISIBLE.sub("", source)
+    kept = _cut(visible, list(_instructions(visible)))
+    return kept if kept != visible and 2 * len(kept.strip()) >= len(visible.strip()) else source
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _demanded(source: str) -> tuple[str, ...]:
     """What the instructions in a source want to have written and the rest of it does not say, normalized."""
-    regions = list(_regions(source))
-    if not regions:
+    source = _INVISIBLE.sub("", source)
+    regions, pieces = list(_regions(source)), list(breakouts(source))
+    if not regions and not pieces:
         return ()
-    rest = source
-    for region in regions:
-        rest = rest.replace(region, " ")
-    elsewhere = f" {normalized(rest)} "
-    demands = {normalized(demand) for region in regions for demand in _demands(region)}
-    return tuple(sorted(demand for demand in demands if _is_telling(demand) and demand not in elsewhere))
+    elsewhere = f" {normalized(_cut(source, [*regions, *pieces]))} "
+    found = [demand for start, end in regions for demand in _demands(without_keys(source[start:end]))]
+    found += [demand for start, end in pieces for demand in _demands_of_piece(without_keys(source[start:end]))]
+    demands = set(map(normalized, found))
+    return tuple(sorted(demand for demand in demands if _is_telling(demand) and f" {demand} " not in elsewhere))
+
+
+def _instructions(source: str) -> Iterator[tuple[int, int]]:
+    yield from _regions(source)
+    yield from breakouts(source)
+
+
+def _cut(text: str, parts: Sequence[tuple[int, int]]) -> str:
+    """A text without these parts of it, which may overlap."""
+    kept, position = [], 0
+    for start, end in sorted(parts):
+        kept.append(text[position : max(start, position)])
+        position = max(position, end)
+    return "".join((*kept, text[position:]))
 
 
 def _is_telling(demand: str) -> bool:
     return len(demand) >= (4 if demand.isascii() else 2) and len(demand) <= 200 and not demand.isdigit()
 
 
-def _regions(source: str) -> Iterator[str]:
+def _regions(source: str) -> Iterator[tuple[int, int]]:
     """From the sentence of a command to the end of its paragraph, within reach."""
     last = -1
     for match in _commands().finditer(source):
@@ -74,7 +101,7 @@ def _regions(source: str) -> Iterator[str]:
             (end.end() for end in _SENTENCE_END.finditer(source, max(0, match.start() - 200), match.start())), default=0
         )
         last = _paragraph_end(source, match.end())
-        yield source[max(start, match.start() - 200) : last]
+        yield max(start, match.start() - 200), last
 
 
 def _paragraph_end(source: str, position: int) -> int:
@@ -89,6 +116,14 @@ def _demands(region: str) -> Iterator[str]:
     for match in _verbs().finditer(region):
         clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
         yield _OWN_WORDS.sub("", clause)
+
+
+def _demands_of_piece(piece: str) -> Iterator[str]:
+    yield from asked_in(piece)
+    for pattern in (_MARKED, _SHOUTED, _LINK):
+        yield from (match[match.lastindex or 0] for match in pattern.finditer(piece))
+    if detect.language(piece) not in _NOUNS_CAPITALIZED:
+        yield from _NAMED.findall(piece)
 
 
 def _praised(region: str) -> Iterator[str]:

@@ -184,13 +184,13 @@ def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejec
     yield checks.near_duplicate(text, [other["text"] for other in values["variants"][: int(part[1])]])
 
 
-def _mend(request: Hook, values: dict[str, Any]) -> dict[str, Any]:
+def _mend(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:
     variants = values.get("variants", ())
     return {
         "variants": [
             {
                 "angle": str(variant.get("angle", "")).strip(),
-                "text": spelled(str(variant.get("text", "")), request.brand_terms).strip(),
+                "text": spelled(str(variant.get("text", "")), writing.request.brand_terms).strip(),
             }
             for variant in variants
         ]

@@ -199,34 +199,36 @@ def _tag_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         yield Fault(("tags",), rejection)
 
 
-def _mend(request: TrendSummary, values: dict[str, Any]) -> dict[str, Any]:
+def _mend(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
     """Brand terms as they are spelled, quotations as the source has them, each tag once."""
-    mended = dict(values)
+    request, mended = writing.request, dict(values)
     for name in _TEXTS:
         if name in mended:
             mended[name] = spelled(mended[name], request.brand_terms).strip()
     if "title" in mended:
         mended["title"] = mended["title"].rstrip(" ,;:(–—-")
     points = values.get("key_points", ())
-    mended["key_points"] = [_mended_point(request, point, number) for number, point in enumerate(points)]
+    mended["key_points"] = [_mended_point(writing, point, number) for number, point in enumerate(points)]
     if "tags" in mended:
         mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
     return mended
 
 
-def _mended_point(request: TrendSummary, point: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _mended_point(writing: Writing[TrendSummary], point: Mapping[str, Any], number: int) -> dict[str, Any]:
+    request = writing.request
     text = spelled(str(point.get("point", "")), request.brand_terms).strip()
     quote = point.get("quote")
     if quote is None:  # a small model is not asked for one
-        quote = evidence(text, request.source, request.locale) or _foreign_evidence(request, number)
+        quote = evidence(text, request.source, request.locale) or _foreign_evidence(writing, number)
     return {"point": text, "quote": restored(str(quote), request.source)}
 
 
-def _foreign_evidence(request: TrendSummary, number: int) -> str:
-    """The passage that a small model's point is about, if it has no word in common with the point for its language."""
+def _foreign_evidence(writing: Writing[TrendSummary], number: int) -> str:
+    """The passage that a small model was shown for a point, if it has no word in common with it for its language."""
+    request = writing.request
     if language(request.source) in {None, request.locale.partition("-")[0]}:
         return ""
-    return plain.passage(request.source, request.locale, number, request.points[0])[0]
+    return plain.passage(writing.source, request.locale, number, request.points[0])[0]
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:

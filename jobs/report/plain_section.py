@@ -13,9 +13,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs import checks, plain, retries
-from thothy_ai.jobs.budget import max_tokens
-from thothy_ai.jobs.plan import Call, Context, Output, Sampling, stopped
-from thothy_ai.jobs.prompts import about_source, in_language
+from thothy_ai.jobs.plan import Call, Context, Output, stopped
 from thothy_ai.jobs.quotes import evidence
 from thothy_ai.jobs.report.faults import prose_faults
 from thothy_ai.jobs.report.values import Brief, Citation, Section
@@ -40,13 +38,8 @@ def plain_calls(brief: Brief, text: str, request: WritingRequest[Any], context: 
     """One call for each task."""
     sentence = plain.sentence(request.locale, *CHARS, text)
     schema = object_schema({"sentence": sentence})
-    language = "" if request.locale.startswith("en") else in_language(request.locale)
-    sampling = Sampling(max_tokens(schema, request.locale, context), 0.4, top_p=0.9, repetition_penalty=1.02)
     tasks = (task.format(audience=request.audience, subject=brief.covers or brief.heading) for task in TASKS)
-    calls = (
-        Call(about_source(text, task + language, context), schema, sampling, "section", request.locale)
-        for task in tasks
-    )
+    calls = (plain.call(request, text, task, schema, context, step="section") for task in tasks)
     return tuple(retries.adapted(call, context, request.locale) for call in calls)
 
 

@@ -111,6 +111,21 @@ def test_its_time_is_linear(name: str, filler: str) -> None:
     assert long < 10 * short + 0.02
 
 
+def test_its_time_is_linear_where_two_names_are_mixed() -> None:
+    text = "In May, Anna Nealson spoke."
+    source = "On Monday Anna Brien opened the shop for good, and Shaquille Nealson came. "
+    assert checks.new_name(text, source, "en")
+    short, long = (
+        min(_seconds_for("new_name", text, _end(source, size, trial)) for trial in range(3)) for size in (600, 2_400)
+    )
+    assert long < 10 * short + 0.02
+
+
+def _end(source: str, size: int, trial: int) -> str:
+    """The source with a long word behind it, another one each time."""
+    return source + "anna-" * size + "y" * trial
+
+
 FIGURES = ("new_number", "numbers_kept", "contradiction")
 
 

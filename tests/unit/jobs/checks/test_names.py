@@ -137,3 +137,27 @@ def test_names_from_another_alphabet_are_transliterated() -> None:
     assert (
         checks.new_name("In Perm the coach Oksana Berseneva teaches people over fifty for free.", source, "en") is None
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "locale"),
+    [
+        ("Für einen Liter Milch zahlt man mehr.", "Ein Liter Benzin ist teurer als ein Glas Milch im Haus.", "de"),
+        ("Das gilt bis Ende März.", "Es kam am Ende Juli, nicht am Anfang März.", "de"),
+        ("The rules of the European Council apply.", "The European Union and the City Council agree.", "en"),
+        (
+            "It is a beginning for New England in the New Year.",
+            "In New York and Old England, a Happy Year began.",
+            "en",
+        ),
+        ("Then Conan O'Neal spoke.", "Yesterday Conan O'Brien met Shaquille O'Neal.", "en"),
+    ],
+)
+def test_words_of_two_names_of_the_source_may_be_no_person(text: str, source: str, locale: str) -> None:
+    assert checks.new_name(text, source, locale) is None
+
+
+def test_surnames_with_a_prefix_are_told_apart() -> None:
+    source = "Hannah O'Brien opened a shop. In the council, Peter O'Neal spoke."
+    assert checks.new_name("Then Peter O'Neal spoke.", source, "en") is None
+    assert checks.new_name("Then Hannah O'Neal spoke.", source, "en") is not None

@@ -161,3 +161,20 @@ def test_surnames_with_a_prefix_are_told_apart() -> None:
     source = "Hannah O'Brien opened a shop. In the council, Peter O'Neal spoke."
     assert checks.new_name("Then Peter O'Neal spoke.", source, "en") is None
     assert checks.new_name("Then Hannah O'Neal spoke.", source, "en") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "locale"),
+    [
+        ("京都大学工学部教授の山田太郎氏が話す。", "東北理学部教授は山田太郎氏。", "ja"),
+        ("代表取締役社長が話す。", "専務取締役社長、外部取締役社長。", "ja"),
+        ("정부가 임명한 위원장이 말했다.", "위원장은 정부가 뽑았다.", "ko"),
+        ("이에도 사장은 웃었다.", "사장은 웃었다.", "ko"),
+    ],
+)
+def test_parts_of_words_before_a_title_are_no_names(text: str, source: str, locale: str) -> None:
+    assert checks.new_name(text, source, locale) is None
+
+
+def test_an_invented_name_before_a_title_is_new() -> None:
+    assert checks.new_name("어제 김민준 위원장이 말했다.", "위원장은 정부가 뽑았다.", "ko") is not None

@@ -90,3 +90,14 @@ def test_the_detector_is_thread_safe() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda locale: checks.wrong_language(TEXTS[locale], locale), list(TEXTS) * 5))
     assert found == [None] * len(TEXTS) * 5
+
+
+LATIN = "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore."
+ESPERANTO = (
+    "La aliĝintoj de la klubo renkontiĝas ĉiusemajne en la malnova stacidomo kaj parolas pri siaj vojaĝoj tra la mondo."
+)
+
+
+@pytest.mark.parametrize("passage", [LATIN, ESPERANTO])
+def test_a_long_sentence_in_a_language_that_is_seldom_written_is_foreign(passage: str) -> None:
+    assert reason(checks.wrong_language(f"{TEXTS['en']} {passage}", "en")) is WRONG

@@ -36,8 +36,13 @@ OTHER_THINGS = [
         "Sales in Asia fell from 500 million to 400 million, while sales in Europe rose by the same amount.",
         "en",
     ),
+    ("Nurses made up 45% of the staff.", "The staff fell by 45% in a year.", "en"),
+    ("The founders sold the start-up 340 machines.", "The number of machines fell by 340.", "en"),
+    ("They wrote down 340 names.", "The number of names rose by 340.", "en"),
 ]
 THE_SAME_THING = [
+    ("The staff, down 45%, is smaller.", "The staff rose by 45% in a year.", "en"),
+    ("Uptake is up 18%.", "Uptake fell by 18%.", "en"),
     ("Insulin is 30% dearer than last year.", "Insulin is 30% cheaper than last year.", "en"),
     ("For insulin, one pays 30% more.", "Insulin is 30% cheaper than last year.", "en"),
     ("Orders fell 12%.", "Orders rose by 12%, and prices reached a record.", "en"),

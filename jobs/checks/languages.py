@@ -17,6 +17,10 @@ _SHORT = 60  # letters: up to here, languages that models seldom write by mistak
 _FREQUENT = frozenset(
     {"ENGLISH", "GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "RUSSIAN", "CHINESE"}
 )
+_SELDOM = frozenset(  # what sentences with foreign names are detected as
+    ["TAGALOG", "GANDA", "SHONA", "SOTHO", "TSONGA", "TSWANA", "XHOSA", "ZULU", "YORUBA", "SOMALI", "MAORI", "BASQUE"]
+)
+_MAY_BE_SELDOM = 100  # letters up to which they are
 _NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages in which a short sentence is surely written
 _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
@@ -128,7 +132,10 @@ def _may_be_in(sentence: str, locale: str) -> bool:
     """Whether a sentence may be in a language: by its words, or by those that are no names."""
     if _is_in(sentence, locale, _LEAST_LIKELY):
         return True
-    if sum(map(str.isalpha, sentence)) < _SHORT and next(iter(detect.confidences(sentence))) not in _NOT_BY_MISTAKE:
+    letters, top = sum(map(str.isalpha, sentence)), next(iter(detect.confidences(sentence)))
+    if letters < _SHORT and top not in _NOT_BY_MISTAKE:
+        return True
+    if letters < _MAY_BE_SELDOM and top in _SELDOM and _NAME.search(sentence):
         return True
     without_names = _NAME.sub(" ", sentence)
     return sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _LEAST_LIKELY)

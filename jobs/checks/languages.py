@@ -20,7 +20,7 @@ _FREQUENT = frozenset(
 _SELDOM = frozenset(  # what sentences with foreign names are detected as
     ["TAGALOG", "GANDA", "SHONA", "SOTHO", "TSONGA", "TSWANA", "XHOSA", "ZULU", "YORUBA", "SOMALI", "MAORI", "BASQUE"]
 )
-_MAY_BE_SELDOM = 100  # letters up to which they are
+_MAY_BE_SELDOM = 120  # letters up to which they are
 _NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages in which a short sentence is surely written
 _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end

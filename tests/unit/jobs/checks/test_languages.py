@@ -94,8 +94,8 @@ def test_the_detector_is_thread_safe() -> None:
 
 NAMES = (
     "Iskra Brzezie, a club from a town of 17,000 people, have reached the quarter-finals of the Polish Cup. On"
-    " Wednesday 4 December 2024 the third-tier side beat top-flight Bałtyk Nadmorze 2–1 at home. Bałtyk were a man down from the"
-    " 61st minute, when their captain, Tomasz Wilga, was sent off."
+    " Wednesday 4 December 2024 the third-tier side beat top-flight Bałtyk Nadmorze 2–1 at home. Bałtyk were a man"
+    " down from the 61st minute, when their captain, Tomasz Wilga, was sent off."
 )
 NEWS = (
     "Cargo bikes are replacing the second car in many towns of the north. Most families ask whether two children and a"

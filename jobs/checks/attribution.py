@@ -65,19 +65,31 @@ def exchanged(text: str, source: str, language: str) -> str | None:
 
 
 def exchanged_in_translation(text: str, original: str, language: str, source_language: str) -> str | None:
-    """Two figures of a translation that stand in each other's sentence, or one with a unit of another family."""
+    """Two figures of a translation that stand in each other's sentence, or one with a unit of another family.
+
+    Something else of these sentences must have stayed where it is; otherwise they are in another order.
+    """
     mine, theirs = _unique(text, language), _unique(original, source_language)
     shared = [(mine[value], theirs[value]) for value in mine.keys() & theirs.keys()]
     for one, other in shared:
         if one.unit and other.unit and {one.unit.family, other.unit.family} == _SURE_UNITS:
             return f"{one.text} is of {one.unit.family}, in the original of {other.unit.family}"
-    if len(located(text, language)) != len(located(original, source_language)):
+    names, their_names = _names(text, language), _names(original, source_language)
+    if len(names) != len(their_names):
         return None
+    stay = {one.sentence for one, other in shared if one.sentence == other.sentence}
     moved = {(one.sentence, other.sentence): one.text for one, other in shared if one.sentence != other.sentence}
     for (here, there), figure in moved.items():
-        if (there, here) in moved:
+        if (there, here) in moved and (
+            stay & {here, there} or names[here] & their_names[here] - their_names[there] - names[there]
+        ):
             return f"{figure} and {moved[there, here]} are exchanged"
     return None
+
+
+def _names(text: str, language: str) -> list[frozenset[str]]:
+    """The names inside each sentence."""
+    return [beginnings(" ".join(_CAPITALIZED.findall(part)), language) for _, part in located(text, language)]
 
 
 def _unique(text: str, language: str) -> dict[Decimal, Claim]:

@@ -60,7 +60,8 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     if language == original and (found := exchanged(text, source, language) or exchanged_roles(text, source, language)):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
-    if language != original and (found := exchanged_in_translation(text, source, language, original)):
+    is_translation = source_locale is not None and language != original
+    if is_translation and (found := exchanged_in_translation(text, source, language, original)):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
     if found := turned(text, source, language, original):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)

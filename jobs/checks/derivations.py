@@ -27,21 +27,27 @@ from thothy_ai.jobs.checks.units import Unit, names_time, unit_of
 
 _MOST_FIGURES, _MOST_DIGITS = 2_000, 30  # of a text; those of one figure
 _MOST_GIVEN, _MOST_ABOUT, _MOST_BESIDE = 8, 5, 24  # figures of a text, sentences that it is about, and their figures
-_MOST_SHARED, _LEAST_SHARED = (
-    0.8,
-    0.3,
-)  # of the words of the sentence that shares most with a text's, weighed by how rare they are
+_MOST_SHARED = 0.8  # of the words of the sentence that shares most with a text's, weighed by how rare they are
+_LEAST_SHARED = 0.3
 _MOST_ASKED = 16  # sentences of a source that are all asked if a text shares no word with one
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
 _PER_TIME = 100.0  # from which on a figure may be one per day or month
 _BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
-_BESIDE_BASE = 24  # characters before it in which it is said so
-_OF_BEFORE = re.compile(
-    r"(?:\b(?:in|of|out|per|every|each|von|aus|je|pro|sur|par|de|cada|por|su|ogni|em|op|van|per|na|z|ze|co|av|dari|setiap|trong|mỗi|"
-    r"из|на|кажд\w+|із|з|από|στους)|من|كل|לכל|מתוך|מכל|每)\s?(?:[^\W\d_]{1,12}\s)?$",
+_BESIDE_BASE = 32  # characters before it in which it is said so
+_ONE = r"\d|\b(?:one|eine[rsmn]?|uno|una?|une|uma?|een|één|en|ett|jed[ae]n|jedn[ao]|один|одна|одно|bir)"
+_OF_BEFORE = re.compile(  # a share before it, or a word for "every"
+    rf"(?:(?:{_ONE})\s(?!per|pro|por)(?:[^\W\d_]{{1,12}}\s)?"
+    r"(?:in|of|von|aus|sur|de|di|su|em|op|van|på|av|na|z|ze|dari|trong|из|із|з|από|στους|من|מתוך)\s"
+    r"|\b(?:out of|per|every|each|je|pro|cada|chaque|ogni|elke|varje|hver|każd\w+|кажд\w+|кожн\w+|setiap|mỗi)\s"
+    r"|(?:لكل|כל|من كل|לכל|מכל)\s|每\s?)$",
     re.IGNORECASE,
 )
-_OF_AFTER = re.compile(r"\s?[^\s\d.,;:!?。，、]{0,6}?\s?(?:中|のうち|に|里|当中|가운데|중|में|['’]?[dt][ae]n?\b)")
+_OF_BEGIN = re.compile(r"(?:^|[.!?:;\n]\s?)(?:of|von|sur|de|di|su|van|av|z|ze|из|із|з)\s$", re.IGNORECASE)
+_SHARE_BEHIND = re.compile(r"[^.!?,\d]{0,30},[^.!?\d]{0,20}\d")
+_OF_AFTER = re.compile(
+    r"\s?[^\s\d.,;:!?。，、]{0,6}?\s?(?:中|のうち|に|里|当中|가운데|중|में|['’]?[dt][ae]n?\b)"
+    r"[^\d.!?。！？]{0,12}[\d一二三四五六七八九十]"
+)
 _HUNDRED = 100.0
 _HUNDRED_OF = Decimal(100)
 _WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
@@ -235,7 +241,9 @@ def _parts_of_currency(quantity: Quantity) -> tuple[int, ...]:
 
 def _is_base(quantity: Quantity) -> bool:
     """Whether a number is what a share is of, as in "31 in 100", 100人のうち."""
-    return bool(_OF_BEFORE.search(quantity.before[-_BESIDE_BASE:]) or _OF_AFTER.match(quantity.after))
+    before, after = quantity.before[-_BESIDE_BASE:], quantity.after
+    begins = _OF_BEGIN.search(before) and _SHARE_BEHIND.match(after)
+    return bool(begins or _OF_BEFORE.search(before) or _OF_AFTER.match(after))
 
 
 def _is_usable(quantity: Quantity) -> bool:

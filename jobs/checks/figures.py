@@ -13,7 +13,6 @@ from thothy_ai.jobs.checks import derived
 from thothy_ai.jobs.checks.periods import Periods, are_apart, periods
 from thothy_ai.jobs.checks.polarity import sides
 from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
-from thothy_ai.jobs.checks.segments import beginnings
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import unit_of
 
@@ -22,8 +21,6 @@ _BEFORE, _AFTER = 48, 28  # characters around a figure in which its direction is
 _BESIDE, _NEXT = 20, 7  # characters in which a comparison follows a share or measure, and any other figure
 _CLAUSE = re.compile(r"[.!?;:।。！？；：،؛\n،，、|]|,(?!\d)|\s[–—-]\s")
 _MOST_PLACES = 12  # of one figure whose periods are read
-_ROUNDED = Decimal("0.015")  # how far a difference is rounded
-_MOST_CHANGES = 24  # of a source whose differences are looked for
 _MIN_FIGURE = 12  # smaller ones stand for too many things
 
 
@@ -51,59 +48,7 @@ def turned(text: str, source: str, language: str, original: str) -> str | None:
     for first, second in _changes(text, language):
         if first != second and (second, first) in changes and (first, second) not in changes:
             return f"from {first.normalize():f} to {second.normalize():f} is the reverse of the source"
-    return _wrong_way(text, source, language) if language == original else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """How much a figure of a source changed, in amount or per cent, which way, and the words beside it."""
-
-    value: Decimal
-    is_percent: bool
-    way: str
-    words: frozenset[str]
-
-    def is_of(self, quantity: Quantity, words: frozenset[str]) -> bool:
-        """Whether a figure with these words beside it is this difference, rounded."""
-        near = any(abs(each - self.value) <= _ROUNDED * self.value for each in quantity.readings)
-        return near and self.is_percent == derived.is_percent(quantity) and bool(self.words & words)
-
-
-def _wrong_way(text: str, source: str, language: str) -> str | None:
-    """A figure that is the difference of a change of the source, and goes the other way."""
-    told = _differences(source, language)
-    for quantity in filter(_is_telling, quantities(text, language)) if told else ():
-        ways = {way for subject, way in _said(quantity, language) if not subject}
-        words = beginnings(_beside(quantity.before, quantity.after), language)
-        fitting = {each.way for each in told if each.is_of(quantity, words)}
-        if len(ways) == len(fitting) == 1 and ways != fitting and not quantity.readings & _values(source, language):
-            return f"{quantity.text} goes {next(iter(ways))}, in the source {next(iter(fitting))}"
     return None
-
-
-@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _values(text: str, language: str) -> frozenset[Decimal]:
-    return frozenset(reading for each in quantities(text, language) for reading in each.readings)
-
-
-def _beside(before: str, after: str) -> str:
-    return f"{before[-_BEFORE:]} {after[:_BEFORE]}"
-
-
-@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _differences(text: str, language: str) -> tuple[_Difference, ...]:
-    return tuple(
-        each for change in _told_changes(text, language)[:_MOST_CHANGES] for each in _of_change(*change, language)
-    )
-
-
-def _of_change(first: Quantity, second: Quantity, language: str) -> Iterator[_Difference]:
-    before, after = max(first.readings), max(second.readings)
-    words = beginnings(_beside(first.before, second.after), language)
-    way, percent = "up" if after > before else "down", derived.is_percent(first) or derived.is_percent(second)
-    if before != after and len(first.readings) == len(second.readings) == 1:
-        yield _Difference(abs(after - before), percent, way, words)
-        yield _Difference(abs(after - before) / before * 100 if before else Decimal(0), True, way, words)
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
@@ -183,19 +128,14 @@ def _whole(words: str | None, language: str) -> re.Pattern[str]:
 @lru_cache(maxsize=32)  # as above
 def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
     """The changes that a text tells of, from one figure to another one."""
-    told = _told_changes(text, language)
-    return frozenset((one, other) for first, second in told for one in first.readings for other in second.readings)
-
-
-@lru_cache(maxsize=32)  # as above
-def _told_changes(text: str, language: str) -> tuple[tuple[Quantity, Quantity], ...]:
     pattern = _change(language)
     if pattern is None:
-        return ()
+        return frozenset()
     text = prepared(text)
     by_start = {quantity.start: quantity for quantity in quantities(text, language) if not quantity.spelled}
     pairs = ((by_start.get(match.start(1)), by_start.get(match.start(2))) for match in pattern.finditer(text))
-    return tuple((first, second) for first, second in pairs if first and second)
+    told = ((first, second) for first, second in pairs if first and second)
+    return frozenset((one, other) for first, second in told for one in first.readings for other in second.readings)
 
 
 @cache

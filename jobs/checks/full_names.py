@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 from thothy_ai.jobs.checks.tables import table
 
@@ -16,16 +16,17 @@ _PARTICLE = re.compile(r" (?:d[aeiu]|del|della|van|von|bin|al|el|le|la) | ")
 _BEGIN = re.compile(r"(?:^|[.!?…:]|\n)[\s“„«\"'(–—-]*$")
 _BESIDE = 4  # characters before a name
 _MIN_PREFIX = 4
-_MOST_RUNS, _MOST_PAIRS = 300, 60  # names of a source, and of a text
+_MOST_RUNS, _MOST_PARTS, _MOST_PAIRS = 300, 8, 60  # names of a source, their words, and names of a text
+_PREFIX = "[odlODL]['’]"  # of a surname: O'Brien, D'Angelo
 
 
 def mixed_name(text: str, source: str) -> str | None:
-    """Two capitalized words of a text that are parts of two names of the source: the first of one, the last of another.
+    """A frequent first name and a surname of a text that are parts of two names of the source.
 
     A word counts as its other forms. Two words that the source has in one name are none, whatever stands between them.
     """
     known, small = _runs(source), _small_words(source)
-    for first, last in chain.from_iterable(map(pairwise, _runs(text)[:_MOST_PAIRS])):
+    for first, last in islice(_persons(text), _MOST_PAIRS):
         if first.lower() in small or any(_has(run, first) and _has(run, last) for run in known):
             continue
         begins = any(_same(run[0], first) or _same(run[-2], first) for run in known)
@@ -34,11 +35,17 @@ def mixed_name(text: str, source: str) -> str | None:
     return None
 
 
+def _persons(text: str) -> Iterator[tuple[str, str]]:
+    """Each frequent first name with the word behind it."""
+    pairs = chain.from_iterable(map(pairwise, _runs(text)))
+    return (pair for pair in pairs if pair[0] in first_names())
+
+
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _runs(text: str) -> tuple[tuple[str, ...], ...]:
     """The words of the names of a text that have several, each with capitals."""
     found = dict.fromkeys(tuple(_PARTICLE.split(match[0])) for match in _RUN.finditer(text) if _is_name(match))
-    return tuple(found)[:_MOST_RUNS]
+    return tuple(each[:_MOST_PARTS] for each in islice(found, _MOST_RUNS))
 
 
 def _is_name(match: re.Match[str]) -> bool:
@@ -73,13 +80,15 @@ def _same(one: str, other: str) -> bool:
 
 
 def _bare(word: str) -> str:
-    return re.split("['’]", word)[0].casefold()
+    """The word without its prefix and what follows an apostrophe: of "O'Brien's", "brien"."""
+    return re.split("['’]", re.sub(f"^{_PREFIX}", "", word))[0].casefold()
 
 
 def _are_beside(first: str, last: str, source: str) -> bool:
     """Whether the source joins the words of a name in another way: "Karen and Aaron Yellowtail"."""
     one, other = (re.escape(_bare(each)[:_MIN_PREFIX]) for each in (first, last))
-    return bool(re.search(rf"(?i)\b{one}[\w'’-]*[ ,]+(?:[\w'’-]+ ){{1,2}}(?:[\w'’-]+ )?{other}", source))
+    words = r"[\w'’-]{0,30}[ ,]{1,3}(?:[\w'’-]{1,30} ){1,3}"
+    return bool(re.search(rf"(?i)(?<![\w'’-])(?:{_PREFIX})?{one}{words}(?:{_PREFIX})?{other}", source))
 
 
 def other_surname(text: str, language: str, source: str) -> str | None:

@@ -17,23 +17,11 @@ _SHORT = 60  # letters: up to here, languages that models seldom write by mistak
 _FREQUENT = frozenset(
     {"ENGLISH", "GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "RUSSIAN", "CHINESE"}
 )
-_SELDOM = frozenset(  # what sentences with foreign names are detected as, and nobody writes by mistake
-    {
-        "TAGALOG",
-        "GANDA",
-        "SHONA",
-        "SOTHO",
-        "TSONGA",
-        "TSWANA",
-        "XHOSA",
-        "ZULU",
-        "YORUBA",
-        "SOMALI",
-        "ESPERANTO",
-        "LATIN",
-        "MAORI",
-    }
+_SELDOM = frozenset(  # what sentences with foreign names are detected as
+    ["TAGALOG", "GANDA", "SHONA", "SOTHO", "TSONGA", "TSWANA", "XHOSA", "ZULU", "YORUBA", "SOMALI", "MAORI", "BASQUE"]
 )
+_MAY_BE_SELDOM = 120  # letters up to which they are
+_NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages in which a short sentence is surely written
 _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
@@ -142,14 +130,15 @@ def _foreign_share(text: str, locale: str) -> float:
 
 def _may_be_in(sentence: str, locale: str) -> bool:
     """Whether a sentence may be in a language: by its words, or by those that are no names."""
+    if _is_in(sentence, locale, _LEAST_LIKELY):
+        return True
+    letters, top = sum(map(str.isalpha, sentence)), next(iter(detect.confidences(sentence)))
+    if letters < _SHORT and top not in _NOT_BY_MISTAKE:
+        return True
+    if letters < _MAY_BE_SELDOM and top in _SELDOM and _NAME.search(sentence):
+        return True
     without_names = _NAME.sub(" ", sentence)
-    top = next(iter(detect.confidences(sentence)))
-    return (
-        _is_in(sentence, locale, _LEAST_LIKELY)
-        or top in _SELDOM
-        or (sum(map(str.isalpha, sentence)) < _SHORT and top not in _FREQUENT)
-        or (sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _LEAST_LIKELY))
-    )
+    return sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _LEAST_LIKELY)
 
 
 def _is_letter(char: str) -> bool:

@@ -27,7 +27,7 @@ _ENDING = (  # of a name in Korean: its particles, and what a company is
 _KIND_OF_COMPANY = re.compile(
     " ?(?:公司|技[术術]|手[机機]|集[团團]|商城|物流|外卖|积木|卡|市場|グループ|Group|Motors|समूह|ग्रुप)$"
 )
-_NOUNS_CAPITALIZED = frozenset({"de"})
+_NOUNS_CAPITALIZED = frozenset({"de", "lb"})
 _AFTER_LATIN = "\u0250"
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 
@@ -49,7 +49,8 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
             if not known.has(name):
                 return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
-    if not transliterated and (mixed := mixed_name(plain, "\n".join([source, *allowed]))):
+    tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
+    if tells_names and (mixed := mixed_name(plain, "\n".join([source, *allowed]))):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{mixed!r} is of two names of the source")
     if famous := _famous(text, "\n".join([source, *allowed])):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{famous!r} is not in the source")

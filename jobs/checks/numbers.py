@@ -139,6 +139,7 @@ class _Known:
         exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
         self._figures = exact | bound(text) | eras(exact, text) | {Decimal(1)}
         self._months = months(text)
+        self._tells_of_free = bool(derived.pattern("free").search(text))
         self._dates = {value for each in found if each.year for value in each.readings if value <= _MOST_MONTHS}
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
@@ -199,8 +200,8 @@ class _Known:
             return True
         if self._measures_something_else(quantity):
             return False
-        if quantity.readings == _NOTHING and _is_currency(quantity):
-            return True  # what is free costs nothing
+        if self._tells_of_free and quantity.readings == _NOTHING and _is_currency(quantity):
+            return True
         times = self._with_shares | _hours(self._with_shares)
         known = self._figures | (times if _may_be_clock(quantity) else set())
         return bool(quantity.readings & self._with_shares or (quantity.parts and set(quantity.parts) <= known))

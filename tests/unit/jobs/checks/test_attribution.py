@@ -71,12 +71,12 @@ def test_a_verb_that_means_the_same_in_both_directions_does_not(text: str, sourc
     assert checks.contradiction(text, source, "en") is None
 
 
-RUNNERS = "Die Stadt zahlt 95.000 Euro für den Boden. Die Sparkasse gibt 140.000 Euro für den Aufstieg."
+RUNNERS = "Die Stadt Bremen zahlt 95.000 Euro für den Boden. Die Sparkasse gibt 140.000 Euro für den Aufstieg."
 
 
 def test_figures_of_two_sentences_that_a_translation_exchanges_contradict() -> None:
-    right = "The city pays €95,000 for the floor. The savings bank gives €140,000 for the promotion."
-    wrong = "The city pays €140,000 for the floor. The savings bank gives €95,000 for the promotion."
+    right = "The city of Bremen pays €95,000 for the floor. The savings bank gives €140,000 for the promotion."
+    wrong = "The city of Bremen pays €140,000 for the floor. The savings bank gives €95,000 for the promotion."
     assert checks.contradiction(right, RUNNERS, "en", "de") is None
     assert reason(checks.contradiction(wrong, RUNNERS, "en", "de")) is RejectionReason.CONTRADICTS_SOURCE
 
@@ -91,3 +91,24 @@ def test_a_price_that_a_translation_gives_as_a_share_contradicts() -> None:
 def test_each_count_with_its_own_word_is_not_exchanged() -> None:
     source = "The project covers some 260 acres of palms, which 480 farmers own."
     assert checks.contradiction("The project covers 480 farmers and some 260 acres.", source, "en") is None
+
+
+HOTELS = "A room cost 140 euros. Hotels were 78 percent full."
+
+
+def test_sentences_in_another_order_are_not_exchanged() -> None:
+    text = "Die Hotels waren zu 78 Prozent belegt. Ein Zimmer kostete 140 Euro."
+    assert checks.contradiction(text, HOTELS, "de", "en") is None
+
+
+def test_a_figure_that_stays_in_its_sentence_tells_that_others_are_exchanged() -> None:
+    original = "In 52 hotels a room cost 140 euros. The 31 hostels took 45 euros."
+    right = "In 52 Hotels kostete ein Zimmer 140 Euro. Die 31 Herbergen nahmen 45 Euro."
+    wrong = "In 52 Hotels kostete ein Zimmer 45 Euro. Die 31 Herbergen nahmen 140 Euro."
+    assert checks.contradiction(right, original, "de", "en") is None
+    assert reason(checks.contradiction(wrong, original, "de", "en")) is RejectionReason.CONTRADICTS_SOURCE
+
+
+def test_a_text_in_another_language_than_its_source_need_not_keep_its_order() -> None:
+    text = "Ulm nahm 45 Euro. In 52 Hotels kostete ein Zimmer 140 Euro."
+    assert checks.contradiction(text, "In 52 hotels a room cost 45 euros. Ulm took 140 euros.", "de") is None

@@ -26,9 +26,23 @@ OTHER_THINGS = [
     ("第二季度公司销售额上升。", "第一季度公司销售额下降。第二季度好转。", "zh"),
     ("Sales of cargo bikes in Oslo rose in May.", "Sales of cargo bikes in Oslo fell in April.", "en"),
     ("The club did not lose any match in 2023.", "The club lost a match in 2022, and the trainer left in 2024.", "en"),
+    (
+        "Orders grew 50% this year.",
+        "Staff fell from 400 to 200 this year, while the number of orders grew by half.",
+        "en",
+    ),
+    (
+        "Sales in Europe rose by 100 million.",
+        "Sales in Asia fell from 500 million to 400 million, while sales in Europe rose by the same amount.",
+        "en",
+    ),
+    ("Nurses made up 45% of the staff.", "The staff fell by 45% in a year.", "en"),
+    ("The founders sold the start-up 340 machines.", "The number of machines fell by 340.", "en"),
+    ("They wrote down 340 names.", "The number of names rose by 340.", "en"),
 ]
 THE_SAME_THING = [
-    ("Uptake stands at 61%, down 18 points.", "Uptake has risen from 61 to 79 since the uptake of bread fell.", "en"),
+    ("The staff, down 45%, is smaller.", "The staff rose by 45% in a year.", "en"),
+    ("Uptake is up 18%.", "Uptake fell by 18%.", "en"),
     ("Insulin is 30% dearer than last year.", "Insulin is 30% cheaper than last year.", "en"),
     ("For insulin, one pays 30% more.", "Insulin is 30% cheaper than last year.", "en"),
     ("Orders fell 12%.", "Orders rose by 12%, and prices reached a record.", "en"),

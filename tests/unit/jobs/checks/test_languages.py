@@ -90,3 +90,27 @@ def test_the_detector_is_thread_safe() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda locale: checks.wrong_language(TEXTS[locale], locale), list(TEXTS) * 5))
     assert found == [None] * len(TEXTS) * 5
+
+
+NAMES = (
+    "Iskra Brzezie, a club from a town of 17,000 people, have reached the quarter-finals of the Polish Cup. On"
+    " Wednesday 4 December 2024 the third-tier side beat top-flight Bałtyk Nadmorze 2–1 at home. Bałtyk were a man"
+    " down from the 61st minute, when their captain, Tomasz Wilga, was sent off."
+)
+NEWS = (
+    "Cargo bikes are replacing the second car in many towns of the north. Most families ask whether two children and a"
+    " crate of water fit."
+)
+LATIN = "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore."
+ESPERANTO = (
+    "La aliĝintoj de la klubo renkontiĝas ĉiusemajne en la malnova stacidomo kaj parolas pri siaj vojaĝoj tra la mondo."
+)
+
+
+def test_sentences_with_foreign_names_are_in_the_language_of_their_other_words() -> None:
+    assert checks.wrong_language(NAMES, "en") is None
+
+
+@pytest.mark.parametrize("passage", [LATIN, ESPERANTO])
+def test_a_long_sentence_in_a_language_that_is_seldom_written_is_foreign(passage: str) -> None:
+    assert reason(checks.wrong_language(f"{NEWS} {passage}", "en")) is WRONG

@@ -137,3 +137,44 @@ def test_names_from_another_alphabet_are_transliterated() -> None:
     assert (
         checks.new_name("In Perm the coach Oksana Berseneva teaches people over fifty for free.", source, "en") is None
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "locale"),
+    [
+        ("Für einen Liter Milch zahlt man mehr.", "Ein Liter Benzin ist teurer als ein Glas Milch im Haus.", "de"),
+        ("Das gilt bis Ende März.", "Es kam am Ende Juli, nicht am Anfang März.", "de"),
+        ("The rules of the European Council apply.", "The European Union and the City Council agree.", "en"),
+        (
+            "It is a beginning for New England in the New Year.",
+            "In New York and Old England, a Happy Year began.",
+            "en",
+        ),
+        ("Then Conan O'Neal spoke.", "Yesterday Conan O'Brien met Shaquille O'Neal.", "en"),
+    ],
+)
+def test_words_of_two_names_of_the_source_may_be_no_person(text: str, source: str, locale: str) -> None:
+    assert checks.new_name(text, source, locale) is None
+
+
+def test_surnames_with_a_prefix_are_told_apart() -> None:
+    source = "Hannah O'Brien opened a shop. In the council, Peter O'Neal spoke."
+    assert checks.new_name("Then Peter O'Neal spoke.", source, "en") is None
+    assert checks.new_name("Then Hannah O'Neal spoke.", source, "en") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "locale"),
+    [
+        ("京都大学工学部教授の山田太郎氏が話す。", "東北理学部教授は山田太郎氏。", "ja"),
+        ("代表取締役社長が話す。", "専務取締役社長、外部取締役社長。", "ja"),
+        ("정부가 임명한 위원장이 말했다.", "위원장은 정부가 뽑았다.", "ko"),
+        ("이에도 사장은 웃었다.", "사장은 웃었다.", "ko"),
+    ],
+)
+def test_parts_of_words_before_a_title_are_no_names(text: str, source: str, locale: str) -> None:
+    assert checks.new_name(text, source, locale) is None
+
+
+def test_an_invented_name_before_a_title_is_new() -> None:
+    assert checks.new_name("어제 김민준 위원장이 말했다.", "위원장은 정부가 뽑았다.", "ko") is not None

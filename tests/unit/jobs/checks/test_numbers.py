@@ -190,7 +190,6 @@ COFFEE = (
         "Not quite 40% of the 8,000 units are gone.",
         "If all goes well, the trial lasts until spring 2027.",
         "Shrink stayed below 2%.",
-        "The first 41 parts are yours for $0.",
     ],
 )
 def test_what_an_editor_may_make_of_figures(text: str) -> None:
@@ -217,3 +216,33 @@ def test_a_hundred_is_known_as_what_a_share_is_of() -> None:
     source = "Only 38 percent of the clothes can be sold again."
     assert checks.new_number("Of 100 pieces, 38 are sold again.", source, "en") is None
     assert checks.new_number("The shop has 100 shelves for clothes.", source, "en") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "locale", "found"),
+    [
+        ("In the shop, 38 in 100 are sold again.", "en", False),
+        ("One in 100 is not.", "en", False),
+        ("Uno de cada 100 se vende.", "es", False),
+        ("服は100枚のうち38枚が売れる。", "ja", False),
+        ("Hay 100 casas de madera.", "es", True),
+        ("The shop is in 1,000 cities.", "en", True),
+        ("It means a loss of 1,000 jobs.", "en", True),
+        ("100に増えた。", "ja", True),
+    ],
+)
+def test_the_base_of_a_share_has_a_share_beside_it(text: str, locale: str, found: bool) -> None:
+    source = "Only 38 percent of the clothes can be sold again."
+    assert (checks.new_number(text, source, locale) is not None) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("Members pay $9 a month.", True),
+        ("The app is free for members; others pay $9 a month.", False),
+        ("Für Mitglieder ist die App kostenlos, andere zahlen 9 Dollar.", False),
+    ],
+)
+def test_what_is_free_costs_nothing(source: str, found: bool) -> None:
+    assert (checks.new_number("Members pay $0.", source, "en") is not None) == found

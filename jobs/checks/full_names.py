@@ -9,10 +9,9 @@ from itertools import chain, islice, pairwise
 
 from thothy_ai.jobs.checks.tables import table
 
-_RUN = re.compile(
-    r"(?<![\w'’-])[^\W\d_a-z][\w'’-]+(?: (?:(?:d[aeiu]|del|della|van|von|bin|al|el|le|la) )?[^\W\d_a-z][\w'’-]+)+"
-)
-_PARTICLE = re.compile(r" (?:d[aeiu]|del|della|van|von|bin|al|el|le|la) | ")
+_PARTICLES = "(?:d[aeiu]|del|della|van|von|bin|al|el|le|la) "
+_RUN = re.compile(rf"(?<![\w'’-])[^\W\d_a-z][\w'’-]+(?: (?:{_PARTICLES})?[^\W\d_a-z][\w'’-]+)+")
+_PARTICLE = re.compile(f" {_PARTICLES}| ")
 _BEGIN = re.compile(r"(?:^|[.!?…:]|\n)[\s“„«\"'(–—-]*$")
 _BESIDE = 4  # characters before a name
 _MIN_PREFIX = 4

@@ -78,10 +78,8 @@ def _indexed_sentences(source: str, language: str) -> tuple[list[_Clause], WordI
 
 
 def _whole_sentences(text: str, language: str) -> Iterator[_Clause]:
-    denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
     for part in sentences(text, language):
-        denies = bool(denial and denial.search(part))
-        yield _Clause(part, _subject(part, language), sides(part, language), periods(part), denies)
+        yield _Clause(part, _subject(part, language), sides(part, language), periods(part), _denies(part, language))
 
 
 def _subject(text: str, language: str) -> frozenset[str]:
@@ -130,13 +128,17 @@ def _indexed(source: str, language: str) -> tuple[list[_Clause], WordIndex]:
 
 
 def _clauses(text: str, language: str) -> Iterator[_Clause]:
-    denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
     for sentence in sentences(text, language):
         named: Periods = {}
         for part in filter(None, map(str.strip, _CLAUSE.split(sentence))):
             named = periods(part) or named  # of "In May, prices fell", the second clause is about May, too
-            denies = bool(denial and denial.search(part))
-            yield _Clause(part, _content(part, language), sides(part, language), named, denies)
+            yield _Clause(part, _content(part, language), sides(part, language), named, _denies(part, language))
+
+
+def _denies(text: str, language: str) -> bool:
+    """Whether a text has a word that plainly denies."""
+    denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
+    return denial.search(text) is not None
 
 
 def sides(text: str, language: str) -> dict[str, frozenset[int]]:

@@ -74,7 +74,7 @@ def test_a_cut_connection_ends_and_a_new_one_can_be_made(echo: tuple[str, int]) 
 
 def test_a_server_that_is_away_looks_like_one() -> None:
     with socket.socket() as held, Proxies() as proxies:
-        held.bind(("127.0.0.1", 0))  # nothing listens there, and nobody else can
+        held.bind(("127.0.0.1", 0))  # nothing listens there, and nothing else can
         port = proxies.open(held.getsockname())
         with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
             assert has_ended(talk)

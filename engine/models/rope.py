@@ -6,17 +6,17 @@ never holds keys of two kinds, and a prefix is the same for every sequence (vLLM
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Protocol
 
 from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.models import rope_scaling
+from thothy_ai.engine.models.rope_scaling import Scaled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-_FIXED = {"linear", "llama3", "yarn"}  # by transformers' functions; these depend on no length
 _SAID_APART = ("cohere", "cohere2")  # whose positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
 
@@ -102,40 +102,43 @@ def extended_context(config: PreTrainedConfig) -> int:
 
 
 def plain_frequencies(theta: float, dimensions: int) -> tuple[float, ...]:
-    """theta ** (-2i / dimensions) of each pair i (Su et al., 2021), in float32."""
-    exponents = torch.arange(0, dimensions, 2, dtype=torch.int64).to(torch.float32) / dimensions
-    return tuple((1.0 / theta**exponents).tolist())
+    """theta ** (-2i / dimensions) of each pair i, in float32."""
+    return tuple(rope_scaling.plain(theta, dimensions).tolist())
 
 
 def _rope(config: PreTrainedConfig, head_dim: int, layer_type: str | None) -> Rope:
+    config.standardize_rope_params()  # fields of older files are among the parameters then
     parameters = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
-    kind = parameters.get("rope_type", "default")
     dimensions = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
     if not 0 < dimensions <= head_dim or dimensions % 2:
         raise UnsupportedModelError(f"rotary embedding of {dimensions} among {head_dim} dimensions is not implemented")
-    if kind == "default":
-        return Rope(plain_frequencies(parameters["rope_theta"], dimensions))
-    if kind == "dynamic":
-        ntk = DynamicNTK(parameters["rope_theta"], dimensions, parameters["factor"], config.max_position_embeddings)
-        return Rope(ntk.at(ntk.original_context), stretch=ntk)
-    if kind == "longrope":
-        return _long(config, parameters["original_max_position_embeddings"], layer_type)
-    if kind not in _FIXED:
-        raise UnsupportedModelError(f"rope type {kind!r} is not implemented")
-    return Rope(*_computed(config, kind, layer_type))
+    context = config.max_position_embeddings
+    match kind := parameters.get("rope_type", "default"):
+        case "default":
+            return Rope(plain_frequencies(parameters["rope_theta"], dimensions))
+        case "linear":
+            return _fixed(rope_scaling.linear(parameters, dimensions))
+        case "llama3":
+            return _fixed(rope_scaling.llama3(parameters, dimensions))
+        case "yarn":
+            truncate = config.rope_parameters.get("truncate", True)  # of all layers alike
+            return _fixed(rope_scaling.yarn(parameters, dimensions, context, truncate=truncate))
+        case "dynamic":
+            ntk = DynamicNTK(parameters["rope_theta"], dimensions, parameters["factor"], context)
+            return Rope(ntk.at(ntk.original_context), stretch=ntk)
+        case "longrope":
+            return _long(parameters, dimensions, context)
+    raise UnsupportedModelError(f"rope type {kind!r} is not implemented")
 
 
-def _long(config: PreTrainedConfig, original_context: int, layer_type: str | None) -> Rope:
-    short, scaling = _computed(config, "longrope", layer_type)
-    long, _ = _computed(config, "longrope", layer_type, original_context + 1)
-    return Rope(short, scaling, LongRope(short, long, original_context))
+def _fixed(scaled: Scaled) -> Rope:
+    return Rope(tuple(scaled.frequencies.tolist()), scaled.scaling)
 
 
-def _computed(
-    config: PreTrainedConfig, kind: str, layer_type: str | None, length: int | None = None
-) -> tuple[tuple[float, ...], float]:
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: PLC0415  slow to import
-
-    compute = ROPE_INIT_FUNCTIONS[kind]
-    frequencies, scaling = compute(config, torch.device("cpu"), seq_len=length, layer_type=layer_type)
-    return tuple(frequencies.tolist()), scaling
+def _long(parameters: Mapping[str, Any], dimensions: int, context: int) -> Rope:
+    short, long = (
+        _fixed(rope_scaling.long(parameters, dimensions, context, parameters[name]))
+        for name in ("short_factor", "long_factor")
+    )
+    original: int = parameters["original_max_position_embeddings"]
+    return replace(short, stretch=LongRope(short.inverse_frequencies, long.inverse_frequencies, original))

@@ -32,6 +32,8 @@ class Rotary(NamedTuple):
 
 def rotary_table(inverse_frequencies: Sequence[float], scaling: float, length: int, device: torch.device) -> Rotary:
     """The table of positions [0, length). `scaling` multiplies both (YaRN's attention factor; 1 otherwise)."""
+    if device.type == "meta":  # for which torch would import its compiler, which takes a second
+        return Rotary(*torch.empty(2, length, len(inverse_frequencies), device=device))
     frequencies = torch.tensor(inverse_frequencies, dtype=torch.float32, device=device)
     angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies
     return Rotary(angles.cos() * scaling, angles.sin() * scaling)

@@ -26,7 +26,7 @@ from thothy_ai.engine.models.layers.linear import (
 )
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.engine.models.rope import Rope
-from thothy_ai.engine.models.tensors import TensorSource, Weight, num_rows, stacked
+from thothy_ai.engine.models.tensors import TensorSource, Weight, concatenated, num_rows, stacked
 from thothy_ai.kernels.experts import SILU, Experts, ExpertWeights, GatedActivation, Routing
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
@@ -82,6 +82,12 @@ class ModelBuilder:
     def vector(self, name: str, *shape: int) -> Tensor:
         """A tensor as it is."""
         return self.held(self._source.tensor(name, *shape))
+
+    def float32(self, name: str, *shape: int) -> Tensor:
+        """A tensor in float32 that is the caller's to change in place, for which torch needs no compiler: for tensors
+        without storage it imports one to add to or multiply them otherwise.
+        """
+        return self.tensor(name, *shape).to(torch.float32, copy=True)
 
     def held(self, tensor: Tensor) -> Tensor:
         """The tensor, its bytes counted."""
@@ -247,7 +253,7 @@ class ModelBuilder:
 
 
 def _joined(biases: list[Tensor]) -> Tensor | None:
-    return torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
+    return concatenated(biases) if len(biases) > 1 else next(iter(biases), None)
 
 
 def _split(bias: Tensor | None, sizes: list[int]) -> list[Tensor | None]:

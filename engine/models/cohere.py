@@ -86,7 +86,7 @@ class Cohere:
 
 def final_layer_norm(build: ModelBuilder, logit_scale: float) -> FinalLayerNorm:
     """The norm after the last layer, with logits scaled."""
-    weight = build.tensor("model.norm.weight", build.config.hidden_size).float() * logit_scale
+    weight = build.float32("model.norm.weight", build.config.hidden_size).mul_(logit_scale)
     return FinalLayerNorm(build.held(weight), build.config.norm_eps)
 
 

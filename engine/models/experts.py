@@ -130,7 +130,8 @@ def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quan
         pieces = list(zip(*(_held(part, quantize) for part in parts), strict=True))
         stacks = stacks or [_stack(count, each) for each in pieces]
         for stack, each in zip(stacks, pieces, strict=True):
-            torch.cat([_raw(piece) for piece in each], out=_raw(stack)[expert])
+            if not stack.is_meta:
+                torch.cat([_raw(piece) for piece in each], out=_raw(stack)[expert])
     return stacks[0] if len(stacks) == 1 else Quantized(*stacks)
 
 

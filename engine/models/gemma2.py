@@ -128,4 +128,4 @@ def _attention(config: PreTrainedConfig, kind: str) -> AttentionParams:
 
 def _norm_weight(build: ModelBuilder, name: str) -> Tensor:
     """1 + w [hidden] float32."""
-    return build.held(1.0 + build.tensor(f"{name}.weight", build.config.hidden_size).float())
+    return build.held(build.float32(f"{name}.weight", build.config.hidden_size).add_(1.0))

@@ -138,4 +138,4 @@ class Gemma3:
 
 def _norm_weight(build: ModelBuilder, name: str, size: int) -> Tensor:
     """1 + w [size] float32."""
-    return build.held(1.0 + build.tensor(f"{name}.weight", size).float())
+    return build.held(build.float32(f"{name}.weight", size).add_(1.0))

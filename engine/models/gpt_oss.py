@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from thothy_ai.engine.errors import UnsupportedModelError
@@ -27,6 +26,7 @@ from thothy_ai.engine.models.family import (
 )
 from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
+from thothy_ai.engine.models.tensors import concatenated
 from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeights, Mxfp4, Routing
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -140,4 +140,4 @@ class GptOss:
 
 def _gate_first(rows: Tensor) -> Tensor:
     """[E, 2N, ...] of gate and up by turns -> all of gate, then all of up."""
-    return torch.cat((rows[:, ::2], rows[:, 1::2]), dim=1)
+    return concatenated((rows[:, ::2], rows[:, 1::2]), dim=1)

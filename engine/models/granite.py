@@ -80,7 +80,7 @@ class Granite:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        weight = build.tensor("model.norm.weight", build.config.hidden_size).float() / self.logits_scaling
+        weight = build.float32("model.norm.weight", build.config.hidden_size).div_(self.logits_scaling)
         return Decoder(
             embedding=ScaledEmbedding(build.embedding, self.embedding_multiplier / self.residual_multiplier),
             layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),

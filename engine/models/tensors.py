@@ -92,6 +92,16 @@ def stacked(parts: Sequence[Weight]) -> list[Weight]:
     return [weight for _, run in groupby(parts, key=_form) for weight in _one_form(list(run))]
 
 
+def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """As `torch.cat`, which imports torch's compiler for tensors without storage, and takes a second for that."""
+    first = parts[0]
+    if not first.is_meta:
+        return torch.cat(list(parts), dim)
+    shape = list(first.shape)
+    shape[dim] = sum(part.shape[dim] for part in parts)
+    return first.new_empty(shape)
+
+
 def num_rows(weight: Weight) -> int:
     """Outputs of its layer."""
     if isinstance(weight, Quantized):
@@ -110,10 +120,10 @@ def _one_form(run: list[Weight]) -> list[Weight]:
     if len(run) == 1:
         return run
     if plain:
-        return [torch.cat(plain)]
+        return [concatenated(plain)]
     if quantized:
-        values = torch.cat([weight.values.view(torch.uint8) for weight in quantized])
-        scales = torch.cat([weight.scales for weight in quantized])
+        values = concatenated([weight.values.view(torch.uint8) for weight in quantized])
+        scales = concatenated([weight.scales for weight in quantized])
         return [Quantized(values.view(quantized[0].values.dtype), scales)]
     joined = packed[0].joined(packed[1:])
     return run if joined is None else [joined]

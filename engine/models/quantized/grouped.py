@@ -13,7 +13,7 @@ from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear
 from thothy_ai.engine.models.quantized.layout import named
 from thothy_ai.engine.models.quantized.settings import Settings
-from thothy_ai.engine.models.tensors import PackedWeight, TensorSource
+from thothy_ai.engine.models.tensors import PackedWeight, TensorSource, concatenated
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.grouped import dequantized, packed
@@ -47,8 +47,8 @@ class GroupedWeight:
         parts = [self.ints, *(weight.ints for weight in others)]
         ints = replace(
             self.ints,
-            words=torch.cat([part.words for part in parts]),
-            factors=torch.cat([part.factors for part in parts], 1),
+            words=concatenated([part.words for part in parts]),
+            factors=concatenated([part.factors for part in parts], 1),
         )
         return GroupedWeight(ints, self.order)
 

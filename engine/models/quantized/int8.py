@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.integer_linear import Int8Linear
-from thothy_ai.engine.models.tensors import PackedWeight, TensorSource
+from thothy_ai.engine.models.tensors import PackedWeight, TensorSource, concatenated
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.quantize import dequantize
@@ -37,7 +37,7 @@ class Int8Weight:
         if len(others) < len(below):
             return None
         values, scales = zip(self.weight, *others, strict=True)
-        return Int8Weight(Quantized(torch.cat(values), torch.cat(scales)))
+        return Int8Weight(Quantized(concatenated(values), concatenated(scales)))
 
     def reordered(self, order: Tensor) -> Int8Weight:
         """With other rows."""

@@ -24,6 +24,7 @@ from thothy_ai.engine.api import EngineInfo, FinishReason
 from thothy_ai.engine.core_api import Core, Event, TokenEvent
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.imports import import_transformers_for
 from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.remote import messages
 from thothy_ai.engine.remote.channel import Channel, Message
@@ -59,6 +60,8 @@ def main() -> None:
 
 def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None:
     """Load, report that it is ready, and wait until the core has ended."""
+    if options.model is not None:
+        import_transformers_for(options.model)
     from thothy_ai.engine.process.resident import ResidentCore, load  # noqa: PLC0415  imports torch, which may fail
 
     loaded = load(options, lambda folder: channel.send(Word.FOLDER, str(folder)))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.process.imports import transformers_without_torch
 from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
@@ -37,19 +34,5 @@ def text_tools(tokenizer: PreTrainedTokenizerFast) -> TextTools:
 
 def load_text_tools(folder: Path) -> TextTools:
     """The frontend's parts, of a model's folder; for a process that needs no torch."""
-    with _transformers_without_torch():
+    with transformers_without_torch():
         return text_tools(fast_tokenizer(load_tokenizer(folder), folder.name))
-
-
-@contextmanager
-def _transformers_without_torch() -> Iterator[None]:
-    """Where transformers finds torch, it imports it: 180 MB and a second or two, for tokenizers that do not use it."""
-    if "torch" in sys.modules:
-        yield
-        return
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # that it found no torch
-    sys.modules["torch"] = None  # type: ignore[assignment]  # how Python marks a module that must not be imported
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]

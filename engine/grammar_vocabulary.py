@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 class Vocabulary:
-    """Built on a thread of its own, which leaves the interpreter's lock to others: 2 to 5 s for 131,072 tokens.
+    """Built on a thread of its own: 2 to 5 s for 131,072 tokens, in which llguidance keeps the interpreter's lock twice
+    for most of a second.
 
     `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
     too: until they are there, the schema uses those of prose. Used by any thread.

@@ -126,6 +126,7 @@ def _standing(ask: Ask, at: float) -> Observation:
         delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},
         capacity=min((row.capacity for row in engines), default=0),
         gpus=_mean([row.devices for row in engines for _ in range(row.engines + len(row.returning))]),
+        on_gpu=bool(engines) and all(row.on_gpu for row in engines),
     )
 
 

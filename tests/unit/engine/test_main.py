@@ -54,13 +54,13 @@ def test_on_a_free_port_it_prints_which() -> None:
         url = ready(process).split()[4]
         assert not url.endswith(":0")
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url, "sesame")
             await client.start()
             assert (await client.info()).model == "null"
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         process.send_signal(signal.SIGINT)
         assert ended(process)[0] == 0
 
@@ -69,7 +69,7 @@ def test_sigterm_finishes_accepted_requests_and_refuses_new_ones(url: str) -> No
     with started(null(url, null_latency=1.0)) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             running = await client.submit(GenerationRequest("a", text="x"))
@@ -80,7 +80,7 @@ def test_sigterm_finishes_accepted_requests_and_refuses_new_ones(url: str) -> No
             assert (await running.result()).text
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert ended(process)[0] == 0
 
 
@@ -90,7 +90,7 @@ def test_a_shutdown_ends(url: str, end: str) -> None:
     with started(null(url, null_latency=3600.0, shutdown_seconds=seconds)) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             lost = await client.submit(GenerationRequest("a", text="x"))
@@ -103,7 +103,7 @@ def test_a_shutdown_ends(url: str, end: str) -> None:
                 await lost.result()
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert ended(process)[0] == 0
 
 
@@ -150,7 +150,7 @@ run_engine(EngineOptions(url={url!r}))
     with running_code(code, stdin=subprocess.PIPE) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             lost = await client.submit(GenerationRequest("a", text="x"))
@@ -161,7 +161,7 @@ run_engine(EngineOptions(url={url!r}))
                 await lost.result()
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert process.wait(PATIENCE) == 70
         assert process.stderr is not None
         assert "job-1, job-2" in process.stderr.read()
@@ -183,7 +183,7 @@ run_engine(EngineOptions(url={url!r}, stall_seconds=0.2))
     with running_code(code, stdin=subprocess.PIPE) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             lost = await client.submit(GenerationRequest("a", text="x"))
@@ -191,7 +191,7 @@ run_engine(EngineOptions(url={url!r}, stall_seconds=0.2))
                 await lost.result()
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert process.wait(PATIENCE) == 70
         assert process.stderr is not None
         assert "no step has ended for 0.2 s, with 1 requests in flight" in process.stderr.read()
@@ -201,12 +201,12 @@ def test_a_null_engine_that_only_waits_does_not_count_as_hung(url: str) -> None:
     with started(null(url, null_latency=1.0, stall_seconds=0.1)) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             assert (await (await client.submit(GenerationRequest("a", text="x"))).result()).text
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0

@@ -22,8 +22,6 @@ million euros. Track fees make it worse, because a train that crosses four count
 A bed in a shared compartment costs between 89 and 189 euros. Families did worst, since few trains still sell a whole
 compartment for the price of two adults.
 """
-
-
 OUTLINE: dict[str, Any] = {
     "title": "Night trains fill up faster than cars can be built",
     "sections": [
@@ -44,8 +42,6 @@ OUTLINE: dict[str, Any] = {
         },
     ],
 }
-
-
 SECTIONS: dict[str, dict[str, Any]] = {
     "Record demand": {
         "quotes": [
@@ -83,14 +79,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
         ],
     },
 }
-
-
 SUMMARY = "Night trains draw record crowds, but old cars and dear new ones keep operators from adding beds."
-
-
 REQUEST = Report(source=SOURCE, sections=3, length="short")
-
-
 KIND = registry.find("report")
 
 

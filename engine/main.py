@@ -19,6 +19,7 @@ from typing import NoReturn, Protocol
 from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.backend import Backend, RunningEngine
 from thothy_ai.engine.errors import EngineError, InvalidRequestError
+from thothy_ai.engine.identity import identity_of
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.factory import make_engine
 from thothy_ai.engine.process.logs import log_to_stderr
@@ -187,7 +188,8 @@ def _metrics(backend: Backend, options: EngineOptions) -> Iterator[None]:
 
     where = f"{options.metrics_host}:{options.metrics_port}"
     try:
-        server, thread = start_http_server(options.metrics_port, options.metrics_host, registry_of(backend))
+        registry = registry_of(backend, identity_of(options).name)
+        server, thread = start_http_server(options.metrics_port, options.metrics_host, registry)
     except OSError as error:
         raise InvalidRequestError(f"metrics cannot be served at {where}: {error.strerror}") from error
     try:

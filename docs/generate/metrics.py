@@ -109,7 +109,7 @@ def _some_forecast() -> Forecast:
 
 def of_engine() -> Iterator[Family]:
     """What an engine reports about itself."""
-    return (_family(found, "engine", _labels(found)) for found in registry_of(NullEngine()).collect())
+    return (_family(found, "engine", _labels(found)) for found in registry_of(NullEngine(), "").collect())
 
 
 def _family(found: Metric, processes: str, labels: dict[str, tuple[str, ...]]) -> Family:

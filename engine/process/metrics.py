@@ -71,10 +71,11 @@ _HISTOGRAMS: dict[str, tuple[str, str]] = {  # by their names in `TimingStats`
 
 
 class EngineCollector(Collector):
-    """Collects from one backend."""
+    """Collects from the backend of the engine of this name."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, name: str) -> None:
         self._backend = backend
+        self._name = name
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, with values as of the last step."""
@@ -90,14 +91,15 @@ class EngineCollector(Collector):
 
     def _info(self) -> Metric:
         info = self._backend.info()
-        labels = {"session_id": info.session_id, "model": info.model, "device": info.device, "dtype": info.dtype}
+        own = {"engine": self._name, "session_id": info.session_id}
+        labels = {**own, "model": info.model, "device": info.device, "dtype": info.dtype}
         return InfoMetricFamily(_PREFIX.rstrip("_"), "Fixed properties of the engine.", value=labels)
 
 
-def registry_of(backend: Backend) -> CollectorRegistry:
-    """A registry with this engine's metrics only."""
+def registry_of(backend: Backend, name: str) -> CollectorRegistry:
+    """A registry with the metrics of the engine of this name only."""
     registry = CollectorRegistry()
-    registry.register(EngineCollector(backend))
+    registry.register(EngineCollector(backend, name))
     return registry
 
 

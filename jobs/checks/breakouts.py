@@ -28,7 +28,6 @@ _PIECE = re.compile(
 )
 _KEYS = re.compile(rf"{_KEY}|<(?!!)[^<>\n]{{1,120}}>")
 _QUESTION = re.compile(r"[^.!?:\n]{8,160}(?=\?)")
-_SHOUTED_WORD = re.compile(r"\b[A-Z]{5,30}\b")
 
 
 def breakouts(source: str) -> Iterator[tuple[int, int]]:
@@ -41,7 +40,6 @@ def without_keys(piece: str) -> str:
     return _KEYS.sub(" ", piece)
 
 
-def asked_in(piece: str) -> Iterator[str]:
-    """What a piece wants to have answered or named: its questions, and its words in capitals."""
-    for pattern in (_QUESTION, _SHOUTED_WORD):
-        yield from pattern.findall(piece)
+def questions(piece: str) -> list[str]:
+    """What a piece wants to have answered."""
+    return _QUESTION.findall(piece)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
 from thothy_ai.jobs import language as detect
-from thothy_ai.jobs.checks.breakouts import asked_in, breakouts, without_keys
+from thothy_ai.jobs.checks.breakouts import breakouts, questions, without_keys
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -15,6 +15,7 @@ from thothy_ai.jobs.verdict import Rejection, RejectionReason
 _REACH = 400  # characters behind a command in which it may say what to write
 _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
 _SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
+_MIN_SHOUTED_WORD = 5  # characters of a word that is a demand by itself
 _NAMED = re.compile(r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b")  # within a sentence
 _NOUNS_CAPITALIZED = frozenset({"de"})
 _STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？।](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
@@ -119,11 +120,19 @@ def _demands(region: str) -> Iterator[str]:
 
 
 def _demands_of_piece(piece: str) -> Iterator[str]:
-    yield from asked_in(piece)
+    yield from questions(piece)
+    yield from _shouted_words(piece)
     for pattern in (_MARKED, _SHOUTED, _LINK):
         yield from (match[match.lastindex or 0] for match in pattern.finditer(piece))
     if detect.language(piece) not in _NOUNS_CAPITALIZED:
         yield from _NAMED.findall(piece)
+
+
+def _shouted_words(piece: str) -> Iterator[str]:
+    """The longer words of what is in capitals, each by itself."""
+    for shouted in _SHOUTED.findall(piece):
+        words = shouted.replace("-", " ").split()
+        yield from (word for word in words if word.isalpha() and len(word) >= _MIN_SHOUTED_WORD)
 
 
 def _praised(region: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from tests.support.tiny_models import tiny_model
 pytestmark = pytest.mark.gpu
 
 # A kernel's assertion: an index that lies beyond a tensor once the host has moved it, in a graph too.
-SCENE = """
+SCRIPT = """
 import os
 import sys
 from pathlib import Path
@@ -59,8 +59,8 @@ os._exit(0)  # as the engine's process does: torch aborts when it frees what a b
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_kernel_s_assertion_names_the_step_s_members(tmp_path: Path, *, graphs: bool) -> None:
     folder = tiny_model("llama", tmp_path)
-    scene = [sys.executable, "-c", SCENE, str(folder), str(graphs), "cuda:0"]
-    done = subprocess.run(scene, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(graphs), "cuda:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     lines = done.stdout.splitlines()
     assert len(lines) == 3, f"exit code {done.returncode}: {done.stderr[-3000:]}"
     assert lines[0].startswith("['one', 'two']")

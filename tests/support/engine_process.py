@@ -18,7 +18,10 @@ from thothy_ai.engine.client import EngineClient, Generation, connect
 from thothy_ai.engine.options import EngineOptions
 
 PATIENCE = 120
-RUN = "from pathlib import Path; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import *; "
+IMPORTS = (
+    "import sys; from pathlib import PosixPath;"
+    " from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import EngineOptions; "
+)
 ENDLESS = SamplingParams(max_tokens=200, ignore_eos=True)
 SLOW_UNTIL_IT_FAILS = """
 import sys
@@ -40,12 +43,20 @@ def options(model: Path, url: str, **more: object) -> EngineOptions:
     return EngineOptions(**({"url": url, "model": model, "device": "cpu", "kv_tokens": 2048, "threads": 1} | more))
 
 
-@contextlib.contextmanager
-def started(chosen: EngineOptions, patch: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+def started(
+    chosen: EngineOptions, patch: Path | None = None
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """A supervisor's engine; `patch` is a folder whose sitecustomize.py its processes run first."""
+    return running_code(f"run_engine({chosen!r})", patch=patch)
+
+
+@contextlib.contextmanager
+def running_code(code: str, *, stdin: int | None = None, patch: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs this code, behind `IMPORTS`."""
     with subprocess.Popen(
-        [sys.executable, "-c", f"{RUN} from pathlib import PosixPath; run_engine({chosen!r})"],
+        [sys.executable, "-c", IMPORTS + code],
         env=os.environ | ({"PYTHONPATH": str(patch)} if patch else {}),
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,13 +67,17 @@ def started(chosen: EngineOptions, patch: Path | None = None) -> Iterator[subpro
             process.kill()
 
 
-def ready(process: subprocess.Popen[str]) -> None:
+def ready(process: subprocess.Popen[str]) -> str:
+    """The line that says that the engine is ready."""
     assert process.stdout is not None
-    if not process.stdout.readline().startswith("thothy engine: ready"):
+    line = process.stdout.readline()
+    if not line.startswith("thothy engine: ready"):
         pytest.fail("\n".join(ended(process)[1]))
+    return line
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    """The exit code, and the lines of standard error."""
     _, errors = process.communicate(timeout=PATIENCE)
     return process.returncode, errors.splitlines()
 

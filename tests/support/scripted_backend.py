@@ -21,7 +21,7 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.backend import Output, Sink
 from thothy_ai.engine.serving.protocol import FrameBuffer, decode
 
-PATIENCE = 120  # seconds for a scene, on however busy a machine
+PATIENCE = 120  # seconds for a test, on however busy a machine
 TOKEN = "a shared secret"
 
 
@@ -68,16 +68,16 @@ def ask(id_: str, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id_, messages=(Message("user", "hello"),), **fields)
 
 
-def play(scene: Coroutine[Any, Any, None]) -> None:
-    """Run a scene; an exception that asyncio would only log fails it."""
+def run_in_loop(body: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine; an exception that asyncio would only log fails it."""
     unheard: list[dict[str, Any]] = []
 
-    async def staged() -> None:
+    async def guarded() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
         async with asyncio.timeout(PATIENCE):
-            await scene
+            await body
 
-    asyncio.run(staged())
+    asyncio.run(guarded())
     assert not unheard
 
 

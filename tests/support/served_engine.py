@@ -38,7 +38,7 @@ def vanish(
     `once_ended` is called before those are submitted: it may see to it that they run for long enough.
     """
 
-    async def scene() -> None:
+    async def body() -> None:
         client = connect(url)
         await client.start()
         for id_ in ended:
@@ -49,4 +49,4 @@ def vanish(
         await client.stats()
         await client.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())

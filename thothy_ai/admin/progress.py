@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,7 +10,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import Control, read_control
-from thothy_ai.queue.status import unserved_jobs
+from thothy_ai.queue.status import Unserved, unserved_jobs
 
 SOON_SECONDS = 60  # a drain waits for jobs that are due within this time
 
@@ -50,14 +49,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What keeps a queue from draining: a pause, parts of the service that are missing, and how many jobs wait
-    for a model that no engine serves: by model, and together for the names after the first `MAX_MODELS`.
+    """What keeps a queue from draining: a pause, parts of the service that are missing, and jobs that wait for a model
+    that no engine serves.
     """
 
     pause: Control | None
     missing: tuple[str, ...]
-    unserved: Mapping[str, int] = field(default_factory=dict)
-    unserved_others: int = 0
+    unserved: Unserved = field(default_factory=Unserved)
 
 
 def progress(engine: Engine, since: datetime | None) -> Progress:
@@ -74,8 +72,8 @@ def obstacles(engine: Engine) -> Obstacles:
     if "worker" in found and not _resident_engines(engine):
         missing.append("engine")
     with engine.connect() as connection:
-        unserved, others = unserved_jobs(connection)
-    return Obstacles(control if control.paused else None, tuple(missing), unserved, others)
+        unserved = unserved_jobs(connection)
+    return Obstacles(control if control.paused else None, tuple(missing), unserved)
 
 
 def _resident_engines(engine: Engine) -> int:

@@ -44,6 +44,8 @@ def list_(
 ) -> None:
     """List jobs, newest first.
 
+    Their tenants are shown unless all of them are of THOTHY_TENANT.
+
     Example: thothy jobs list --state dead --kind translation --since 2h
     """
     from thothy_ai.admin.jobs import list_jobs
@@ -55,16 +57,18 @@ def list_(
         return print_json(jobs[:limit])
     if not jobs:
         return typer.echo(filters.nothing("jobs"))
+    own = load_settings().tenant
     columns = {
         "id": Column("id"),
+        **({"tenant": Column("tenant", drop=2)} if any(job["tenant"] != own for job in jobs[:limit]) else {}),
         "kind": Column("kind"),
         "state": Column("state"),
         "reason": Column("reason"),
-        "attempt": Column("attempt", number=True, drop=4),
-        "priority": Column("priority", number=True, drop=5),
-        "enqueued_at": Column("enqueued", drop=2),
-        "finished_at": Column("finished", drop=6),
-        "idempotency_key": Column("key", drop=3 if key is None else 1),
+        "attempt": Column("attempt", number=True, drop=5),
+        "priority": Column("priority", number=True, drop=6),
+        "enqueued_at": Column("enqueued", drop=3),
+        "finished_at": Column("finished", drop=7),
+        "idempotency_key": Column("key", drop=4 if key is None else 1),
     }
     table("", list(columns.values()), [[job[column] for column in columns] for job in jobs[:limit]])
     return more_exist(len(jobs), limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +20,8 @@ from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origi
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from thothy_ai.cli.help_names import value_name
 
 # Parameters that all kinds share: those of `thothy enqueue`, and those of `thothy ask`.
 RESERVED = frozenset(
@@ -45,12 +47,13 @@ MAX_FILE_BYTES = 4_200_000  # a little more than the longest text that a request
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One field of a request and its form on the command line."""
+    """One field of a request and its form on the command line. `metavar`: what `--help` shows for its value."""
 
     field: str
     many: bool
     file: bool
     nested: bool
+    metavar: str
     help: str
 
     @property
@@ -66,7 +69,8 @@ class Flag:
     def parameters(self) -> list[inspect.Parameter]:
         """The parameters that Typer turns into options: the field's, and its `--FIELD-file` if `file` is set."""
         annotation: Any = list[str] | None if self.many else str | None
-        parameters = [_parameter(self.name, annotation, typer.Option(self.option, help=self.help, show_default=False))]
+        option = typer.Option(self.option, metavar=self.metavar, help=self.help, show_default=False)
+        parameters = [_parameter(self.name, annotation, option)]
         if self.file:
             file = typer.Option(
                 f"{self.option}-file", metavar="FILE", help=f"File to read {self.option} from; - reads standard input."
@@ -148,11 +152,11 @@ def _flag(name: str, field: FieldInfo) -> Flag:
     required = field.is_required()
     parts = [
         field.description,
-        _choices(field),
         "Required." if required else _default(field),
         "May be repeated." if many else "",
     ]
-    return Flag(name, many, item is str and _is_long(field), nested, " ".join(part for part in parts if part))
+    metavar = "JSON" if nested else _metavar(item)
+    return Flag(name, many, item is str and _is_long(field), nested, metavar, " ".join(part for part in parts if part))
 
 
 def _is_long(field: FieldInfo) -> bool:
@@ -169,15 +173,22 @@ def _default(field: FieldInfo) -> str:
     return f"Default: {shown}." if value or isinstance(value, int | float) else ""
 
 
-def _choices(field: FieldInfo) -> str:
-    """The values that an enumeration or a literal type allows; empty for other types."""
-    members = getattr(_without_none(field.annotation), "__members__", None)
-    values = [member.value for member in members.values()] if members else _literal(field.annotation)
-    return f"One of {', '.join(map(str, values))}." if values else ""
-
-
-def _literal(annotation: Any) -> tuple[Any, ...]:
+def _metavar(annotation: Any) -> str:
+    """The name of a value of this type, as in the options of other commands: its choices, `N`, `NUMBER` or `TEXT`."""
     plain = _without_none(annotation)
+    if plain is not annotation:
+        return _metavar(plain)
+    if choices := _choices(plain):
+        return "|".join(map(str, choices))
+    return next((value_name(kind.__name__) for kind in (int, float) if plain is kind), "TEXT")
+
+
+def _choices(plain: Any) -> Sequence[Any]:
+    """The values of an enumeration, of a literal type, or of a boolean as it is typed; none of another type."""
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return [member.value for member in plain]
+    if plain is bool:
+        return ("true", "false")
     return get_args(plain) if get_origin(plain) is Literal else ()
 
 

@@ -103,8 +103,8 @@ def _print_states(now: QueueStatus) -> None:
         for name, at in ((name, now[name]) for name in ("queued", "dispatched", "running"))
     ]
     table("", heads, rows)
-    for model, jobs in now.unserved.items():
-        print_text(f"{waiting_for(jobs, model)}.")
+    for name, jobs in now.unserved.items():
+        print_text(f"{waiting_for(jobs, name, now.unserved_aliases.get(name))}.")
     if others := now.unserved_others:
         typer.echo(f"{waiting_for(others)}.")
     if expired := now["running"].expired_leases:

@@ -58,7 +58,7 @@ def _times(made: Forecast) -> Iterator[tuple[str, object]]:
         if made.basis == "learnt":
             yield "if jobs keep arriving", _arriving(made)
     if made.gpu_seconds:
-        yield "GPU-seconds left", f"{made.gpu_seconds:,.0f}"
+        yield f"{made.unit}s left", f"{made.gpu_seconds:,.0f}"
     if made.delayed:
         yield "not due yet", f"{_jobs(made.delayed)}, not counted above"
     if made.unserved:
@@ -123,7 +123,7 @@ def _kinds(made: Forecast) -> None:
     heads = [
         Column("kind"),
         Column("model"),
-        *(Column(head, number=True) for head in ("jobs", "GPU-seconds", "learnt from")),
+        *(Column(head, number=True) for head in ("jobs", f"{made.unit}s", "learnt from")),
     ]
     rows = [
         [

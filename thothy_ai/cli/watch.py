@@ -170,17 +170,24 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
 
 def unserved_sentences(seen: Obstacles) -> Iterator[str]:
     """Which jobs wait for a model that no engine serves, and what to do."""
-    for model, jobs in seen.unserved.items():
-        fix = f"start an engine with it, or let another run them: `thothy models alias {model} MODEL`"
-        yield f"{waiting_for(jobs, model)}: {fix}."
-    if seen.unserved_others:
-        yield f"{waiting_for(seen.unserved_others)}."
+    aliases = seen.unserved.aliases
+    for name, jobs in seen.unserved.jobs.items():
+        another = f"let another run them: `thothy models alias {name} MODEL`"
+        fix = f"start an engine with {aliases.get(name, 'it')}, or {another}"
+        yield f"{waiting_for(jobs, name, aliases.get(name))}: {fix}."
+    if seen.unserved.others:
+        yield f"{waiting_for(seen.unserved.others)}."
 
 
-def waiting_for(jobs: int, model: str | None = None) -> str:
-    """That jobs wait for a model that no engine serves; without `model`, for others than those that were named."""
+def waiting_for(jobs: int, name: str | None = None, alias_of: str | None = None) -> str:
+    """That jobs wait for a model that no engine serves, `alias_of` if the name that they ask for is its alias.
+
+    Without `name`, for others than those that were named.
+    """
     wait = f"{count(jobs, 'job')} {'waits' if jobs == 1 else 'wait'} for"
-    return f"{wait} {model}, which no engine serves" if model else f"{wait} other models that no engine serves"
+    if name is None:
+        return f"{wait} other models that no engine serves"
+    return f"{wait} {name}, {f'an alias of {alias_of}, ' if alias_of else ''}which no engine serves"
 
 
 def paused_since(since: datetime | None, note: str | None) -> str:

@@ -9,8 +9,8 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 STANDBY_SECONDS = 1.0
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0
 SET_LIMITS = text("SELECT set_config('lock_timeout', :lock, FALSE), set_config('statement_timeout', :statement, FALSE)")
+BEGIN_SNAPSHOT, END_SNAPSHOT = text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"), text("ROLLBACK")
 TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext(:role))")
 
 
@@ -79,10 +80,28 @@ class Leader:
             self._wake_writer.close()
 
     def ask(self, name: str, **parameters: object) -> Sequence[Any]:
-        """The rows of the statement of this name, in a transaction of its own. Raises `DatabaseError`."""
+        """The rows of the statement of this name, in a transaction of its own or that of `snapshot`.
+
+        Raises `DatabaseError`.
+        """
         with reaching(self._settings):
             done = self._connected().execute(statement(name), parameters)
             return done.all() if done.returns_rows else ()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """A read-only transaction, in which every `ask` reads the database as it was at the first.
+
+        Raises `DatabaseError`.
+        """
+        connection = self._connected()
+        with reaching(self._settings):
+            connection.execute(BEGIN_SNAPSHOT)
+        try:
+            yield
+        finally:
+            with suppress(SQLAlchemyError):  # a transaction ends with a connection that is lost
+                connection.execute(END_SNAPSHOT)
 
     def limit(self, lock_seconds: float, statement_seconds: float) -> None:
         """From now on, a statement fails that waits so long for a lock, or runs so long in all.

@@ -29,11 +29,24 @@ class StateCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Unserved:
+    """Jobs that wait for a model that no engine serves.
+
+    `jobs`: how many wait for each model or alias, counted up to `MAX_UNSERVED`, of the first `MAX_MODELS` names that
+    jobs ask for, in the order of the alphabet. `others`: how many wait for later ones, together. `aliases`: the models
+    of the names that are aliases.
+    """
+
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatus:
     """The queue at one moment, by open state. `changed_at`, `note`: of the last pause or resume.
 
-    `unserved`: how many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`, of the
-    first `MAX_MODELS` names that jobs ask for. `unserved_others`: how many wait for later ones, together.
+    `unserved`, `unserved_others`, `unserved_aliases`: see `Unserved`.
     """
 
     states: Mapping[str, StateCount]
@@ -42,6 +55,7 @@ class QueueStatus:
     note: str | None
     unserved: Mapping[str, int] = field(default_factory=dict)
     unserved_others: int = 0
+    unserved_aliases: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, state: str) -> StateCount:
         return self.states.get(state, StateCount())
@@ -57,16 +71,12 @@ class QueueStatus:
         return max(self["queued"].due_age or 0.0, self["dispatched"].due_age or 0.0, 0.0)
 
 
-def unserved_jobs(connection: Connection) -> tuple[dict[str, int], int]:
-    """How many jobs wait for each model or alias that no engine serves, counted up to `MAX_UNSERVED`.
-
-    Of the names that jobs ask for, the first `MAX_MODELS` of the alphabet are looked at; then, how many jobs wait for
-    the later ones, together.
-    """
-    rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED, "names": MAX_MODELS})
+def unserved_jobs(connection: Connection) -> Unserved:
+    """The jobs that wait for a model that no engine serves, at this moment."""
+    rows = connection.execute(statement("queue/unserved"), {"limit": MAX_UNSERVED, "names": MAX_MODELS}).all()
     found = {row.model: row.jobs for row in rows}
     others = found.pop(None, 0)
-    return found, others
+    return Unserved(found, others, {row.model: row.alias_of for row in rows if row.alias_of})
 
 
 def queue_status(engine: Engine) -> QueueStatus:
@@ -74,8 +84,9 @@ def queue_status(engine: Engine) -> QueueStatus:
     with engine.connect() as connection:
         rows = connection.execute(statement("queue/status")).mappings().all()
         control = connection.execute(statement("queue/control")).one_or_none()
-        unserved, others = unserved_jobs(connection)
+        unserved = unserved_jobs(connection)
     states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
+    waiting = (unserved.jobs, unserved.others, unserved.aliases)
     if control is None:
-        return QueueStatus(states, False, None, None, unserved, others)
-    return QueueStatus(states, control.paused, control.changed_at, control.note, unserved, others)
+        return QueueStatus(states, False, None, None, *waiting)
+    return QueueStatus(states, control.paused, control.changed_at, control.note, *waiting)

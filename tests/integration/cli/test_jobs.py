@@ -69,6 +69,16 @@ class TestList:
         assert ids_of(run, "jobs", "list", "--key", "mon") == []
         assert ids_of(run, "jobs", "list", "--key", "m%*") == [other]
 
+    def test_tenants_are_shown_if_jobs_are_of_another_than_the_settings_name(self, run: Run) -> None:
+        own = enqueue(run)
+        assert "tenant" not in run("jobs", "list").stdout
+        other = UUID(run("enqueue", "hook", "--source", SOURCE, environment={"THOTHY_TENANT": "acme"}).stdout.strip())
+        head, _, *rows = run("jobs", "list").stdout.splitlines()
+        assert head.split()[:3] == ["id", "tenant", "kind"]
+        assert [row.split()[:2] for row in rows] == [[str(other), "acme"], [str(own), "default"]]
+        assert "tenant" not in run("jobs", "list", "--kind", "trend_summary").stdout
+        assert "tenant" in run("jobs", "list", "--kind", "hook").stdout
+
     def test_by_source_text_file_or_key(self, run: Run, tmp_path: Path) -> None:
         job_id = str(enqueue(run))
         run("enqueue", "hook", "--source", "another source altogether")

@@ -54,10 +54,20 @@ def test_jobs_that_wait_for_a_missing_model_are_shown_everywhere(run: Run, queue
     [warning] = [found for found in queue_check(queue.settings) if found.fix]
     assert "2 jobs wait for huge, an alias of large, which no engine serves" in warning.says
     assert str(warning.fix).startswith("start an engine with large, or ")
+    assert "2 jobs wait for huge, an alias of large, which no engine serves." in run("queue", "status").stdout
+    now = json.loads(run("queue", "status", "--json").stdout)
+    assert (now["unserved"], now["unserved_aliases"]) == ({"huge": 2}, {"huge": "large"})
     registry = CollectorRegistry()
     registry.register(collector := QueueCollector(queue.engine))
     collector.read()
     assert b'thothy_queue_unserved_jobs{model="huge"} 2.0' in generate_latest(registry)
+
+
+def test_a_drain_names_the_model_of_an_alias_that_no_engine_serves(run: Run, queue: Queue) -> None:
+    run("models", "alias", "house", "large")
+    queue.enqueue("ok", model="house")
+    said = run("drain", "--model-timeout", "0s", exit_code=3).stderr
+    assert "1 job waits for house, an alias of large, which no engine serves: start an engine with large, or" in said
 
 
 def test_jobs_of_more_missing_models_than_are_listed_are_counted(run: Run, queue: Queue) -> None:

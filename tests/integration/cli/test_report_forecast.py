@@ -38,6 +38,18 @@ def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     assert "hook any 30 150.0 40" in said
 
 
+def test_seconds_of_cpus_are_no_gpu_seconds(run: Run, engine: Engine) -> None:
+    history(engine, resident(engine, gpus=0))
+    job(engine, "queued")
+    said = " ".join(run("report", "forecast").output.split())
+    assert "compute-seconds left 2 " in said
+    assert "kind model jobs compute-seconds learnt from" in said
+    assert "GPU" not in said
+    assert json.loads(run("report", "forecast", "--json").output)["on_gpu"] is False
+    resident(engine)  # beside one on GPUs
+    assert "compute-seconds left" in run("report", "forecast").output
+
+
 def test_as_json(run: Run, engine: Engine) -> None:
     history(engine, resident(engine))
     job(engine, "queued")
@@ -46,6 +58,7 @@ def test_as_json(run: Run, engine: Engine) -> None:
     assert found["p50"] < found["p90"]
     assert found["past"]["median_error"] is None
     assert found["kinds"][0]["kind"] == "hook"
+    assert found["on_gpu"] is True
 
 
 @pytest.mark.parametrize(

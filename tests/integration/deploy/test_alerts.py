@@ -95,6 +95,15 @@ def test_every_alert_has_a_severity_an_impact_and_a_runbook(alert: str, rule: di
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("alert", "rule"), ALERTS.items(), ids=ALERTS)
+def test_an_alert_about_one_engine_names_it(alert: str, rule: dict[str, Any]) -> None:
+    """By its own name: an address is that of a container."""
+    of_one_engine = "thothy:engine_name" in rule["expr"] or alert == "ThothyEngineLost"
+    assert of_one_engine == alert.startswith(("ThothyEngine", "ThothyGpu", "ThothyKv"))
+    assert ("{{ $labels.engine }}" in rule["annotations"]["summary"]) == of_one_engine
+    assert "$labels.instance" not in str(rule["annotations"])
+
+
 def test_every_runbook_belongs_to_an_alert() -> None:
     assert {page.stem for page in RUNBOOKS.glob("*")} == set(ALERTS)
 

@@ -37,7 +37,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 LOOP = "The garden waits for rain and the kettle sings. "
-Scene = Callable[[EngineClient], Coroutine[Any, Any, None]]
+Body = Callable[[EngineClient], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +50,21 @@ def engine() -> Iterator[RemoteEngine]:
 
 
 @pytest.fixture(params=["in this process", "socket"])
-def play(request: pytest.FixtureRequest, engine: RemoteEngine, tmp_path: Path) -> Iterator[Callable[[Scene], None]]:
-    """Play a scene with a client of either form."""
+def with_client(
+    request: pytest.FixtureRequest, engine: RemoteEngine, tmp_path: Path
+) -> Iterator[Callable[[Body], None]]:
+    """Runs a body with a client of either form."""
     url = f"unix://{tmp_path}/engine.sock"
 
-    async def staged(scene: Scene) -> None:
+    async def connected(body: Body) -> None:
         client: EngineClient = connect(url) if request.param == "socket" else LocalEngineClient(engine.backend)
         async with asyncio.timeout(PATIENCE):
             await client.start()
-            await scene(client)
+            await body(client)
             await client.close()
 
     with served(engine.backend, url):
-        yield lambda scene: asyncio.run(staged(scene))
+        yield lambda body: asyncio.run(connected(body))
 
 
 def asked(id_: str, budget: int, **fields: Any) -> GenerationRequest:
@@ -71,8 +73,8 @@ def asked(id_: str, budget: int, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id_, text=f"{source}\n\nThe main points as JSON: ", sampling=sampling, **fields)
 
 
-def test_no_text_under_a_schema_is_cut_off(play: Callable[[Scene], None]) -> None:
-    async def scene(client: EngineClient) -> None:
+def test_no_text_under_a_schema_is_cut_off(with_client: Callable[[Body], None]) -> None:
+    async def body(client: EngineClient) -> None:
         schema = json.dumps(SCHEMA)
         budgets = (30, 45, 60, 90, 140)
         requests = [await client.submit(asked(str(budget), budget, schema=schema)) for budget in budgets]
@@ -84,7 +86,7 @@ def test_no_text_under_a_schema_is_cut_off(play: Callable[[Scene], None]) -> Non
         with pytest.raises(BudgetTooSmallError):
             await (await client.submit(asked("small", 5, schema=schema))).result()
 
-    play(scene)
+    with_client(body)
 
 
 def looping(id_: str, budget: int = 300, **fields: Any) -> GenerationRequest:
@@ -92,8 +94,8 @@ def looping(id_: str, budget: int = 300, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id_, text=LOOP * 8, sampling=SamplingParams(max_tokens=budget, ignore_eos=True), **fields)
 
 
-def test_a_loop_is_stopped_and_what_it_cost_is_known(play: Callable[[Scene], None]) -> None:
-    async def scene(client: EngineClient) -> None:
+def test_a_loop_is_stopped_and_what_it_cost_is_known(with_client: Callable[[Body], None]) -> None:
+    async def body(client: EngineClient) -> None:
         before = (await client.stats()).text
         result = await (await client.submit(looping("stopped", stop_repetition=True))).result()
         assert result.finish_reason is FinishReason.REPETITION
@@ -104,11 +106,11 @@ def test_a_loop_is_stopped_and_what_it_cost_is_known(play: Callable[[Scene], Non
         assert saved > 200
         assert (after.repetitions - before.repetitions, after.saved_tokens - before.saved_tokens) == (1, saved)
 
-    play(scene)
+    with_client(body)
 
 
-def test_a_client_that_dislikes_the_first_words_aborts(play: Callable[[Scene], None]) -> None:
-    async def scene(client: EngineClient) -> None:
+def test_a_client_that_dislikes_the_first_words_aborts(with_client: Callable[[Body], None]) -> None:
+    async def body(client: EngineClient) -> None:
         generation = await client.submit(looping("early", budget=1500, report_after=12))  # far from its end by then
         early = await generation.early_text()
         assert LOOP.startswith(early[:20].lstrip())
@@ -119,4 +121,4 @@ def test_a_client_that_dislikes_the_first_words_aborts(play: Callable[[Scene], N
         assert 12 <= result.usage.output_tokens < 1500
         assert result.usage.compute_seconds > 0
 
-    play(scene)
+    with_client(body)

@@ -32,12 +32,6 @@ NOW = timedelta(0)
 ROOM = {"any_limit": 100, "models": ["m"], "limits": [100]}
 
 
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with Redis.from_url(redis_url) as client:
-        yield client
-
-
 def run_plan(queue: Queue, name: str, **parameters: object) -> list[dict[str, Any]]:
     """The nodes of its plan, as it ran; what it did is undone."""
     explain = text("EXPLAIN (ANALYZE, FORMAT JSON) " + statement(name).text)

@@ -39,12 +39,6 @@ def dispatching(queue: Queue, **changes: object) -> Iterator[Dispatcher]:
         assert not thread.is_alive()
 
 
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with Redis.from_url(redis_url) as client:
-        yield client
-
-
 def listed(redis: Redis) -> list[UUID]:
     """Jobs in the order in which workers get them."""
     hints = (parse_task_id(json.loads(element)["headers"]["id"]) for element in reversed(redis.lrange(KEY, 0, -1)))

@@ -213,7 +213,7 @@ def test_the_forecaster_keeps_records_and_judges(engine: Engine, settings: Setti
     history(engine, session)
     waiting = [job(engine, "queued", enqueued_at=datetime.now(UTC) - timedelta(seconds=1)) for _ in range(5)]
     with running(Forecaster(settings)):
-        eventually(lambda: _recorded(engine))
+        eventually(lambda: recorded(engine))
         with engine.connect() as connection:
             kept = read_kept(asking(connection))
         assert kept is not None
@@ -223,13 +223,13 @@ def test_the_forecaster_keeps_records_and_judges(engine: Engine, settings: Setti
             connection.execute(
                 text("UPDATE job SET state = 'succeeded', finished_at = now() WHERE id = ANY(:ids)"), {"ids": waiting}
             )
-        eventually(lambda: all(row.ended_at for row in _recorded(engine)))
+        eventually(lambda: all(row.ended_at for row in recorded(engine)))
     with engine.connect() as connection:
         last = connection.execute(text("SELECT max(finished_at) FROM job")).scalar_one()
-    assert {row.ended_at for row in _recorded(engine)} == {last}
+    assert {row.ended_at for row in recorded(engine)} == {last}
 
 
-def _recorded(engine: Engine) -> list[Recorded]:
+def recorded(engine: Engine) -> list[Recorded]:
     with engine.connect() as connection:
         return list(connection.execute(text("SELECT * FROM forecast ORDER BY made_at")))  # type: ignore[arg-type]
 

@@ -6,7 +6,6 @@ import base64
 import json
 import pickle
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,12 +27,6 @@ class Bomb:
 
     def __reduce__(self) -> tuple[object, ...]:
         return open, (str(self.file), "w")
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with Redis.from_url(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

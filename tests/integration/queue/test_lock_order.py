@@ -13,13 +13,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from tests.integration.queue.test_books import attempt, hour, job, session
+from tests.support.book_rows import attempt, job, session
 from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.dead_letters import Selection, purge
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.books import close_hours, settle_sessions
 
-__all__ = ["hour"]  # a fixture
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -16,12 +15,6 @@ from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.dispatcher import MAX_URGENT, Dispatcher
 from thothy_ai.queue.hints import Hint, parse_task_id
 from thothy_ai.queue.reaper import Reaper
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with Redis.from_url(redis_url) as client:
-        yield client
 
 
 def listed(redis: Redis, key: str) -> list[UUID]:

@@ -46,9 +46,9 @@ def test_the_example_runs() -> None:
     names: dict[str, object] = {}
     exec(example, names)
 
-    async def scene() -> None:
+    async def body() -> None:
         client = LocalEngineClient(NullEngine())
         await client.start()
         assert len((await names["best_hooks"](client, "A text.")).choices) == 2
 
-    asyncio.run(scene())
+    asyncio.run(body())

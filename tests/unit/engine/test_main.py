@@ -7,20 +7,18 @@ import contextlib
 import itertools
 import signal
 import subprocess
-import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.engine_process import PATIENCE, ended, ready, running_code, started
 from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.client import EngineClient, connect
 from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError
-
-PATIENCE = 60
-START = "import sys; from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import EngineOptions; "
+from thothy_ai.engine.options import EngineOptions
 
 
 @pytest.fixture
@@ -36,33 +34,8 @@ async def ask_until_refused(client: EngineClient) -> None:
             await asyncio.wait_for(asked.result(), 0.05)
 
 
-@contextlib.contextmanager
-def started(code: str, stdin: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", START + code],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def null(url: str, **options: object) -> str:
-    return f"run_engine(EngineOptions(url={url!r}, null=True, **{options!r}))"
-
-
-def ready(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=PATIENCE)
-    return process.returncode, errors
+def null(url: str, **options: Any) -> EngineOptions:
+    return EngineOptions(url=url, null=True, **options)
 
 
 def test_it_prints_a_ready_line_and_leaves_nothing_behind(url: str) -> None:
@@ -71,22 +44,23 @@ def test_it_prints_a_ready_line_and_leaves_nothing_behind(url: str) -> None:
         process.send_signal(signal.SIGTERM)
         code, errors = ended(process)
     assert code == 0
-    assert "Traceback" not in errors
+    assert not any("Traceback" in line for line in errors)
     assert not Path(url.removeprefix("unix://")).exists()
 
 
 def test_on_a_free_port_it_prints_which() -> None:
-    with started(null("tcp://127.0.0.1:0", token="sesame")) as process:
+    code = "run_engine(EngineOptions(url='tcp://127.0.0.1:0', null=True, token='sesame'))"  # no repr shows a token
+    with running_code(code) as process:
         url = ready(process).split()[4]
         assert not url.endswith(":0")
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url, "sesame")
             await client.start()
             assert (await client.info()).model == "null"
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         process.send_signal(signal.SIGINT)
         assert ended(process)[0] == 0
 
@@ -95,7 +69,7 @@ def test_sigterm_finishes_accepted_requests_and_refuses_new_ones(url: str) -> No
     with started(null(url, null_latency=1.0)) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             running = await client.submit(GenerationRequest("a", text="x"))
@@ -106,7 +80,7 @@ def test_sigterm_finishes_accepted_requests_and_refuses_new_ones(url: str) -> No
             assert (await running.result()).text
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert ended(process)[0] == 0
 
 
@@ -116,7 +90,7 @@ def test_a_shutdown_ends(url: str, end: str) -> None:
     with started(null(url, null_latency=3600.0, shutdown_seconds=seconds)) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             lost = await client.submit(GenerationRequest("a", text="x"))
@@ -129,7 +103,7 @@ def test_a_shutdown_ends(url: str, end: str) -> None:
                 await lost.result()
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert ended(process)[0] == 0
 
 
@@ -154,11 +128,11 @@ def test_metrics_are_served(url: str) -> None:
     ],
 )
 def test_an_error_at_start_is_one_line_and_code_2(code: str, complaint: str) -> None:
-    with started(code) as process:
+    with running_code(code) as process:
         returned, errors = ended(process)
     assert returned == 2
-    assert complaint in errors
-    assert len(errors.splitlines()) == 1
+    [line] = errors
+    assert complaint in line
 
 
 def test_a_failed_step_ends_the_process_and_names_its_members(url: str) -> None:
@@ -173,10 +147,10 @@ class Failing(NullEngine):
 main.make_engine = lambda options: Failing(3600.0)
 run_engine(EngineOptions(url={url!r}))
 """
-    with started(code, stdin=subprocess.PIPE) as process:
+    with running_code(code, stdin=subprocess.PIPE) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             lost = await client.submit(GenerationRequest("a", text="x"))
@@ -187,7 +161,7 @@ run_engine(EngineOptions(url={url!r}))
                 await lost.result()
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert process.wait(PATIENCE) == 70
         assert process.stderr is not None
         assert "job-1, job-2" in process.stderr.read()
@@ -206,10 +180,10 @@ main.make_engine = lambda options: Hanging(3600.0)
 main._STOP_SECONDS = 0.1
 run_engine(EngineOptions(url={url!r}, stall_seconds=0.2))
 """
-    with started(code, stdin=subprocess.PIPE) as process:
+    with running_code(code, stdin=subprocess.PIPE) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             lost = await client.submit(GenerationRequest("a", text="x"))
@@ -217,7 +191,7 @@ run_engine(EngineOptions(url={url!r}, stall_seconds=0.2))
                 await lost.result()
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         assert process.wait(PATIENCE) == 70
         assert process.stderr is not None
         assert "no step has ended for 0.2 s, with 1 requests in flight" in process.stderr.read()
@@ -227,12 +201,12 @@ def test_a_null_engine_that_only_waits_does_not_count_as_hung(url: str) -> None:
     with started(null(url, null_latency=1.0, stall_seconds=0.1)) as process:
         ready(process)
 
-        async def scene() -> None:
+        async def body() -> None:
             client = connect(url)
             await client.start()
             assert (await (await client.submit(GenerationRequest("a", text="x"))).result()).text
             await client.close()
 
-        asyncio.run(scene())
+        asyncio.run(body())
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0

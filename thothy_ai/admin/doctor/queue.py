@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from sqlalchemy import Engine
 
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
-from thothy_ai.admin.model_aliases import list_aliases
 from thothy_ai.admin.processes import Connected, connected
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.status import QueueStatus, queue_status
@@ -27,7 +26,7 @@ def queue(settings: Settings) -> Iterator[Finding]:
         if status.paused:
             note = f" ({status.note})" if status.note else ""
             yield Finding("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
-        yield from _unserved(status, {alias.alias: alias.model_name for alias in list_aliases(engine)})
+        yield from _unserved(status)
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
             reaper = connected(engine).get("reaper")
@@ -35,7 +34,8 @@ def queue(settings: Settings) -> Iterator[Finding]:
             yield Finding("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
 
 
-def _unserved(status: QueueStatus, aliases: Mapping[str, str]) -> Iterator[Finding]:
+def _unserved(status: QueueStatus) -> Iterator[Finding]:
+    aliases = status.unserved_aliases
     for model, jobs in status.unserved.items():
         named = f"{model}, an alias of {aliases[model]}" if model in aliases else f"the model {model}"
         says = f"{_wait(jobs)} for {named}, which no engine serves"

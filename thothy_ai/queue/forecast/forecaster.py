@@ -63,7 +63,8 @@ class Forecaster:
             kept = read_kept(self._leader.ask)
             self._learnt = kept.learnt if kept else Learnt()
         begun, before = time.monotonic(), self._learnt
-        seen = observe(self._leader.ask, before.at)
+        with self._leader.snapshot():
+            seen = observe(self._leader.ask, before.at)
         self._learnt = learn(before, seen)
         made = made_of(self._learnt, seen, self._settings.publish_by)
         seconds = time.monotonic() - begun

@@ -47,7 +47,9 @@ def _quantiles(name: str, text: str, median: float, decile: float) -> Metric:
 
 def _work(made: Forecast) -> Metric:
     family = GaugeMetricFamily(
-        "thothy_forecast_gpu_seconds", "GPU-seconds that the open jobs will take, by kind.", labels=["kind"]
+        "thothy_forecast_gpu_seconds",
+        "Seconds of devices, GPUs or CPUs, that the open jobs will take, by kind.",
+        labels=["kind"],
     )
     left: dict[str, float] = {}
     for each in made.kinds:

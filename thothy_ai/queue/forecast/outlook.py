@@ -46,8 +46,9 @@ class Forecast:
     """A forecast. Times in seconds from `at`, which is in seconds since the epoch; None: not known.
 
     `engines`, `returning`: those that are ready, and those that start again. `unserved`: jobs that name a model which
-    no engine serves; they are in no other figure. `late`, `late_p90`: jobs that miss their deadline at the median
-    pace and at a slow one. `publish_left`: jobs open at the publishing time.
+    no engine serves; they are in no other figure. `gpu_seconds`: of devices, which are GPUs if `on_gpu`. `late`,
+    `late_p90`: jobs that miss their deadline at the median pace and at a slow one. `publish_left`: jobs open at the
+    publishing time.
     """
 
     at: float
@@ -68,8 +69,14 @@ class Forecast:
     publish_left: float | None = None
     publish_left_p90: float | None = None
     returning: int = 0
+    on_gpu: bool = False
     kinds: tuple[KindLeft, ...] = ()
     deadlines: tuple[Late, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """What a second of a device is called."""
+        return "GPU-second" if self.on_gpu else "compute-second"
 
     def after(self, seconds: float) -> Forecast:
         """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
@@ -138,6 +145,7 @@ def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = N
         publish_left=None if until is None else left_at(learnt, seen, costs, until, 1.0),
         publish_left_p90=None if until is None else left_at(learnt, seen, costs, until, slow),
         returning=len(seen.until_back),
+        on_gpu=seen.on_gpu,
         kinds=kinds,
         deadlines=deadlines[:MAX_DEADLINES],
     )

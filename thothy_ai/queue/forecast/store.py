@@ -21,6 +21,8 @@ from thothy_ai.settings import PublishingTime
 LOOK_BACK = 6 * 3600.0  # seconds of history from which a service that has just been upgraded learns
 SLACK = 5.0  # seconds that a forecast may be late before it counts as stale
 
+SNAPSHOT: Mapping[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
 Ask = Callable[..., Sequence[Any]]  # the rows of the statement of a name
 
 
@@ -54,7 +56,7 @@ def current(engine: Engine, publish_by: PublishingTime | None = None) -> Forecas
 
     `publish_by`: the publishing time for one that is made here.
     """
-    with engine.connect() as connection:
+    with engine.connect().execution_options(**SNAPSHOT) as connection:
         ask = asking(connection)
         kept = read_kept(ask)
         if kept is not None and kept.fresh:
@@ -96,7 +98,10 @@ def past_accuracy(engine: Engine, drains: int = DRAINS) -> Accuracy:
 
 
 def observe(ask: Ask, since: float) -> Observation:
-    """The queue now, and what ended after `since` (seconds since the epoch), or in the last hours if that is longer."""
+    """The queue now, and what ended after `since` (seconds since the epoch), or in the last hours if that is longer.
+
+    `ask` reads one snapshot: a job that ended between two statements would be in one of them and not in the other.
+    """
     now = ask("admin/now")[0][0]
     window = {"since": _moment(max(since, now.timestamp() - LOOK_BACK), now), "until": now}
     attempts, finished = ask("forecast/attempts", **window), ask("forecast/finished", **window)
@@ -126,6 +131,7 @@ def _standing(ask: Ask, at: float) -> Observation:
         delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},
         capacity=min((row.capacity for row in engines), default=0),
         gpus=_mean([row.devices for row in engines for _ in range(row.engines + len(row.returning))]),
+        on_gpu=bool(engines) and all(row.on_gpu for row in engines),
     )
 
 

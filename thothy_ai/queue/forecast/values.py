@@ -65,8 +65,8 @@ class Observation:
 
     `engines`: those that are ready, by the name of their model. `returning`: of those that start again, the seconds
     until each is ready. `joined`: when the last became ready. `delayed`: jobs for later, which are not in `waiting`.
-    `capacity`: most sequences that one engine runs at once, 0 if not known. `gpus`: devices per engine.
-    `oldest`: when the oldest job was enqueued that waits or runs.
+    `capacity`: most sequences that one engine runs at once, 0 if not known. `gpus`: devices per engine;
+    `on_gpu`: they are GPUs. `oldest`: when the oldest job was enqueued that waits or runs.
     """
 
     at: float
@@ -81,6 +81,7 @@ class Observation:
     delayed: Mapping[Key, float] = field(default_factory=dict)
     capacity: int = 0
     gpus: float = 1.0
+    on_gpu: bool = False
     oldest: float | None = None
 
     @property

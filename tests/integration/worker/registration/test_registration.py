@@ -49,14 +49,14 @@ def in_state(rows: Rows, state: str) -> Any:
 
 
 def ask(url: str, *requests: GenerationRequest) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         client = connect(url)
         await client.start()
         for request in requests:
             await (await client.submit(request)).result()
         await client.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 def test_a_session_without_any_worker(settings: Settings, rows: Rows) -> None:

@@ -75,7 +75,7 @@ thothy_engine_replayed_steps_total 6.0
 thothy_engine_errors_total{code="prompt_too_long"} 3.0
 thothy_engine_step_seconds_total{phase="prefill"} 19.5
 thothy_engine_step_seconds_total{phase="decode"} 20.5
-thothy_engine_info{device="cpu",dtype="float32",model="m",session_id="s"} 1.0
+thothy_engine_info{device="cpu",dtype="float32",engine="box-0",model="m",session_id="s"} 1.0
 """
 
 
@@ -105,13 +105,13 @@ class Still:
 
 
 def test_exposition() -> None:
-    lines = generate_latest(registry_of(Still())).decode().splitlines()
+    lines = generate_latest(registry_of(Still(), "box-0")).decode().splitlines()
     plain = [line for line in lines if not line.startswith("#") and not HISTOGRAM.match(line)]
     assert sorted(plain) == sorted(EXPECTED.split("\n")[1:-1])
 
 
 def test_histograms_are_cumulative_and_those_without_a_value_are_empty() -> None:
-    registry = registry_of(Still())
+    registry = registry_of(Still(), "box-0")
     name = "thothy_engine_step_duration_seconds"
     assert registry.get_sample_value(f"{name}_sum") == 4.5
     assert registry.get_sample_value(f"{name}_count") == sum(range(1, 19))

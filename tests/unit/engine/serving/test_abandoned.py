@@ -49,7 +49,7 @@ def test_a_malformed_reply_is_refused(fields: dict[str, object]) -> None:
 def test_the_next_client_takes_what_the_last_one_left(tmp_path: Path) -> None:
     """Of what it had in flight, and of results that it may not have kept."""
 
-    async def scene() -> None:
+    async def body() -> None:
         backend, url = NullEngine(0.1), f"unix://{tmp_path}/e.sock"
         server = EngineServer(backend, url)
         await server.start()
@@ -76,4 +76,4 @@ def test_the_next_client_takes_what_the_last_one_left(tmp_path: Path) -> None:
         await server.close()
         backend.stop()
 
-    asyncio.run(scene())
+    asyncio.run(body())

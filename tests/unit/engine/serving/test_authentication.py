@@ -31,7 +31,7 @@ def test_a_tcp_engine_without_a_token_is_refused_and_the_variable_named(token: s
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN.upper(), TOKEN + " ", "\udcff"])
 def test_a_wrong_or_missing_token_is_refused_with_a_typed_error(token: str | None) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), TCP, TOKEN)
         await server.start()
         client = connect(server.url, token)
@@ -44,11 +44,11 @@ def test_a_wrong_or_missing_token_is_refused_with_a_typed_error(token: str | Non
         await client.close()
         await server.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 def test_the_right_token_is_accepted() -> None:
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), TCP, TOKEN)
         await server.start()
         client = connect(server.url, TOKEN)
@@ -57,13 +57,13 @@ def test_the_right_token_is_accepted() -> None:
         await client.close()
         await server.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 def test_nothing_is_answered_before_the_token() -> None:
     """Not even to a client that does not wait for the server's hello."""
 
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), TCP, TOKEN)
         await server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
@@ -75,7 +75,7 @@ def test_nothing_is_answered_before_the_token() -> None:
         writer.close()
         await server.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize("token", [None, TOKEN, "another engine's"])
@@ -92,7 +92,7 @@ def test_a_client_that_reaches_a_unix_socket_over_tcp_needs_no_token(tmp_path: P
         far_reader, far_writer = await asyncio.open_unix_connection(path)
         await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
 
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), f"unix://{path}", TOKEN)
         await server.start()
         proxy = await asyncio.start_server(accept, "127.0.0.1", 0)
@@ -103,7 +103,7 @@ def test_a_client_that_reaches_a_unix_socket_over_tcp_needs_no_token(tmp_path: P
         proxy.close()
         await server.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())
 
 
 def test_a_hello_without_a_token_is_what_older_peers_send_and_understand() -> None:
@@ -122,7 +122,7 @@ def test_the_token_is_sent_over_tcp_only(tmp_path: Path) -> None:
         heard.extend(decode(payload) for payload in FrameBuffer().feed(await reader.read(1 << 16)))
         writer.close()
 
-    async def scene() -> None:
+    async def body() -> None:
         unix = await asyncio.start_unix_server(engine, f"{tmp_path}/e.sock")
         tcp = await asyncio.start_server(engine, "127.0.0.1", 0)
         for url in (f"unix://{tmp_path}/e.sock", f"tcp://127.0.0.1:{tcp.sockets[0].getsockname()[1]}"):
@@ -132,5 +132,5 @@ def test_the_token_is_sent_over_tcp_only(tmp_path: Path) -> None:
         for server in (unix, tcp):
             server.close()
 
-    asyncio.run(scene())
+    asyncio.run(body())
     assert heard == [Hello(), Hello(token=TOKEN)]

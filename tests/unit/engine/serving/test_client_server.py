@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, play, raw, result_of, until
+from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, raw, result_of, run_in_loop, until
 from thothy_ai.engine.api import Delta, FinishReason, Usage
 from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
@@ -28,7 +28,7 @@ USAGE = Usage(7, 2, 3, 0.5)
 
 @pytest.mark.parametrize("kind", ["unix", "tcp", "local"])
 def test_the_contract(kind: str, url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = NullEngine()
         server = EngineServer(backend, url if kind == "unix" else "tcp://127.0.0.1:0", TOKEN)
         await server.start()
@@ -73,12 +73,12 @@ def test_the_contract(kind: str, url: str) -> None:
         await server.close()
         backend.stop()
 
-    play(scene())
+    run_in_loop(body())
 
 
 @pytest.mark.parametrize("local", [False, True])
 def test_abort_and_close_reach_the_backend(url: str, *, local: bool) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = NullEngine(latency=3600.0)
         server = EngineServer(backend, url)
         await server.start()
@@ -96,11 +96,11 @@ def test_abort_and_close_reach_the_backend(url: str, *, local: bool) -> None:
         await server.close()
         backend.stop()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -126,13 +126,13 @@ def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
         writer.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_result_that_no_frame_holds_costs_nobody_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "MAX_FRAME", 100_000)
 
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -155,13 +155,13 @@ def test_a_result_that_no_frame_holds_costs_nobody_else(url: str, monkeypatch: p
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_bad_requests_with_long_texts_cost_nobody_else(url: str) -> None:
     """Errors quote what is wrong: forty of these did not fit a frame."""
 
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -181,4 +181,4 @@ def test_bad_requests_with_long_texts_cost_nobody_else(url: str) -> None:
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())

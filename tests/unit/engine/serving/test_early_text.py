@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, play, result_of
+from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop
 from thothy_ai.engine.api import Delta, FinishReason, Usage
 from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
@@ -17,7 +17,7 @@ from thothy_ai.engine.serving.server import EngineServer
 
 @pytest.mark.parametrize("local", [False, True])
 def test_a_client_looks_at_the_text_early_and_aborts_with_its_usage(url: str, *, local: bool) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -39,11 +39,11 @@ def test_a_client_looks_at_the_text_early_and_aborts_with_its_usage(url: str, *,
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_client_looks_at_the_text_again_as_it_grows(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         client = LocalEngineClient(backend)
         await client.start()
@@ -64,13 +64,13 @@ def test_a_client_looks_at_the_text_again_as_it_grows(url: str) -> None:
         assert await end == await again.text_beyond(10) == "so far, so good"
         await client.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_the_early_text_of_a_request_that_ends_before_is_the_whole_one(url: str) -> None:
     """So it is with an engine that knows no early reports."""
 
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         client = LocalEngineClient(backend)
         await client.start()
@@ -82,12 +82,12 @@ def test_the_early_text_of_a_request_that_ends_before_is_the_whole_one(url: str)
             await generations[1].early_text()
         await client.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 @pytest.mark.parametrize("local", [False, True])
 def test_a_request_in_flight_can_be_streamed(url: str, *, local: bool) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -104,4 +104,4 @@ def test_a_request_in_flight_can_be_streamed(url: str, *, local: bool) -> None:
         await server.close()
         assert backend.streamed.empty()
 
-    play(scene())
+    run_in_loop(body())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, play, raw
+from tests.support.scripted_backend import ScriptedBackend, ask, raw, run_in_loop
 from thothy_ai.engine.api import AbandonedRequest, Usage
 from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
@@ -18,7 +18,7 @@ USAGE = Usage(7, 2, 3, 0.5)
 
 @pytest.mark.parametrize("local", [False, True])
 def test_a_failure_tells_what_it_took(url: str, *, local: bool) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -34,13 +34,13 @@ def test_a_failure_tells_what_it_took(url: str, *, local: bool) -> None:
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_client_of_an_earlier_version_is_told_of_failures_as_before(url: str) -> None:
     """It would not understand their usage, which the next client that asks is told instead."""
 
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -60,11 +60,11 @@ def test_a_client_of_an_earlier_version_is_told_of_failures_as_before(url: str) 
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_failure_that_a_vanished_client_may_not_have_recorded_is_reported(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -86,4 +86,4 @@ def test_a_failure_that_a_vanished_client_may_not_have_recorded_is_reported(url:
         await stayer.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())

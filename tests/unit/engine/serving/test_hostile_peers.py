@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.scripted_backend import answer, play, raw, until
+from tests.support.scripted_backend import answer, raw, run_in_loop, until
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
 from thothy_ai.engine.backend import Failure
 from thothy_ai.engine.client import connect
@@ -28,7 +28,7 @@ from thothy_ai.engine.serving.server import EngineServer
     ],
 )
 def test_a_client_that_breaks_the_protocol_is_told_and_left(url: str, data: bytes, complaint: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = NullEngine(latency=3600.0)
         server = EngineServer(backend, url)
         await server.start()
@@ -47,11 +47,11 @@ def test_a_client_that_breaks_the_protocol_is_told_and_left(url: str, data: byte
         await server.close()
         backend.stop()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_malformed_request_fails_alone(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), url)
         await server.start()
         reader, writer = await raw(url)
@@ -67,12 +67,12 @@ def test_a_malformed_request_fails_alone(url: str) -> None:
         writer.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 @pytest.mark.parametrize("hello", [encode(Hello(99)), encode(Fault(ProtocolError("no"))), b"HTTP/1.1 400\r\n"])
 def test_a_server_that_is_no_engine_of_ours_is_not_connected_to(url: str, hello: bytes) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(hello)
             await reader.read()
@@ -87,11 +87,11 @@ def test_a_server_that_is_no_engine_of_ours_is_not_connected_to(url: str, hello:
         await client.close()
         server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_what_can_not_be_sent_is_the_requests_own_fault(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), url)
         await server.start()
         client = connect(url)
@@ -104,4 +104,4 @@ def test_what_can_not_be_sent_is_the_requests_own_fault(url: str) -> None:
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())

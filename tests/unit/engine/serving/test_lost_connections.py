@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, play, result_of, until
+from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop, until
 from thothy_ai.engine.api import FinishReason, GenerationRequest
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import EngineLostError
@@ -16,7 +16,7 @@ from thothy_ai.engine.serving.server import EngineServer
 
 
 def test_a_vanished_client_takes_its_requests_along_and_no_others(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -37,11 +37,11 @@ def test_a_vanished_client_takes_its_requests_along_and_no_others(url: str) -> N
         await stays.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_lost_engine_is_told_and_a_new_one_is_found(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         old = NullEngine(latency=3600.0)
         server = EngineServer(old, url)
         await server.start()
@@ -66,11 +66,11 @@ def test_a_lost_engine_is_told_and_a_new_one_is_found(url: str) -> None:
         await new.close()
         old.stop()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_question_in_flight_ends_with_the_connection(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(encode(Hello()))
             await reader.readexactly(len(encode(Hello())) + 1)
@@ -84,11 +84,11 @@ def test_a_question_in_flight_ends_with_the_connection(url: str) -> None:
         await client.close()
         server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_submit_that_is_cancelled_while_the_engine_does_not_read_leaves_nothing_running(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         reads = asyncio.Event()
         frames: asyncio.Queue[object] = asyncio.Queue()
 
@@ -115,11 +115,11 @@ def test_a_submit_that_is_cancelled_while_the_engine_does_not_read_leaves_nothin
         await client.close()
         server.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         client = connect(url)
         await client.start()
         assert not client.connected
@@ -131,4 +131,4 @@ def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
         await client.close()
         await server.close()
 
-    play(scene())
+    run_in_loop(body())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, play, result_of, until
+from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, result_of, run_in_loop, until
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
@@ -23,7 +23,7 @@ def test_the_socket_is_its_owners_and_a_leftover_is_replaced(url: str) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
 
-    async def scene() -> None:
+    async def body() -> None:
         server = EngineServer(NullEngine(), url)
         await server.start()
         assert mode_of(path) == 0o600
@@ -35,18 +35,18 @@ def test_the_socket_is_its_owners_and_a_leftover_is_replaced(url: str) -> None:
         await server.close()
         assert mode_of(path) is None
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_file_in_the_way_is_not_removed(url: str) -> None:
     path = Path(url.removeprefix("unix://"))
     path.write_text("mine")
 
-    async def scene() -> None:
+    async def body() -> None:
         with pytest.raises(InvalidRequestError, match="listen"):
             await EngineServer(NullEngine(), url).start()
 
-    play(scene())
+    run_in_loop(body())
     assert path.read_text() == "mine"
 
 
@@ -65,7 +65,7 @@ async def main():
 asyncio.run(main())
 """
 
-    async def scene() -> None:
+    async def body() -> None:
         backend = NullEngine(latency=3600.0)
         server = EngineServer(backend, url)
         await server.start()
@@ -80,11 +80,11 @@ asyncio.run(main())
         await server.close()
         backend.stop()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_wait_settled_waits_for_answers_to_leave(url: str) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         backend = ScriptedBackend()
         server = EngineServer(backend, url)
         await server.start()
@@ -101,4 +101,4 @@ def test_wait_settled_waits_for_answers_to_leave(url: str) -> None:
         assert await generation.result() == result_of("a"), "what was sent arrives, also when the server closes at once"
         await client.close()
 
-    play(scene())
+    run_in_loop(body())

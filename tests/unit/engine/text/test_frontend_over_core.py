@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
+from tests.support.scripted_backend import run_in_loop
 from thothy_ai.engine.api import BeamSearch, FinishReason, GenerationRequest, SamplingParams
 from thothy_ai.engine.client import LocalEngineClient
 from thothy_ai.engine.config import EngineConfig
@@ -49,14 +50,6 @@ def engine(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -
     assert cores[0].join(PATIENCE)
 
 
-def play(scene: Coroutine[Any, Any, None]) -> None:
-    async def staged() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await scene
-
-    asyncio.run(staged())
-
-
 async def started(frontend: Frontend) -> LocalEngineClient:
     client = LocalEngineClient(frontend)
     await client.start()
@@ -69,7 +62,7 @@ def ask(id_: str, **sampling: Any) -> GenerationRequest:
 
 
 def test_tokens_and_text_are_the_models(engine: tuple[Frontend, EngineCore]) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         client = await started(engine[0])
         generations = [await client.submit(ask(f"r{count}", max_tokens=count)) for count in (1, 7, 30, 12, 50)]
         for generation, count in zip(generations, (1, 7, 30, 12, 50), strict=True):
@@ -79,11 +72,11 @@ def test_tokens_and_text_are_the_models(engine: tuple[Frontend, EngineCore]) -> 
             assert (result.finish_reason, result.usage.output_tokens) == (FinishReason.LENGTH, count)
         await client.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_a_stop_string_ends_the_core_s_work_and_counts_as_finished(engine: tuple[Frontend, EngineCore]) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         client = await started(engine[0])
         stop = text_after(23)[20:]
         result = await (await client.submit(ask("a", max_tokens=900, stop=(stop,)))).result()
@@ -94,11 +87,11 @@ def test_a_stop_string_ends_the_core_s_work_and_counts_as_finished(engine: tuple
         assert stats.core.output_tokens < 900
         await client.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         client = await started(engine[0])
         generation = await client.submit(ask("a"))
         await anext(aiter(generation))
@@ -110,11 +103,11 @@ def test_an_abort_keeps_the_text_so_far(engine: tuple[Frontend, EngineCore]) -> 
         assert (await client.stats()).core.requests_aborted == 1
         await client.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_an_accepted_beam_search_takes_all_its_steps_after_stop_accepting(engine: tuple[Frontend, EngineCore]) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         client = await started(engine[0])
         search = GenerationRequest(
             "beams", token_ids=PROMPT, sampling=SamplingParams(max_tokens=40), beam_search=BeamSearch(width=2)
@@ -127,11 +120,11 @@ def test_an_accepted_beam_search_takes_all_its_steps_after_stop_accepting(engine
         assert len(result.token_ids) == 40
         await client.close()
 
-    play(scene())
+    run_in_loop(body())
 
 
 def test_refusals_stop_accepting_and_stop(engine: tuple[Frontend, EngineCore]) -> None:
-    async def scene() -> None:
+    async def body() -> None:
         frontend, core = engine
         client = await started(frontend)
         with pytest.raises(PromptTooLongError):
@@ -152,4 +145,4 @@ def test_refusals_stop_accepting_and_stop(engine: tuple[Frontend, EngineCore]) -
         assert frontend.stats().requests_refused == 3  # the core has counted its own by now; the late one it never saw
         await client.close()
 
-    play(scene())
+    run_in_loop(body())

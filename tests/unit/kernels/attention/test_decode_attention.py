@@ -10,52 +10,11 @@ import torch
 from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, textbook
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from tests.support.decode_case import GROUPS, IN_GROUPS, TUNING, attend, check, shape_of
+from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
-from thothy_ai.kernels.triton.attention.decode_plan import DecodePlan
-from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 
-TUNING = DecodeTuning(tile=16, ahead=1, warps=4, programs=8, group_rows=4)
-TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
-GROUPS = [Group(first=1, size=4, blocks=3), Group(first=6, size=2, blocks=1)]
-IN_GROUPS = [(1, 20), (1, 49), (1, 64), (1, 50), (1, 80), (1, 1), (1, 17), (1, 100)]  # those of GROUPS, pages of 16
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="too large for the interpreter")
-
-
-def shape_of(case: Case) -> AttentionShape:
-    _, block_size, kv_heads, dim = case.cache.keys.shape
-    kv_dtype = case.cache.keys.dtype
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
-
-
-def attend(
-    case: Case,
-    tuning: DecodeTuning | None = TUNING,
-    params: AttentionParams = PLAIN,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """What the kernels make of the case, over a poisoned result."""
-    attention = DecodeAttention(shape_of(case), tuning)
-    attention.plan(case.batch)
-    out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out, params, sinks)
-    return out
-
-
-def check(
-    case: Case,
-    device: torch.device,
-    tuning: DecodeTuning | None = TUNING,
-    params: AttentionParams = PLAIN,
-    sinks: Tensor | None = None,
-) -> None:
-    """The decode sequences are right, and the rows of prefills untouched."""
-    out = attend(case.on(device), tuning, params, sinks if sinks is None else sinks.to(device)).cpu()
-    decodes = case.batch.num_decode
-    atol, rtol = TOLERANCES[case.q.dtype]
-    expected = textbook(case, params, sinks)
-    torch.testing.assert_close(out[:decodes].double(), expected[:decodes], atol=atol, rtol=rtol)
-    assert out[decodes:].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -96,92 +55,10 @@ def test_random_steps(seed: int, device: torch.device) -> None:
     check(case, device, replace(TUNING, tile=rng.choice([16, 32]), programs=rng.randint(1, 20)))
 
 
-@pytest.mark.parametrize(("programs", "window"), [(2, 33), (6, 1), (6, 16), (6, 64), (40, 7), (40, 500)])
-def test_windows_begin_anywhere(programs: int, window: int, device: torch.device) -> None:
-    """In a prefix that members of a group see different parts of, or none; in tiles of a sequence alone."""
-    case = make_case(IN_GROUPS, heads=2, kv_heads=1, dim=16, block_size=16, seed=window, groups=GROUPS)
-    params = AttentionParams(window=window)
-    for each in (case, case.with_fp8_cache()):
-        check(each.with_freed_blocks(window), device, replace(TUNING, programs=programs), params)
-
-
-@pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("programs", [2, 6, 40])
-def test_sinks_count_once(programs: int, window: int | None, device: torch.device) -> None:
-    """Though a sequence lies in several slots and in those of its group; some outweigh all that is seen."""
-    case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=16, block_size=16, seed=15, groups=GROUPS)
-    sinks, params = torch.tensor([-30.0, -1.0, 0.0, 1.0, 4.0, 40.0]), AttentionParams(window=window)
-    for each in (case, case.with_fp8_cache()):
-        check(each, device, replace(TUNING, programs=programs), params, sinks)
-    check(case.of(torch.bfloat16), device, replace(TUNING, programs=programs), params, sinks)
-
-
-@pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_soft_caps_and_scales(dtype: torch.dtype, window: int | None, device: torch.device) -> None:
-    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=32, block_size=16, seed=5, groups=GROUPS)
-    params = AttentionParams(scale=0.4, window=window, soft_cap=1.5)
-    check(case.of(dtype), device, TUNING, params)
-    check(replace(case.with_fp8_cache(), q=case.q.to(dtype)), device, TUNING, params)
-
-
-def test_a_broken_token_before_the_window_spoils_nothing(device: torch.device) -> None:
-    """Though it lies in a tile that is read."""
-    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=16, block_size=16, seed=14, groups=GROUPS)
-    params = AttentionParams(window=22)
-    out = attend(case.with_broken_tokens({4: 57, 7: 77}).on(device), TUNING, params).cpu().double()
-    torch.testing.assert_close(out, textbook(case, params), atol=3e-6, rtol=1e-5)
-
-
-def test_a_long_window_is_merged_of_many_parts(device: torch.device) -> None:
-    """Of which most lie before it."""
-    case = make_case([(1, 700)], heads=4, kv_heads=1, dim=16, block_size=16, seed=4)
-    check(case, device, replace(TUNING, programs=41), AttentionParams(window=150))
-
-
 def test_a_long_sequence_is_merged_of_many_parts(device: torch.device) -> None:
     check(
         make_case([(1, 700)], heads=4, kv_heads=1, dim=16, block_size=16, seed=4), device, replace(TUNING, programs=41)
     )
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("fp8", [False, True])
-def test_half_precision_and_fp8_caches(dtype: torch.dtype, fp8: bool, device: torch.device) -> None:
-    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=32, block_size=16, seed=8, groups=GROUPS).of(dtype)
-    check(case.with_fp8_cache() if fp8 else case, device)
-
-
-def test_queries_far_outside_float16_over_an_fp8_cache(device: torch.device) -> None:
-    """Each query head in a range of its own, beside others in the tile."""
-    case = make_case(IN_GROUPS, heads=6, kv_heads=2, dim=32, block_size=16, seed=12, groups=GROUPS).with_fp8_cache()
-    factors = torch.tensor([1e6, 1e-6, 1.0, 1e30, 1e-38, 0.0])[:, None]
-    check(replace(case, q=(case.q * factors).bfloat16()), device)
-
-
-@pytest.mark.parametrize("fp8", [False, True], ids=["plain", "fp8"])
-@pytest.mark.parametrize("programs", [1, 24])
-def test_a_broken_token_spoils_its_own_sequence_only(programs: int, fp8: bool, device: torch.device) -> None:
-    """Be it computed in one slot or in several, beside others of its group."""
-    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=16, block_size=16, seed=14, groups=GROUPS)
-    case = case.with_fp8_cache() if fp8 else case
-    broken = case.with_broken_tokens({2: 63, 7: 20})
-    out = attend(broken.on(device), replace(TUNING, programs=programs)).cpu().double()
-    sound = [0, 1, 3, 4, 5, 6]
-    torch.testing.assert_close(out[sound], textbook(case)[sound], atol=3e-6, rtol=1e-5)
-    assert out[[2, 7]].isnan().all()
-
-
-@pytest.mark.parametrize("factor", [2.0**13, 2.0**-8])
-def test_large_and_small_values_in_an_fp8_cache(factor: float, device: torch.device) -> None:
-    """Weights become float16 with them, and lose nothing."""
-    case = make_case(IN_GROUPS, heads=4, kv_heads=2, dim=32, block_size=16, seed=13, groups=GROUPS).with_fp8_cache()
-    case = replace(case, q=case.q.bfloat16())
-    assert case.cache.value_scales is not None
-    scaled = case.cache._replace(value_scales=case.cache.value_scales * factor)
-    out = attend(replace(case, cache=scaled).on(device)).cpu().double() / factor
-    atol, rtol = TOLERANCES[torch.bfloat16]
-    torch.testing.assert_close(out, textbook(case), atol=atol, rtol=rtol)
 
 
 def test_prefills_of_a_mixed_step_are_left_alone(device: torch.device) -> None:
@@ -232,60 +109,6 @@ def test_a_buffer_is_planned_again_and_again(device: torch.device) -> None:
         attention(case.q, case.cache, case.batch, out.fill_(torch.nan))
         there = replace(case, batch=replace(case.batch, kv_lens=tuple(lengths))).on(torch.device("cpu"))
         torch.testing.assert_close(out.cpu().double(), textbook(there), atol=3e-6, rtol=1e-5)
-
-
-def plan_batch(contexts: list[int], groups: list[tuple[int, int]], device: torch.device) -> AttentionBatch:
-    """Only what the planner reads; groups of (size, shared tokens), together as many sequences as contexts."""
-
-    def index(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int32, device=device)
-
-    sizes = [value for size, _ in groups for value in (size, *[0] * (size - 1))]
-    shared = [tokens for size, tokens in groups for _ in range(size)]
-    none, total = index([]), [tokens + own for tokens, own in zip(shared, contexts, strict=True)]
-    return AttentionBatch(none, none, index(total), none, index(shared), index(sizes), len(total), (), ())
-
-
-@pytest.mark.parametrize("window", [None, 1, 100, 300])
-@pytest.mark.parametrize(("count", "slots"), [(1, 7), (5, 1), (60, 49), (1500, 33), (2500, 200)])
-def test_every_token_that_is_seen_is_in_one_slot(
-    count: int, slots: int, window: int | None, device: torch.device
-) -> None:
-    rng = random.Random(count)
-    groups: list[tuple[int, int]] = []
-    while sum(size for size, _ in groups) < count:
-        room = count - sum(size for size, _ in groups)
-        groups.append((min(room, rng.randint(1, 8)), rng.choice([0, 0, 16, 64, 500])))
-    batch = plan_batch([rng.randint(1, 400) for _ in range(count)], groups, device)
-    plan = DecodePlan.allocate(count, slots, 64, device, group_rows=8, window=window)
-    plan.fill(batch)
-
-    def cut(begin: int, end: int, context: int) -> int:
-        """Tiles of tokens [begin, end) that a sequence sees some of."""
-        oldest = 0 if window is None else context - window
-        return sum(min(first + 64, end) > oldest for first in range(begin, end, 64))
-
-    leads = [(member, size) for member, size in enumerate(batch.group_sizes.tolist()) if size]
-    shared, contexts = batch.shared_lens.tolist(), batch.context_lens.tolist()
-    seen = {member: cut(0, shared[member], min(contexts[member : member + size])) for member, size in leads}
-    with_prefix = [(member, size) for member, size in leads if seen[member]]
-    group_starts, place = [], 0
-    for number, (member, size) in enumerate(with_prefix):
-        group_starts.append(place)
-        assert plan.group_members[number] == member
-        assert plan.group_starts[member : member + size].tolist() == [place] * size
-        place += seen[member]
-    prefixes, place, own_starts = place, 0, []
-    for member, context in enumerate(contexts):
-        own_starts.append(place)
-        assert plan.own_starts[member] == place
-        place += cut(shared[member], context, context)
-    shares = [max(1, -(-tiles // slots)) for tiles in (prefixes, place)]
-    assert plan.totals.tolist() == [shares[0], prefixes, shares[1], place]
-    lines = ((group_starts, shares[0], prefixes, plan.slot_groups), (own_starts, shares[1], place, plan.slot_members))
-    for starts, share, tiles, first_units in lines:
-        for slot in range(-(-tiles // share)):
-            assert first_units[slot] == max(unit for unit, start in enumerate(starts) if start <= slot * share)
 
 
 @needs_gpu

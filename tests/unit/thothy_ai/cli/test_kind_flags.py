@@ -31,10 +31,12 @@ class Odd(Request):
     source: str
     short: Annotated[str, Field(max_length=20)] = "short"
     count: int = 3
+    weight: Annotated[float, Field(gt=0)] | None = None
     exact: bool = False
     mood: Mood = Mood.CALM
     tone: Literal["dry", "warm"] | None = None
     tags: tuple[str, ...] = ()
+    moods: tuple[Mood, ...] = ()
     author: Person | None = None
     readers: list[Person] = []  # noqa: RUF012 - pydantic copies it
     deadline: str = Field(default="soon", description="When the editor wants it.")
@@ -89,8 +91,17 @@ def test_long_text_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
 def test_help_says_what_is_allowed() -> None:
     output = " ".join(run("--help")[1].split())
     for words in (
-        "One of calm, loud.",
-        "One of dry, warm.",
+        "--source TEXT ",
+        "--short TEXT ",
+        "--count N ",
+        "--weight NUMBER ",
+        "--exact true|false ",
+        "--mood calm|loud ",
+        "--tone dry|warm ",
+        "--tags TEXT ",
+        "--moods calm|loud ",
+        "--author JSON ",
+        "--readers JSON ",
         "Default: 3.",
         "May be repeated.",
         "When the editor wants it.",

@@ -16,6 +16,7 @@ from thothy_ai.queue.control import Control
 from thothy_ai.queue.forecast.learning import Learnt
 from thothy_ai.queue.forecast.outlook import forecast
 from thothy_ai.queue.forecast.values import Key, Observation, Waiting
+from thothy_ai.queue.status import Unserved
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 START = Progress(
@@ -122,6 +123,11 @@ def test_obstacles_say_what_to_type() -> None:
     (missing,) = obstacle_sentences(Obstacles(None, ("dispatcher", "worker")))
     assert missing == "No dispatcher or worker is connected. `thothy doctor` says what to do."
     assert list(obstacle_sentences(Obstacles(None, ()))) == []
-    one, others = obstacle_sentences(Obstacles(None, (), {"huge": 1}, 2_000))
-    assert one.startswith("1 job waits for huge, which no engine serves: start ")
+    unserved = Unserved({"huge": 1, "house": 2}, 2_000, {"house": "large"})
+    one, two, others = obstacle_sentences(Obstacles(None, (), unserved))
+    assert one.startswith("1 job waits for huge, which no engine serves: start an engine with it, or ")
+    assert two == (
+        "2 jobs wait for house, an alias of large, which no engine serves: start an engine with large, or let another"
+        " run them: `thothy models alias house MODEL`."
+    )
     assert others == "2,000 jobs wait for other models that no engine serves."

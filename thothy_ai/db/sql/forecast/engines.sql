@@ -33,6 +33,7 @@ SELECT
     count(*) FILTER (WHERE ready) AS engines,
     min(capacity) AS capacity,
     avg(greatest(gpus, 1))::float8 AS devices,
+    bool_and(gpus > 0) AS on_gpu,
     extract(epoch FROM max(coalesce(ready_at, started_at)) FILTER (WHERE ready))::float8 AS joined,
     coalesce(
         array_agg(

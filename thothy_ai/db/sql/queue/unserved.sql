@@ -1,5 +1,5 @@
--- How many due jobs wait for each model that no engine serves, by the name or alias that they ask for; `limit` means so
--- many or more. The models are found by skipping through the index, so that a million jobs of one model cost one step; no
+-- How many due jobs wait for each model that no engine serves, by the name or alias that they ask for, of which `alias_of`
+-- is the model; `limit` means so many or more. The models are found by skipping through the index, so that a million jobs of one model cost one step; no
 -- more than `names` of them, in the order of the alphabet: names come from producers. The jobs of the names after those
 -- are counted together, in a row without a model.
 WITH RECURSIVE asked AS (
@@ -15,7 +15,7 @@ WITH RECURSIVE asked AS (
     FROM asked
     WHERE asked.model IS NOT NULL AND number < :names
 ), unserved AS (
-    SELECT asked.model
+    SELECT asked.model, model_alias.model_name AS alias_of
     FROM asked LEFT JOIN model_alias ON alias = asked.model
     WHERE asked.model IS NOT NULL AND NOT EXISTS (
         SELECT
@@ -39,7 +39,7 @@ WITH RECURSIVE asked AS (
         LIMIT :limit
     ) AS waiting
 )
-SELECT model, (
+SELECT model, alias_of, (
     SELECT count(*)
     FROM (
         SELECT FROM job WHERE state = 'queued' AND NOT delayed AND job.model = unserved.model LIMIT :limit
@@ -47,5 +47,5 @@ SELECT model, (
 ) AS jobs
 FROM unserved
 UNION ALL
-SELECT NULL, jobs FROM others WHERE jobs > 0
+SELECT NULL, NULL, jobs FROM others WHERE jobs > 0
 ORDER BY model

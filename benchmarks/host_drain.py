@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.command_line import CommandLine, positive
@@ -35,10 +34,12 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
+from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.step import Step, StepResult
+from thothy_ai.engine.grammar_memory import MaskMemory
+from thothy_ai.engine.step import Step, StepMasks, StepResult
 from thothy_ai.jobs import Call, Context, Request, registry
 
 EOS = 2
@@ -69,8 +70,8 @@ class Handle:
 class RandomRunner:
     """Draws an allowed token for each sampling member; notes what it took of the host, and the steps."""
 
-    def __init__(self, vocab_size: int, device: Device) -> None:
-        self._vocab, self._device = vocab_size, device
+    def __init__(self, vocab_size: int, device: Device, masks: MaskTable) -> None:
+        self._vocab, self._device, self._masks = vocab_size, device, masks
         self._rng = np.random.default_rng(0)
         self.took = 0.0  # wall clock
         self.cpu = 0.0
@@ -84,14 +85,14 @@ class RandomRunner:
             self.members.append(step.num_members)
         return Handle(step)
 
-    def sample(self, handle: Handle, bitmask: Tensor | None) -> None:
+    def sample(self, handle: Handle, masks: StepMasks | None) -> None:
         """Any allowed token, all equally likely."""
         with self._timed():
             rows = handle.step.num_sampling
-            if bitmask is None:
+            if masks is None:
                 handle.tokens = self._rng.integers(300, self._vocab, rows).tolist()
             else:
-                handle.tokens = self._drawn(bitmask.numpy().view(np.uint32))
+                handle.tokens = self._drawn(self._masks.rows(masks).numpy().view(np.uint32))
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -141,12 +142,15 @@ class Host:
         self._tokenizer, self._size = tokenizer, len(tokenizer)
         self.compiler = GrammarCompiler(tokenizer, self._size, [EOS])
         self._rows = rows
+        self._remembered = MaskMemory(self._size), MaskTable(rows, self._size, torch.device("cpu"))
 
     def drain(self, name: str, requests: Sequence[CoreRequest], profile: bool = False) -> Drained:
-        """Run them all in a new core."""
-        runner = RandomRunner(self._size, QWEN)
+        """Run them all in a new core, which remembers the masks of those before."""
+        memory, table = self._remembered
+        runner = RandomRunner(self._size, QWEN, table)
         events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
         core = self._core(runner, events)
+        core._masks = memory
         if profile:
             _profiled(core)
         schemas = [self._with_grammar(request) for request in requests]
@@ -276,6 +280,7 @@ def main() -> None:
     parser.add_argument("--kind", nargs="*", help="mixed, or a kind's name")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # whose time is the runner's
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(options.tokenizer / "tokenizer.json"))
     host = Host(tokenizer, options.rows)
     kinds = options.kind or ["mixed", "hook", "trend_summary", "translation", "report_section"]

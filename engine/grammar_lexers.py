@@ -26,7 +26,6 @@ from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar_closing import Closing
 from thothy_ai.engine.grammar_completion import completion_of
 from thothy_ai.engine.grammar_fields import StateKey, TextFields, TextState
-from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.grammar_slices import own_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_vocabulary import Choices, Vocabulary
@@ -160,11 +159,6 @@ class JsonGrammar:
         self.matcher = self.lexer.copy(self)
         completion = lexers.completion
         self._closing = None if completion is None else Closing(completion, lexers.fields, eos)
-
-    @property
-    def memory(self) -> MaskMemory:
-        """Its vocabulary's."""
-        return self._lexers.vocabulary.memory
 
     def state_key(self) -> StateKey | None:
         """What identifies its state, and thus the next mask before `close` has seen it; None if nothing does."""

@@ -11,8 +11,8 @@ steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
-Owns the scheduler, the runner and the counters. Other threads talk to it through `Requests`, which owns the sequences,
-and read frozen snapshots.
+Owns the scheduler, the runner, the record of remembered masks and the counters. Other threads talk to it through
+`Requests`, which owns the sequences, and read frozen snapshots.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
-from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_logprobs, take_samples
+from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprobs, take_samples
 from thothy_ai.engine.core_api import CoreRequest, OnEvents, StepFailedError
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.step import StepResult
@@ -79,7 +80,8 @@ class EngineCore:
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         self._launcher = StepLauncher(runner, config.token_budget)
-        self._vocab_size, self._on_events = vocab_size, on_events
+        self._masks = MaskMemory(vocab_size)
+        self._on_events = on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
         self._requests = Requests(config, self._scheduler, self._counters, vocab_size, eos)
@@ -177,17 +179,17 @@ class EngineCore:
             self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
         return _Launched(scheduled, handle, constrained)
 
-    def _start_masks(self, step: _Launched | None) -> StepMasks | None:
+    def _start_masks(self, step: _Launched | None) -> PendingMasks | None:
         if step is None or not step.constrained:
             return None
-        return start_masks(step.scheduled.sampling_members, self._vocab_size)
+        return start_masks(step.scheduled.sampling_members, self._masks)
 
-    def _sample(self, step: _Launched, masks: StepMasks | None) -> None:
+    def _sample(self, step: _Launched, masks: PendingMasks | None) -> None:
         """Sample a launched step under its masks; one without any has been sampled."""
         if masks is not None:
             with self._counters.filling_masks():
-                bits = masks.wait()
-            self._launcher.sample(step.handle, bits)
+                filled = masks.wait()
+            self._launcher.sample(step.handle, filled)
 
     def _plan(self, *, idle: bool) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""

@@ -7,7 +7,7 @@ one thread at a time: its grammars are put side by side, so that threads seldom 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -63,6 +63,7 @@ class _Work:
         self._repeated: list[tuple[JsonGrammar, int, int]] = []
         self._closing: set[int] = set()
         self._divide(grammars)
+        catch_up(grammar for grammar, *_ in self._computed)
         self._lacking = self._memory.begin(masks.places)
         self._bits = torch.empty((len(self._computed), masks.memory.words), dtype=torch.int32)
 
@@ -179,6 +180,21 @@ def start_filling(masks: RowMasks, grammars: Sequence[tuple[Grammar, int]]) -> F
     running = _thread().submit(_run, part, begun)
     begun.acquire()
     return Filling(masks, work, others, (running,))
+
+
+def goes_on(grammar: Grammar, token: int) -> bool:
+    """Have a grammar take a token if nothing needs its matcher then, which gets the token with `catch_up`."""
+    return isinstance(grammar, JsonGrammar) and grammar.goes_on(token)
+
+
+def catch_up(grammars: Iterable[Grammar | None]) -> None:
+    """Have their matchers consume the tokens that they lack."""
+    late = [(each, lack) for each in grammars if isinstance(each, JsonGrammar) and (lack := each.late) is not None]
+    if not late:
+        return
+    consumed = _executor().consume_token_par([lack for _, lack in late])
+    for (grammar, _), done in zip(late, consumed, strict=True):
+        grammar.caught_up(consumed=done)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:

@@ -155,10 +155,42 @@ class JsonGrammar:
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
+        self._behind = False  # its matcher, by the last token
+        self._failed = False  # its matcher has, and what comes next will tell
         self.lexer = lexers.share()
-        self.matcher = self.lexer.copy(self)
+        self._matcher = self.lexer.copy(self)
         completion = lexers.completion
         self._closing = None if completion is None else Closing(completion, lexers.fields, eos)
+
+    @property
+    def matcher(self) -> LLMatcher:
+        """After all tokens."""
+        if self._behind:
+            self.caught_up(consumed=self._matcher.consume_token(self._tokens[-1]))
+        return self._matcher
+
+    def goes_on(self, token: int) -> bool:
+        """Take a token if all it does is to go on with a text field: the text does not end with it, and nothing is
+        forced after it. The matcher gets it later: by `caught_up`, or when it is needed.
+        """
+        if self._behind or self._failed or not self._state.goes_on(self._tokens, token):
+            return False
+        self._tokens.append(token)
+        self._behind = True
+        return True
+
+    @property
+    def late(self) -> tuple[LLMatcher, int] | None:
+        """The matcher, and the token that it lacks, if it does."""
+        return (self._matcher, self._tokens[-1]) if self._behind else None
+
+    def caught_up(self, *, consumed: bool) -> None:
+        """Note that the matcher consumed the token that it lacked, or failed to."""
+        self._behind = False
+        if consumed:
+            self.lexer.count_token()
+        else:
+            self._failed = not self._continue_alone()
 
     def state_key(self) -> StateKey | None:
         """What identifies its state, and thus the next mask before `close` has seen it; None if nothing does."""
@@ -255,7 +287,7 @@ class JsonGrammar:
             self.lexer = self._lexers.alone()
         except GrammarError:
             return False
-        self.matcher = self.lexer.copy(self)
+        self._matcher = self.lexer.copy(self)
         return self._replay()
 
     def _replay(self) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
 from thothy_ai.engine.errors import EngineError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
+from thothy_ai.engine.grammar_batch import Filling, advance_all, goes_on, start_filling
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar_tokens import allow_only
 from thothy_ai.engine.sampling_params import MAX_END_TOKENS
@@ -88,7 +88,9 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     """
     taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token)]
     constrained = [
-        (sequence, grammar, token) for sequence, token in taken if (grammar := sequence.request.grammar) is not None
+        (sequence, grammar, token)
+        for sequence, token in taken
+        if (grammar := sequence.request.grammar) is not None and not goes_on(grammar, token)
     ]
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):

@@ -258,7 +258,7 @@ def _moved(grammar: JsonGrammar) -> bool:
     """Have it continue on a lexer of its own, as after a break."""
     before = grammar.lexer
     grammar.lexer = grammar._lexers.alone()
-    grammar.matcher = grammar.lexer.copy(grammar)
+    grammar._matcher = grammar.lexer.copy(grammar)
     assert grammar.matcher.consume_tokens(grammar._tokens)
     return grammar.lexer is not before
 

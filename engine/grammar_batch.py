@@ -70,16 +70,18 @@ class _Work:
     def _divide(self, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
         place_of, places, first = self._memory.place_of, self._masks.places, dict[StateKey, int]()
         for grammar, row in grammars:
-            key = grammar.state_key()
-            if grammar.closes:
-                self._closing.add(row)
-            elif key is not None and not grammar.lexer.needs_mask:
+            key = grammar.shared_key()
+            if key is not None:
                 if (place := place_of(key)) is not None:
                     places[row] = place
                     continue
                 if (like := first.setdefault(key, row)) != row:
                     self._repeated.append((grammar, row, like))
                     continue
+            else:
+                key = grammar.state_key()
+                if grammar.closes:
+                    self._closing.add(row)
             grammar.lexer.count_mask()
             self._computed.append((grammar, row, key))
         self._computed.sort(key=_lexer)
@@ -117,7 +119,7 @@ class _Work:
         """Have the device keep a row's mask, unless it has it; returns whether there is a place for it."""
         place = self._memory.use(key)
         if place is None:
-            place = self._memory.keep(key, lacking=lacking)
+            place = self._memory.keep(key, mask, lacking=lacking)
             if place is None:
                 return False
             self._masks.keep(place, mask.copy() if row in self._closing else mask)

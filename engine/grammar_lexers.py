@@ -50,7 +50,7 @@ _NONE_YET = -1  # in place of a text's last token
 class Lexer:
     """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`, or by its only grammar.
 
-    It computes a mask after every `tokens_per_mask` tokens.
+    It computes a mask after every `tokens_per_mask` tokens: it `needs_mask` then, even of a state whose mask is known.
     """
 
     def __init__(self, matcher: LLMatcher, tokens_per_mask: int) -> None:
@@ -58,20 +58,16 @@ class Lexer:
         self._copies_left = _MAX_COPIES
         self._grammars: WeakSet[JsonGrammar] = WeakSet()
         self._tokens = 0  # that its grammars took since it computed a mask
-        self.broken = False
-
-    @property
-    def needs_mask(self) -> bool:
-        """Whether it must compute the next mask of one of its grammars, even if that is known."""
-        return self._tokens >= self._tokens_per_mask
+        self.broken = self.needs_mask = False
 
     def count_token(self) -> None:
         """One of its grammars takes a token."""
         self._tokens += 1
+        self.needs_mask = self._tokens >= self._tokens_per_mask
 
     def count_mask(self) -> None:
         """It computes a mask."""
-        self._tokens = 0
+        self._tokens, self.needs_mask = 0, False
 
     @property
     def usable(self) -> bool:
@@ -195,6 +191,12 @@ class JsonGrammar:
     def state_key(self) -> StateKey | None:
         """What identifies its state, and thus the next mask before `close` has seen it; None if nothing does."""
         return self._state.key(self._tokens)
+
+    def shared_key(self) -> StateKey | None:
+        """The same, if a mask that another grammar computed will do."""
+        tokens, closing = self._tokens, self._closing
+        closes = closing is not None and len(tokens) >= closing.due_at and closing.is_due(tokens)
+        return None if closes or self.lexer.needs_mask else self._state.key(tokens)
 
     @property
     def closes(self) -> bool:

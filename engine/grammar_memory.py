@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from thothy_ai.engine.grammar_fields import StateKey
-from thothy_ai.engine.grammar_tokens import Bits
+from thothy_ai.engine.grammar_tokens import Bits, allow_only, allowed_tokens
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 
+_SEVERAL = -1
 _FORGOTTEN = 64  # a share of all masks: one of so many at a time
 _FORCED, _LONGEST_FORCED = 4_096, 64  # sequences, and tokens of one
 
@@ -32,6 +33,7 @@ class MaskMemory:
         self._places: dict[StateKey, int] = {}
         self._keys: dict[int, StateKey] = {}  # by place
         self._lacking = np.zeros(self._most + 1, np.bool_)
+        self._only = [_SEVERAL] * (self._most + 1)  # the token that is allowed
         self._used = np.zeros(self._most + 1, np.int64)  # the last step that did
         self._free: list[int] = [*range(self._most, ANY, -1)]
         self._step = 0
@@ -54,8 +56,12 @@ class MaskMemory:
             self._used[place] = self._step
         return place
 
-    def keep(self, key: StateKey, *, lacking: bool) -> int | None:
-        """Remember a new mask, and whether it is one that leaves no choice; returns where, if there is a place."""
+    def only(self, place: int) -> int:
+        """The one token that the mask at a place allows; no token's number if there are several."""
+        return self._only[place]
+
+    def keep(self, key: StateKey, mask: Bits, *, lacking: bool) -> int | None:
+        """Remember a new mask [words], and whether it leaves no choice; returns where, if there is a place."""
         if not self._free:
             self._forget()
         if not self._free:
@@ -63,6 +69,7 @@ class MaskMemory:
         place = self._free.pop()
         self._places[key], self._keys[place] = place, key
         self._lacking[place], self._used[place] = lacking, self._step
+        self._only[place] = _only_token(mask) if lacking else _SEVERAL
         return place
 
     def unkept(self, number: int) -> int:
@@ -91,6 +98,13 @@ class RowMasks:
         """Send a mask [words] to be kept at a place."""
         self._kept[place] = mask
 
+    def allow_only(self, row: int, token: int) -> None:
+        """Give a row a mask of one token, unless it has one."""
+        if row in self._unkept or self.memory.only(self.places[row]) != token:
+            mask = np.empty(self.memory.words, np.int32)
+            allow_only(mask, (token,))
+            self.give(row, mask)
+
     def give(self, row: int, mask: Bits) -> None:
         """Give a row a mask of its own, which is not kept."""
         self._unkept[row] = mask
@@ -103,6 +117,11 @@ class RowMasks:
         new = [*self._kept.values(), *self._unkept.values()]
         stacked = np.stack(new) if new else np.empty((0, self.memory.words), np.int32)
         return StepMasks(places, stacked, np.array([*self._kept, *own], np.int32))
+
+
+def _only_token(mask: Bits) -> int:
+    tokens = allowed_tokens(mask)
+    return tokens[0] if len(tokens) == 1 else _SEVERAL
 
 
 class ForcedMemory:

@@ -14,14 +14,11 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
-import numpy as np
-
 from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
 from thothy_ai.engine.errors import EngineError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_batch import Filling, advance_all, goes_on, start_filling
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
-from thothy_ai.engine.grammar_tokens import allow_only
 from thothy_ai.engine.sampling_params import MAX_END_TOKENS
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.step import Step, StepMasks
@@ -44,9 +41,7 @@ class PendingMasks(NamedTuple):
         for row in (*lacking, *self.known):
             sequence, position = self.members[row]
             if position < len(sequence.tokens):
-                mask = np.empty(self.masks.memory.words, np.int32)
-                allow_only(mask, sequence.tokens[position : position + 1])
-                self.masks.give(row, mask)
+                self.masks.allow_only(row, sequence.tokens[position])
         return self.masks.of_step()
 
 
@@ -96,7 +91,8 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):
         _continue(sequence, grammar, token, error)
     for sequence, _ in taken:
-        _end_at_length(sequence)
+        if len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
+            sequence.finish(FinishReason.LENGTH)
 
 
 def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapping[int, TokenLogprob]) -> None:

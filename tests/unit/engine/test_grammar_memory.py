@@ -21,6 +21,7 @@ from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 EOS = (0, 2)
 VOCAB = 741
 WORDS = -(-VOCAB // 32)
+MASK = np.full(WORDS, 7, np.int32)
 KEYS = [(bytes([number]), 0, 0, 0, b"") for number in range(9)]
 
 
@@ -71,7 +72,7 @@ def test_a_mask_that_was_forgotten_is_computed_again(compiler: GrammarCompiler) 
     """Also where its place has gone to another within a step of rows that have theirs."""
     masks = Masks(VOCAB, most=2)
     one, two, three = (in_text(compiler, letters, 50, 3) for letters in ("a-d", "e-h", "i-l"))
-    for grammars, new in (([*one, *two], 2), (one, 0), ([*one, *three], 1), (two, 1), (one, 1), (three, 1)):
+    for grammars, new in (([*one, *two], 2), (one, 0), ([*one, *three], 1), (one, 0), (two, 1), (one, 0), (three, 1)):
         check(masks, grammars)
         assert (masks.new, len(masks.memory)) == (new, 2)
 
@@ -103,7 +104,7 @@ def test_a_text_that_is_led_to_its_end_leaves_the_remembered_mask_as_it_is(compi
 def test_a_lexer_that_must_compute_a_mask_computes_a_remembered_one(compiler: GrammarCompiler) -> None:
     masks, grammars = Masks(VOCAB), in_text(compiler, "a-m", 60, 2)
     check(masks, grammars)
-    grammars[1].lexer._tokens = 10_000
+    grammars[1].lexer.needs_mask = True
     assert masks.of(*grammars).equal(masks.of(grammars[0], grammars[0]))
     assert not grammars[1].lexer.needs_mask
     assert masks.new == 0
@@ -130,28 +131,45 @@ def test_the_memory_forgets_what_was_used_least_recently(monkeypatch: pytest.Mon
     places = []
     for key in KEYS[:6]:
         memory.begin([])
-        places.append(memory.keep(key, lacking=False))
+        places.append(memory.keep(key, MASK, lacking=False))
     assert sorted(places) == [1, 2, 3, 4, 5, 6]
     assert memory.begin([memory.place_of(KEYS[0]), ANY, memory.place_of(KEYS[2])]) == []
     assert memory.use(KEYS[3]) == places[3]
-    assert memory.keep(KEYS[6], lacking=True) in (places[1], places[4])
+    assert memory.keep(KEYS[6], MASK, lacking=True) in (places[1], places[4])
     assert [memory.place_of(key) is not None for key in KEYS[:7]] == [True, False, True, True, False, True, True]
     assert memory.begin([ANY, memory.place_of(KEYS[6]), places[0]]) == [1]
+
+
+def test_a_known_token_needs_no_mask_where_the_row_has_one_of_that_token_alone() -> None:
+    memory, alone = MaskMemory(VOCAB), np.zeros(WORDS, np.int32)
+    alone[3] = 1 << 5
+    memory.begin([])
+    masks, places = (
+        RowMasks(4, memory),
+        [memory.keep(KEYS[0], alone, lacking=True), memory.keep(KEYS[1], MASK, lacking=True)],
+    )
+    masks.places[:3] = places[0], places[0], places[1]
+    for row, token in enumerate((101, 102, 101, 101)):
+        masks.allow_only(row, token)
+    masks.allow_only(1, 101)
+    step, behind = masks.of_step(), 1 + remembered_masks(VOCAB)
+    assert step.places.tolist() == [places[0], behind, behind + 1, behind + 2]
+    assert (step.new == alone).all()
 
 
 def test_what_the_present_step_uses_is_not_forgotten() -> None:
     memory = MaskMemory(VOCAB, masks=2)
     memory.begin([])
-    places = [memory.keep(key, lacking=False) for key in KEYS[:3]]
+    places = [memory.keep(key, MASK, lacking=False) for key in KEYS[:3]]
     assert places[2] is None
     memory.begin([places[0]])
-    assert [memory.keep(key, lacking=False) for key in KEYS[3:5]] == [places[1], None]
+    assert [memory.keep(key, MASK, lacking=False) for key in KEYS[3:5]] == [places[1], None]
 
 
 def test_a_row_s_own_mask_replaces_what_it_had_and_parts_of_a_step_bring_all_that_is_new() -> None:
     memory = MaskMemory(VOCAB)
     memory.begin([])
-    masks, place = RowMasks(4, memory), memory.keep(KEYS[0], lacking=False)
+    masks, place = RowMasks(4, memory), memory.keep(KEYS[0], MASK, lacking=False)
     masks.keep(place, np.full(WORDS, 3, np.int32))
     masks.places[0] = masks.places[1] = place
     masks.give(1, np.full(WORDS, 4, np.int32))

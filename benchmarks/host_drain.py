@@ -1,8 +1,9 @@
 """What a drain of real jobs costs the host, without a device: the core's loop over a runner that draws random tokens.
 
 Jobs of the kinds, with their prompts, schemas and limits, run through scheduler, grammars and loop as on a GPU. The
-runner draws any allowed token, as with random weights. A job without a schema has the length it had with one. Step
-seconds are predicted: the host's, or the device's of `device_model` where those are more.
+runner draws any allowed token, as with random weights. A job without a schema has the length it had with one. "path" is
+the host's time from having read a step to having launched the next but one: a device waits where its step takes less.
+Seconds of the device are predicted (`device_model`).
 
     python -m benchmarks.host_drain --tokenizer FOLDER [--jobs 400] [--kind hook] [--profile]
 """
@@ -15,7 +16,7 @@ import pstats
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,12 +59,14 @@ class Handle:
     """A step that has been launched."""
 
     step: Step
+    was_read: Callable[[], None]
     tokens: list[int] = field(default_factory=list)
     replayed: bool = True
     timer: _Now = field(default_factory=_Now)
 
     def read(self) -> StepResult:
         """The tokens."""
+        self.was_read()
         return StepResult(self.tokens, 1e-3, self.replayed)
 
 
@@ -75,6 +78,8 @@ class RandomRunner:
         self._rng = np.random.default_rng(0)
         self.took = 0.0  # wall clock
         self.cpu = 0.0
+        self.path = 0.0  # from having read a step to having launched the next but one, without what the runner took
+        self._read_at: float | None = None
         self.device_seconds: list[float] = []
         self.members: list[int] = []
 
@@ -83,7 +88,13 @@ class RandomRunner:
         with self._timed():
             self.device_seconds.append(self._device.parts(step).total())
             self.members.append(step.num_members)
-        return Handle(step)
+        if self._read_at is not None:
+            self.path += time.perf_counter() - self.took - self._read_at
+            self._read_at = None
+        return Handle(step, self._was_read)
+
+    def _was_read(self) -> None:
+        self._read_at = time.perf_counter() - self.took
 
     def sample(self, handle: Handle, masks: StepMasks | None) -> None:
         """Any allowed token, all equally likely."""
@@ -121,6 +132,7 @@ class Drained:
     host: float
     cpu: float
     core_cpu: float
+    path: float
     masks: float
     steps: int
     rows: float
@@ -129,7 +141,10 @@ class Drained:
     lengths: dict[str, int]
 
     def cells(self) -> tuple[str, ...]:
-        per_step = [1e3 * value / self.steps for value in (self.host, self.core_cpu, self.masks, self.cpu, self.device)]
+        per_step = [
+            1e3 * value / self.steps
+            for value in (self.host, self.path, self.core_cpu, self.masks, self.cpu, self.device)
+        ]
         each = 1e6 * self.host / self.tokens, 1e6 * self.cpu / self.tokens
         return (self.name, f"{self.tokens}", f"{self.steps}", f"{self.rows:.0f}",
                 *(f"{value:.2f}" for value in per_step), *(f"{value:.0f}" for value in each))  # fmt: skip
@@ -169,6 +184,7 @@ class Host:
             host=took - runner.took,
             cpu=used - runner.cpu,
             core_cpu=clock.seconds - runner.cpu,
+            path=runner.path,
             masks=stats.mask_seconds,
             steps=len(runner.members),
             rows=float(np.mean(runner.members)),
@@ -266,8 +282,8 @@ def _bare(requests: Sequence[CoreRequest], lengths: dict[str, int]) -> list[Core
 
 
 HEADER = (
-    "run", "tokens", "steps", "rows", "host ms", "core's CPU ms", "masks ms", "CPU ms", "H200 ms", "host us per token",
-    "CPU us per token",
+    "run", "tokens", "steps", "rows", "host ms", "path ms", "core's CPU ms", "masks ms", "CPU ms", "H200 ms",
+    "host us per token", "CPU us per token",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError
@@ -99,7 +100,7 @@ class _Work:
             return self._lacking
         masks = {row: mask for (_, row, _), mask in zip(self._computed, self._bits.numpy(), strict=True)}
         broken = self._correct()
-        lacking = self._lacking_of(masks, masks)
+        lacking = self._lacking_of(self._bits.numpy(), masks)
         for _, row, key in self._computed:
             if key is None or row in broken or not self._keep(key, row, masks[row], lacking=row in lacking):
                 self._masks.give(row, masks[row])
@@ -146,14 +147,11 @@ class _Work:
             if row in self._closing:
                 grammar.close(mask)
                 self._masks.give(row, masks[row])
-        return self._lacking_of(masks, self._closing)
+        return self._lacking_of(self._bits.numpy(), masks).intersection(self._closing) if self._closing else set()
 
-    def _lacking_of(self, masks: Mapping[int, Bits], rows: Collection[int]) -> set[int]:
-        """Those of the rows whose computed masks leave no choice."""
-        if not rows:
-            return set()
-        found = self._choices.lacking(np.stack([masks[row] for row in rows]))
-        return {row for row, lacks in zip(rows, found, strict=True) if lacks}
+    def _lacking_of(self, bits: NDArray[np.int32], rows: Collection[int]) -> set[int]:
+        """Those of the rows whose masks `bits` leave no choice."""
+        return {row for row, lacks in zip(rows, self._choices.lacking(bits), strict=True) if lacks}
 
 
 def filled(grammar: Grammar, words: int) -> Bits:
@@ -191,11 +189,11 @@ def goes_on(grammar: Grammar, token: int) -> bool:
 
 def catch_up(grammars: Iterable[Grammar | None]) -> None:
     """Have their matchers consume the tokens that they lack."""
-    late = [(each, lack) for each in grammars if isinstance(each, JsonGrammar) and (lack := each.late) is not None]
+    late = [each for each in grammars if isinstance(each, JsonGrammar) and each.behind]
     if not late:
         return
-    consumed = _executor().consume_token_par([lack for _, lack in late])
-    for (grammar, _), done in zip(late, consumed, strict=True):
+    consumed = _executor().consume_token_par([each.late for each in late])
+    for grammar, done in zip(late, consumed, strict=True):
         grammar.caught_up(consumed=done)
 
 

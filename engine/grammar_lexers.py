@@ -151,7 +151,7 @@ class JsonGrammar:
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
-        self._behind = False  # its matcher, by the last token
+        self.behind = False  # its matcher, by the last token
         self._failed = False  # its matcher has, and what comes next will tell
         self.lexer = lexers.share()
         self._matcher = self.lexer.copy(self)
@@ -161,7 +161,7 @@ class JsonGrammar:
     @property
     def matcher(self) -> LLMatcher:
         """After all tokens."""
-        if self._behind:
+        if self.behind:
             self.caught_up(consumed=self._matcher.consume_token(self._tokens[-1]))
         return self._matcher
 
@@ -169,20 +169,20 @@ class JsonGrammar:
         """Take a token if all it does is to go on with a text field: the text does not end with it, and nothing is
         forced after it. The matcher gets it later: by `caught_up`, or when it is needed.
         """
-        if self._behind or self._failed or not self._state.goes_on(self._tokens, token):
+        if self.behind or self._failed or not self._state.goes_on(self._tokens, token):
             return False
         self._tokens.append(token)
-        self._behind = True
+        self.behind = True
         return True
 
     @property
-    def late(self) -> tuple[LLMatcher, int] | None:
-        """The matcher, and the token that it lacks, if it does."""
-        return (self._matcher, self._tokens[-1]) if self._behind else None
+    def late(self) -> tuple[LLMatcher, int]:
+        """The matcher, and the token that it lacks while it is `behind`."""
+        return self._matcher, self._tokens[-1]
 
     def caught_up(self, *, consumed: bool) -> None:
         """Note that the matcher consumed the token that it lacked, or failed to."""
-        self._behind = False
+        self.behind = False
         if consumed:
             self.lexer.count_token()
         else:

@@ -60,13 +60,17 @@ class _Work:
 
     def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
         self._masks, self._memory, self._choices = masks, masks.memory, grammars[0][0].choices
-        self._computed: list[tuple[JsonGrammar, int, StateKey | None]] = []
+        self._found: list[tuple[JsonGrammar, int, StateKey | None]] = []
         self._repeated: list[tuple[JsonGrammar, int, int]] = []
+        self._own: set[int] = set()  # rows whose masks must be computed
         self._closing: set[int] = set()
         self._divide(grammars)
-        catch_up(grammar for grammar, *_ in self._computed)
         self._lacking = self._memory.begin(masks.places)
-        self._bits = torch.empty((len(self._computed), masks.memory.words), dtype=torch.int32)
+        self._bits = torch.empty((len(self._found), masks.memory.words), dtype=torch.int32)
+        self._computed = self._derive()
+        for grammar, _ in self._computed:
+            grammar.lexer.count_mask()
+        catch_up(grammar for grammar, _ in self._computed)
 
     def _divide(self, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
         place_of, places, first = self._memory.place_of, self._masks.places, dict[StateKey, int]()
@@ -81,27 +85,36 @@ class _Work:
                     continue
             else:
                 key = grammar.state_key()
+                self._own.add(row)
+                grammar.lexer.count_mask()
                 if grammar.closes:
                     self._closing.add(row)
-            grammar.lexer.count_mask()
-            self._computed.append((grammar, row, key))
-        self._computed.sort(key=_lexer)
+            self._found.append((grammar, row, key))
+        self._found.sort(key=_lexer)
+
+    def _derive(self) -> list[tuple[JsonGrammar, int]]:
+        """Fill the masks that follow from others; returns the grammars of those that do not, with their places."""
+        left = []
+        for place, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
+            if key is None or row in self._own or not self._memory.derive(key, grammar.tokens, mask):
+                left.append((grammar, place))
+        return left
 
     def part(self) -> Callable[[], None] | None:
         """What another thread does without the interpreter's lock, if there is anything."""
         if not self._computed:
             return None
-        matchers = [(grammar.matcher, place) for place, (grammar, *_) in enumerate(self._computed)]
+        matchers = [(grammar.matcher, place) for grammar, place in self._computed]
         return partial(_compute, _executor(), matchers, self._bits)
 
     def finish(self) -> list[int]:
         """Give each row its mask once the other thread has done its part; returns the rows that leave no choice."""
-        if not self._computed:
+        if not self._found:
             return self._lacking
-        masks = {row: mask for (_, row, _), mask in zip(self._computed, self._bits.numpy(), strict=True)}
+        masks = {row: mask for (_, row, _), mask in zip(self._found, self._bits.numpy(), strict=True)}
         broken = self._correct()
         lacking = self._lacking_of(self._bits.numpy(), masks)
-        for _, row, key in self._computed:
+        for _, row, key in self._found:
             if key is None or row in broken or not self._keep(key, row, masks[row], lacking=row in lacking):
                 self._masks.give(row, masks[row])
         repeated = self._repeat(masks, broken, lacking)
@@ -110,11 +123,10 @@ class _Work:
 
     def _correct(self) -> set[int]:
         """Fill the masks of grammars that broke again; returns their rows."""
-        broken = {row for grammar, row, _ in self._computed if grammar.matcher.is_error()}
-        for (grammar, row, _), mask in zip(self._computed, self._bits, strict=True):
-            if row in broken:
-                grammar.correct(mask)
-        return broken
+        broken = [(grammar, place) for grammar, place in self._computed if grammar.matcher.is_error()]
+        for grammar, place in broken:
+            grammar.correct(self._bits[place])
+        return {self._found[place][1] for _, place in broken}
 
     def _keep(self, key: StateKey, row: int, mask: Bits, *, lacking: bool) -> bool:
         """Have the device keep a row's mask, unless it has it; returns whether there is a place for it."""
@@ -123,6 +135,7 @@ class _Work:
             place = self._memory.keep(key, mask, lacking=lacking)
             if place is None:
                 return False
+            self._memory.keep_roomy(key, mask)
             self._masks.keep(place, mask.copy() if row in self._closing else mask)
         self._masks.places[row] = place
         return True
@@ -143,7 +156,7 @@ class _Work:
 
     def _close(self, masks: Mapping[int, Bits]) -> set[int]:
         """Have closing texts restrict their masks; returns the rows that leave no choice then."""
-        for (grammar, row, _), mask in zip(self._computed, self._bits, strict=True):
+        for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
             if row in self._closing:
                 grammar.close(mask)
                 self._masks.give(row, masks[row])

@@ -34,7 +34,17 @@ _BACKSLASH = 0x5C
 _MAX_FIELDS = 1_024  # of a schema; an array's items are a field each
 _MAX_BETWEEN = 512  # bytes between two fields, of which a key is made
 _QUOTE = b'"'
+_BODY = 0  # second in a key in a field, past its head
 _BETWEEN = 1  # second in a key between fields; that of a field has 0 or less there
+
+
+def room_of(key: StateKey) -> int:
+    """How many characters a field still may have where it may end as well, and no character is open; otherwise 0.
+
+    There, fewer characters forbid the tokens that have more, and change nothing else.
+    """
+    _, part, needed, left, pending = key
+    return left if part == _BODY and not needed and not pending else 0
 
 
 class _UnknownError(Exception):

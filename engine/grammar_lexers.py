@@ -214,6 +214,11 @@ class JsonGrammar:
             self._closing.apply(row.numpy(), self.matcher, self._tokens)
 
     @property
+    def tokens(self) -> JsonTokens:
+        """Those of its vocabulary."""
+        return self._lexers.tokens
+
+    @property
     def choices(self) -> Choices:
         """Those of its vocabulary."""
         return self._lexers.vocabulary.choices

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from thothy_ai.engine.grammar_fields import StateKey
-from thothy_ai.engine.grammar_tokens import Bits, allow_only, allowed_tokens
+from thothy_ai.engine.grammar_fields import StateKey, room_of
+from thothy_ai.engine.grammar_tokens import Bits, JsonTokens, allow_only, allowed_tokens
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 
 _SEVERAL = -1
+_ROOMY = 256  # fields: 4 MiB for a vocabulary of 131,072
 _FORGOTTEN = 64  # a share of all masks: one of so many at a time
 _FORCED, _LONGEST_FORCED = 4_096, 64  # sequences, and tokens of one
 
@@ -37,6 +38,7 @@ class MaskMemory:
         self._used = np.zeros(self._most + 1, np.int64)  # the last step that did
         self._free: list[int] = [*range(self._most, ANY, -1)]
         self._step = 0
+        self._roomy: OrderedDict[bytes, tuple[int, Bits]] = OrderedDict()  # by field: the most room yet, and its mask
         self.place_of: Callable[[StateKey], int | None] = self._places.get  # where the mask is, if it is known
 
     def __len__(self) -> int:
@@ -71,6 +73,23 @@ class MaskMemory:
         self._lacking[place], self._used[place] = lacking, self._step
         self._only[place] = _only_token(mask) if lacking else _SEVERAL
         return place
+
+    def keep_roomy(self, key: StateKey, mask: Bits) -> None:
+        """Keep a computed mask [words] here, from which others of the same field can be derived."""
+        room = room_of(key)
+        if room > self._roomy.get(key[0], (0, mask))[0]:
+            self._roomy[key[0]] = room, mask.copy()
+            if len(self._roomy) > _ROOMY:
+                self._roomy.popitem(last=False)
+
+    def derive(self, key: StateKey, tokens: JsonTokens, mask: Bits) -> bool:
+        """Fill a mask [words] if it follows from that of a text with more room in the same field; returns whether."""
+        room = room_of(key)
+        found = self._roomy.get(key[0]) if room else None
+        if found is None or room > found[0] or (found[1] & tokens.unsure_bits).any():
+            return False
+        np.bitwise_and(found[1], tokens.up_to(room), out=mask)
+        return True
 
     def unkept(self, number: int) -> int:
         """The place of a mask of the present step alone, the first of which has number 0."""

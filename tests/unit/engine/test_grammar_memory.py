@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from thothy_ai.engine import grammar_memory
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_lexers import JsonGrammar
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
+from thothy_ai.engine.grammar_tokens import allowed_tokens
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 
 EOS = (0, 2)
@@ -117,6 +119,35 @@ def test_rows_without_a_grammar_may_have_any_token(compiler: GrammarCompiler) ->
         assert (filled[[0, 1, 4]] == -1).all()
         assert not (filled[2] == -1).all()
         assert lacking == [3]
+
+
+CLASSES = ("[a-z ]", r"[^\x00-\x08]", r'["\\n]', "[äöü日本é]", r"[^\x00-\x1f\\*]", "[x]")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_masks_of_less_room_in_a_field_follow_from_those_of_more(compiler: GrammarCompiler, name: str) -> None:
+    """They are what llguidance computes: also with tokens that end the field, escapes, and parts of characters."""
+    draw, memory, derived = random.Random(name), MaskMemory(VOCAB), 0
+    field = {"type": "string", "pattern": f"^{name}{{2,14}}$"}
+    properties = {"a": field, "b": field}
+    schema = {"type": "object", "properties": properties, "required": ["a", "b"], "additionalProperties": False}
+    for _ in range(25):
+        grammar = compiler.compile(json.dumps(schema))
+        assert isinstance(grammar, JsonGrammar)
+        for _ in range(25):
+            alone, found = torch.empty(WORDS, dtype=torch.int32), np.empty(WORDS, np.int32)
+            grammar.compute(alone)
+            key = grammar.state_key()
+            if key is not None and memory.derive(key, grammar.tokens, found):
+                derived += 1
+                assert (found == alone.numpy()).all(), key
+            elif key is not None:
+                memory.keep_roomy(key, alone.numpy())
+            tokens = allowed_tokens(alone.numpy())
+            if {*tokens} & {*EOS}:
+                break
+            grammar.advance(draw.choice(tokens))
+    assert derived > 20
 
 
 def test_masks_that_leave_no_choice_are_told_computed_or_remembered(compiler: GrammarCompiler) -> None:

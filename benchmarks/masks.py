@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.command_line import CommandLine, positive
+from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -148,10 +149,10 @@ def main() -> None:
         for name, kinds in (("mixed", KINDS), *((kind.name, ((kind, 1.0),)) for kind, _ in KINDS)):
             if options.kinds and name not in options.kinds:
                 continue
-            memory, table = MaskMemory(size), MaskTable(options.rows, size, torch.device("cpu"))
+            memory, device = MaskMemory(size), MaskTable(options.rows, size, torch.device("cpu"))
             schemas = jobs(kinds, 2 * options.rows, random.Random(name))
             for when in ("first", "warm"):
-                drain = Drain(compiler, options.rows, table, memory).run(schemas)
+                drain = Drain(compiler, options.rows, device, memory).run(schemas)
                 rows.append((f"{threads}", name, when, *drain.cells()))
         phases = (f"{phase} ms" for phase in PHASES)
         header = ("threads", "kinds", "time", "tokens", "rows", *phases, "worst masks ms", "us per token")

@@ -1,8 +1,9 @@
 """What a drain of real jobs costs the host, without a device: the core's loop over a runner that draws random tokens.
 
 Jobs of the kinds, with their prompts, schemas and limits, run through scheduler, grammars and loop as on a GPU. The
-runner draws any allowed token, as with random weights. A job without a schema has the length it had with one. Step
-seconds are predicted: the host's, or the device's of `device_model` where those are more.
+runner draws any allowed token, as with random weights. A job without a schema has the length it had with one. "path" is
+the host's time from having read a step to having launched the next but one: a device waits where its step takes less.
+Seconds of the device are predicted (`device_model`).
 
     python -m benchmarks.host_drain --tokenizer FOLDER [--jobs 400] [--kind hook] [--profile]
 """
@@ -15,7 +16,7 @@ import pstats
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.command_line import CommandLine, positive
@@ -35,10 +35,12 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
+from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.step import Step, StepResult
+from thothy_ai.engine.grammar_memory import MaskMemory
+from thothy_ai.engine.step import Step, StepMasks, StepResult
 from thothy_ai.jobs import Call, Context, Request, registry
 
 EOS = 2
@@ -57,23 +59,27 @@ class Handle:
     """A step that has been launched."""
 
     step: Step
+    was_read: Callable[[], None]
     tokens: list[int] = field(default_factory=list)
     replayed: bool = True
     timer: _Now = field(default_factory=_Now)
 
     def read(self) -> StepResult:
         """The tokens."""
+        self.was_read()
         return StepResult(self.tokens, 1e-3, self.replayed)
 
 
 class RandomRunner:
     """Draws an allowed token for each sampling member; notes what it took of the host, and the steps."""
 
-    def __init__(self, vocab_size: int, device: Device) -> None:
-        self._vocab, self._device = vocab_size, device
+    def __init__(self, vocab_size: int, device: Device, masks: MaskTable) -> None:
+        self._vocab, self._device, self._masks = vocab_size, device, masks
         self._rng = np.random.default_rng(0)
         self.took = 0.0  # wall clock
         self.cpu = 0.0
+        self.path = 0.0  # from having read a step to having launched the next but one, without what the runner took
+        self._read_at: float | None = None
         self.device_seconds: list[float] = []
         self.members: list[int] = []
 
@@ -82,16 +88,22 @@ class RandomRunner:
         with self._timed():
             self.device_seconds.append(self._device.parts(step).total())
             self.members.append(step.num_members)
-        return Handle(step)
+        if self._read_at is not None:
+            self.path += time.perf_counter() - self.took - self._read_at
+            self._read_at = None
+        return Handle(step, self._was_read)
 
-    def sample(self, handle: Handle, bitmask: Tensor | None) -> None:
+    def _was_read(self) -> None:
+        self._read_at = time.perf_counter() - self.took
+
+    def sample(self, handle: Handle, masks: StepMasks | None) -> None:
         """Any allowed token, all equally likely."""
         with self._timed():
             rows = handle.step.num_sampling
-            if bitmask is None:
+            if masks is None:
                 handle.tokens = self._rng.integers(300, self._vocab, rows).tolist()
             else:
-                handle.tokens = self._drawn(bitmask.numpy().view(np.uint32))
+                handle.tokens = self._drawn(self._masks.rows(masks).numpy().view(np.uint32))
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -120,6 +132,7 @@ class Drained:
     host: float
     cpu: float
     core_cpu: float
+    path: float
     masks: float
     steps: int
     rows: float
@@ -128,7 +141,10 @@ class Drained:
     lengths: dict[str, int]
 
     def cells(self) -> tuple[str, ...]:
-        per_step = [1e3 * value / self.steps for value in (self.host, self.core_cpu, self.masks, self.cpu, self.device)]
+        per_step = [
+            1e3 * value / self.steps
+            for value in (self.host, self.path, self.core_cpu, self.masks, self.cpu, self.device)
+        ]
         each = 1e6 * self.host / self.tokens, 1e6 * self.cpu / self.tokens
         return (self.name, f"{self.tokens}", f"{self.steps}", f"{self.rows:.0f}",
                 *(f"{value:.2f}" for value in per_step), *(f"{value:.0f}" for value in each))  # fmt: skip
@@ -141,12 +157,15 @@ class Host:
         self._tokenizer, self._size = tokenizer, len(tokenizer)
         self.compiler = GrammarCompiler(tokenizer, self._size, [EOS])
         self._rows = rows
+        self._remembered = MaskMemory(self._size), MaskTable(rows, self._size, torch.device("cpu"))
 
     def drain(self, name: str, requests: Sequence[CoreRequest], profile: bool = False) -> Drained:
-        """Run them all in a new core."""
-        runner = RandomRunner(self._size, QWEN)
+        """Run them all in a new core, which remembers the masks of those before."""
+        memory, table = self._remembered
+        runner = RandomRunner(self._size, QWEN, table)
         events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
         core = self._core(runner, events)
+        core._masks = memory
         if profile:
             _profiled(core)
         schemas = [self._with_grammar(request) for request in requests]
@@ -165,6 +184,7 @@ class Host:
             host=took - runner.took,
             cpu=used - runner.cpu,
             core_cpu=clock.seconds - runner.cpu,
+            path=runner.path,
             masks=stats.mask_seconds,
             steps=len(runner.members),
             rows=float(np.mean(runner.members)),
@@ -262,8 +282,8 @@ def _bare(requests: Sequence[CoreRequest], lengths: dict[str, int]) -> list[Core
 
 
 HEADER = (
-    "run", "tokens", "steps", "rows", "host ms", "core's CPU ms", "masks ms", "CPU ms", "H200 ms", "host us per token",
-    "CPU us per token",
+    "run", "tokens", "steps", "rows", "host ms", "path ms", "core's CPU ms", "masks ms", "CPU ms", "H200 ms",
+    "host us per token", "CPU us per token",
 )  # fmt: skip
 
 
@@ -276,6 +296,7 @@ def main() -> None:
     parser.add_argument("--kind", nargs="*", help="mixed, or a kind's name")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # whose time is the runner's
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(options.tokenizer / "tokenizer.json"))
     host = Host(tokenizer, options.rows)
     kinds = options.kind or ["mixed", "hook", "trend_summary", "translation", "report_section"]

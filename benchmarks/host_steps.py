@@ -41,6 +41,7 @@ _STAGES = (  # of which module, what, and the name in the table
     ("models.decoder", "Model.tail", "- tail"),
     ("models.decoder", "Model.logits", "- logits"),
     ("core.parts", "StepLauncher.sample", "- sample, here or below"),
+    ("execution.mask_table", "MaskTable.rows", "-- masks"),
     ("execution.sampler", "Sampler.sample", "-- choose"),
     ("execution.transfers", "Readback.__init__", "-- readback"),
     ("core.loop", "EngineCore._read", "read"),
@@ -54,7 +55,7 @@ _STAGES = (  # of which module, what, and the name in the table
     ("core.requests", "Requests.take", "- commands"),
     ("scheduling.step_builder", "StepBuilder.build", "- build"),
     ("core.loop", "EngineCore._sample", "masks: wait, sample"),
-    ("core.tokens", "StepMasks.wait", "- wait for masks"),
+    ("core.tokens", "PendingMasks.wait", "- wait for masks"),
     ("grammar_batch", "_compute", "(computing masks)"),
 )
 _CPU = "turn, of the thread's CPU"

@@ -26,8 +26,10 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
+from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
+from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.jobs import Context, JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
@@ -55,7 +57,8 @@ class Drain:
 
     compiler: GrammarCompiler
     rows: int
-    words: int
+    table: MaskTable
+    memory: MaskMemory
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     seconds: Counter[str] = field(default_factory=Counter)
     steps: int = 0
@@ -65,12 +68,11 @@ class Drain:
     def run(self, schemas: Sequence[str]) -> Drain:
         waiting = list(schemas)
         running: dict[JsonGrammar, int] = {}
-        mask = torch.empty((self.rows, self.words), dtype=torch.int32)
         while waiting or running:
             while waiting and len(running) < self.rows:
                 with self._timed("compile"):
                     running[self._started(waiting.pop())] = 0
-            self._step(mask, running)
+            self._step(running)
         return self
 
     def _started(self, schema: str) -> JsonGrammar:
@@ -80,13 +82,15 @@ class Drain:
             grammar.advance(token)
         return grammar
 
-    def _step(self, mask: Tensor, running: dict[JsonGrammar, int]) -> None:
+    def _step(self, running: dict[JsonGrammar, int]) -> None:
         grammars = list(running)
         before = self.seconds["masks"]
         with self._timed("masks"):
-            filling = grammar_batch.start_filling(mask, [(grammar, row) for row, grammar in enumerate(grammars)])
-            rows = filling.wait()
+            masks = RowMasks(len(grammars), self.memory)
+            filling = grammar_batch.start_filling(masks, [(grammar, row) for row, grammar in enumerate(grammars)])
+            rows, step = filling.wait(), masks.of_step()
         self.worst = max(self.worst, self.seconds["masks"] - before)
+        mask = self.table.rows(step)
         with self._timed("forced"):
             forced = {row: tokens[0] for row in rows if (tokens := grammars[row].forced())}
         chosen = [(grammar, forced.get(row) or self._allowed(mask[row])) for row, grammar in enumerate(grammars)]
@@ -145,9 +149,10 @@ def main() -> None:
         for name, kinds in (("mixed", KINDS), *((kind.name, ((kind, 1.0),)) for kind, _ in KINDS)):
             if options.kinds and name not in options.kinds:
                 continue
+            memory, device = MaskMemory(size), MaskTable(options.rows, size, torch.device("cpu"))
             schemas = jobs(kinds, 2 * options.rows, random.Random(name))
             for when in ("first", "warm"):
-                drain = Drain(compiler, options.rows, -(-size // 32)).run(schemas)
+                drain = Drain(compiler, options.rows, device, memory).run(schemas)
                 rows.append((f"{threads}", name, when, *drain.cells()))
         phases = (f"{phase} ms" for phase in PHASES)
         header = ("threads", "kinds", "time", "tokens", "rows", *phases, "worst masks ms", "us per token")

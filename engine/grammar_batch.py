@@ -7,148 +7,207 @@ one thread at a time: its grammars are put side by side, so that threads seldom 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_fields import StateKey
 from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
+from thothy_ai.engine.grammar_memory import RowMasks
+from thothy_ai.engine.grammar_tokens import Bits
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
-
-_NOWHERE = 0  # place of a mask that nothing needs
 
 
 class Filling:
     """Masks that other threads are filling; until they are there, none of the grammars may advance."""
 
     def __init__(
-        self, mask: Tensor, work: _Work | None, others: Sequence[tuple[Grammar, int]], running: Sequence[Future[None]]
+        self,
+        masks: RowMasks,
+        work: _Work | None,
+        others: Sequence[tuple[Grammar, int]],
+        running: Sequence[Future[None]],
     ) -> None:
-        self._mask, self._work, self._others, self._running = mask, work, others, running
+        self._masks, self._work, self._others, self._running = masks, work, others, running
 
     def wait(self) -> list[int]:
-        """Return once all rows are filled: those for whose grammars something may be forced."""
+        """Return once all rows have their masks: those for whose grammars something may be forced."""
         for part in self._running:
             part.result()
-        lacking = [] if self._work is None else self._work.finish(self._mask)
+        lacking = [] if self._work is None else self._work.finish()
         for other, row in self._others:
-            other.fill_mask(self._mask[row])
+            self._masks.give(row, filled(other, self._masks.memory.words))
         return [*(row for _, row in self._others), *lacking]
 
 
 class _Work:
-    """What a step's masks take: those that are remembered are copied, those that several grammars share computed once.
+    """What a step's masks take: those that are remembered have a place, those that several grammars share are computed
+    once.
 
-    `copied` is for each row where its mask is in the memory; `repeated` are rows with the one whose mask they share.
-    Masks of texts that may be led to their end are always computed: this renews the work that their lexer may do, which
-    the walk to the end uses.
+    `repeated` are rows with the one whose mask they share. Masks of texts that may be led to their end are always
+    computed: this renews the work that their lexer may do, which the walk to the end uses.
     """
 
-    def __init__(self, mask: Tensor, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
-        self._grammars = grammars
-        self._memory, self._choices = grammars[0][0].memory, grammars[0][0].choices
-        self._computed: list[tuple[JsonGrammar, int, StateKey | None]] = []
+    def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
+        self._masks, self._memory, self._choices = masks, masks.memory, grammars[0][0].choices
+        self._found: list[tuple[JsonGrammar, int, StateKey | None]] = []
         self._repeated: list[tuple[JsonGrammar, int, int]] = []
-        self._closing: list[tuple[JsonGrammar, int]] = []
-        self._copied = [_NOWHERE] * len(mask)
-        self._divide()
-        self._copies = any(self._copied)
-        self._own = mask.new_empty((len(self._computed), mask.shape[1])) if self._copies else mask
+        self._own: set[int] = set()  # rows whose masks must be computed
+        self._closing: set[int] = set()
+        self._divide(grammars)
+        self._lacking = self._memory.begin(masks.places)
+        self._bits = torch.empty((len(self._found), masks.memory.words), dtype=torch.int32)
+        self._computed = self._derive()
+        for grammar, _ in self._computed:
+            grammar.lexer.count_mask()
+        catch_up(grammar for grammar, _ in self._computed)
 
-    def _divide(self) -> None:
-        first: dict[StateKey, int] = {}
-        places: dict[StateKey, int | None] = {}
-        for grammar, row in self._grammars:
-            key, closes = grammar.state_key(), grammar.closes
-            if closes:
-                self._closing.append((grammar, row))
-            if key is None or closes or grammar.lexer.needs_mask:
-                self._add_computed(grammar, row, key)
-                continue
-            place = places[key] if key in places else places.setdefault(key, self._memory.place_of(key))
-            if place is not None:
-                self._copied[row] = place
-            elif (like := first.setdefault(key, row)) != row:
-                self._repeated.append((grammar, row, like))
+    def _divide(self, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
+        place_of, places, first = self._memory.place_of, self._masks.places, dict[StateKey, int]()
+        for grammar, row in grammars:
+            key = grammar.shared_key()
+            if key is not None:
+                if (place := place_of(key)) is not None:
+                    places[row] = place
+                    continue
+                if (like := first.setdefault(key, row)) != row:
+                    self._repeated.append((grammar, row, like))
+                    continue
             else:
-                self._add_computed(grammar, row, key)
-        self._computed.sort(key=_lexer)
+                key = grammar.state_key()
+                self._own.add(row)
+                grammar.lexer.count_mask()
+                if grammar.closes:
+                    self._closing.add(row)
+            self._found.append((grammar, row, key))
+        self._found.sort(key=_lexer)
 
-    def _add_computed(self, grammar: JsonGrammar, row: int, key: StateKey | None) -> None:
-        grammar.lexer.count_mask()
-        self._computed.append((grammar, row, key))
+    def _derive(self) -> list[tuple[JsonGrammar, int]]:
+        """Fill the masks that follow from others; returns the grammars of those that do not, with their places."""
+        left = []
+        for place, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
+            if key is None or row in self._own or not self._memory.derive(key, grammar.tokens, mask):
+                left.append((grammar, place))
+        return left
 
-    def parts(self, mask: Tensor) -> list[Callable[[], None]]:
-        """What threads do, each without the interpreter's lock."""
-        found: list[Callable[[], None]] = []
-        if self._computed:
-            places = range(len(self._computed)) if self._copies else [row for _, row, _ in self._computed]
-            matchers = [(grammar.matcher, place) for (grammar, *_), place in zip(self._computed, places, strict=True)]
-            found.append(partial(_compute, _executor(), matchers, self._own))
-        if self._copies:
-            found.append(partial(self._memory.copy, self._copied, mask.numpy()))
-        return found
+    def part(self) -> Callable[[], None] | None:
+        """What another thread does without the interpreter's lock, if there is anything."""
+        if not self._computed:
+            return None
+        matchers = [(grammar.matcher, place) for grammar, place in self._computed]
+        return partial(_compute, _executor(), matchers, self._bits)
 
-    def finish(self, mask: Tensor) -> list[int]:
-        """Complete the mask once threads have done their parts; returns the rows that leave no choice."""
-        lacking = self._finish_computed(mask)
-        if self._copies:
-            lacking.update(self._memory.lacking(self._copied).tolist())
-        if self._closing:
-            lacking = self._close(mask, lacking)
-        return sorted(lacking)
+    def finish(self) -> list[int]:
+        """Give each row its mask once the other thread has done its part; returns the rows that leave no choice."""
+        if not self._found:
+            return self._lacking
+        masks = {row: mask for (_, row, _), mask in zip(self._found, self._bits.numpy(), strict=True)}
+        broken = self._correct()
+        lacking = self._lacking_of(self._bits.numpy(), masks)
+        for _, row, key in self._found:
+            if key is None or row in broken or not self._keep(key, row, masks[row], lacking=row in lacking):
+                self._masks.give(row, masks[row])
+        repeated = self._repeat(masks, broken, lacking)
+        closed = self._close(masks)
+        return sorted({*self._lacking, *repeated, *closed, *lacking.difference(self._closing)})
 
-    def _finish_computed(self, mask: Tensor) -> set[int]:
-        """Put the computed masks and their copies where they belong; returns the rows that leave no choice."""
-        rows, bits = [row for _, row, _ in self._computed], mask.numpy()
-        if self._copies:
-            bits[rows] = self._own.numpy()
-        broken = {row for grammar, row, _ in self._computed if grammar.matcher.is_error()}
-        for grammar, row, _ in self._computed:
-            if row in broken:
-                grammar.correct(mask[row])
+    def _correct(self) -> set[int]:
+        """Fill the masks of grammars that broke again; returns their rows."""
+        broken = [(grammar, place) for grammar, place in self._computed if grammar.matcher.is_error()]
+        for grammar, place in broken:
+            grammar.correct(self._bits[place])
+        return {self._found[place][1] for _, place in broken}
+
+    def _keep(self, key: StateKey, row: int, mask: Bits, *, lacking: bool) -> bool:
+        """Have the device keep a row's mask, unless it has it; returns whether there is a place for it."""
+        place = self._memory.use(key)
+        if place is None:
+            place = self._memory.keep(key, mask, lacking=lacking)
+            if place is None:
+                return False
+            self._memory.keep_roomy(key, mask)
+            self._masks.keep(place, mask.copy() if row in self._closing else mask)
+        self._masks.places[row] = place
+        return True
+
+    def _repeat(self, masks: Mapping[int, Bits], broken: Set[int], lacking: Set[int]) -> list[int]:
+        """Give rows the masks that they share with others; returns those that leave no choice, or may."""
+        found = list[int]()
         for grammar, row, like in self._repeated:
             if like in broken:
-                grammar.compute(mask[row])
+                self._masks.give(row, filled(grammar, self._memory.words))
+            elif place := self._masks.places[like]:
+                self._masks.places[row] = place
             else:
-                bits[row] = bits[like]
-        lacking = {*self._choices.lacking(bits, [*rows, *(row for _, row, _ in self._repeated)])}
-        for _, row, key in self._computed:
-            if key is not None and row not in broken:
-                self._memory.keep(key, bits[row], lacking=row in lacking)
-        return lacking
+                self._masks.give(row, masks[like])
+            if like in broken or like in lacking:
+                found.append(row)
+        return found
 
-    def _close(self, mask: Tensor, lacking: set[int]) -> set[int]:
-        """Have closing texts restrict their masks; returns all rows that leave no choice then."""
-        rows = [row for _, row in self._closing]
-        for grammar, row in self._closing:
-            grammar.close(mask[row])
-        return lacking.difference(rows).union(self._choices.lacking(mask.numpy(), rows))
+    def _close(self, masks: Mapping[int, Bits]) -> set[int]:
+        """Have closing texts restrict their masks; returns the rows that leave no choice then."""
+        for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
+            if row in self._closing:
+                grammar.close(mask)
+                self._masks.give(row, masks[row])
+        return self._lacking_of(self._bits.numpy(), masks).intersection(self._closing) if self._closing else set()
+
+    def _lacking_of(self, bits: NDArray[np.int32], rows: Collection[int]) -> set[int]:
+        """Those of the rows whose masks `bits` leave no choice."""
+        return {row for row, lacks in zip(rows, self._choices.lacking(bits), strict=True) if lacks}
 
 
-def start_filling(mask: Tensor, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
-    """Begin to fill these rows of `mask` [R, ceil(vocab / 32)] int32 on the host, contiguous; the others are undefined
-    until `Filling.wait` has returned.
+def filled(grammar: Grammar, words: int) -> Bits:
+    """Its mask, of so many words."""
+    row = torch.empty(words, dtype=torch.int32)
+    grammar.fill_mask(row)
+    bits: Bits = row.numpy()
+    return bits
 
-    Returns once the other threads are at work: they need the interpreter's lock until then, which the caller's further
-    work would keep from them for milliseconds.
+
+def start_filling(masks: RowMasks, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
+    """Begin to fill the masks of these rows; they are there once `Filling.wait` has returned.
+
+    Where masks are computed, it returns once another thread is at work: that needs the interpreter's lock until then,
+    which the caller's further work would keep from it for milliseconds.
     """
     ours = [(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)]
     others = [] if len(ours) == len(grammars) else [each for each in grammars if not isinstance(each[0], JsonGrammar)]
     if not ours:
-        return Filling(mask, None, others, ())
-    work, begun = _Work(mask, ours), threading.Semaphore(0)
-    running = [_threads().submit(_run, part, begun) for part in work.parts(mask)]
-    for _ in running:
-        begun.acquire()
-    return Filling(mask, work, others, running)
+        return Filling(masks, None, others, ())
+    work = _Work(masks, ours)
+    part = work.part()
+    if part is None:
+        return Filling(masks, work, others, ())
+    begun = threading.Semaphore(0)
+    running = _thread().submit(_run, part, begun)
+    begun.acquire()
+    return Filling(masks, work, others, (running,))
+
+
+def goes_on(grammar: Grammar, token: int) -> bool:
+    """Have a grammar take a token if nothing needs its matcher then, which gets the token with `catch_up`."""
+    return isinstance(grammar, JsonGrammar) and grammar.goes_on(token)
+
+
+def catch_up(grammars: Iterable[Grammar | None]) -> None:
+    """Have their matchers consume the tokens that they lack."""
+    late = [each for each in grammars if isinstance(each, JsonGrammar) and each.behind]
+    if not late:
+        return
+    consumed = _executor().consume_token_par([each.late for each in late])
+    for grammar, done in zip(late, consumed, strict=True):
+        grammar.caught_up(consumed=done)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
@@ -183,9 +242,9 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    """One hands a step's masks to llguidance's threads and waits for them; the other copies those that are known."""
-    return ThreadPoolExecutor(2, thread_name_prefix="engine-masks")
+def _thread() -> ThreadPoolExecutor:
+    """Hands a step's masks to llguidance's threads and waits for them."""
+    return ThreadPoolExecutor(1, thread_name_prefix="engine-masks")
 
 
 @cache

@@ -62,8 +62,9 @@ class Closing:
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
         """Restrict the allowed tokens of `row`, if it is time for it; `taken` are the text's tokens so far."""
-        for token in taken[self._read :]:
-            self._position.feed(self._tokens.table[token])
+        new, table = taken[self._read :], self._tokens.table
+        self._position.feed(b"".join([table[token] for token in new]))
+        for token in new if self._path else ():
             self._path = self._path[1:] if self._path and self._path[0] == token else ()
         self._read = len(taken)
         if not self._path:

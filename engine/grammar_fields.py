@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -34,7 +34,17 @@ _BACKSLASH = 0x5C
 _MAX_FIELDS = 1_024  # of a schema; an array's items are a field each
 _MAX_BETWEEN = 512  # bytes between two fields, of which a key is made
 _QUOTE = b'"'
+_BODY = 0  # second in a key in a field, past its head
 _BETWEEN = 1  # second in a key between fields; that of a field has 0 or less there
+
+
+def room_of(key: StateKey) -> int:
+    """How many characters a field still may have where it may end as well, and no character is open; otherwise 0.
+
+    There, fewer characters forbid the tokens that have more, and change nothing else.
+    """
+    _, part, needed, left, pending = key
+    return left if part == _BODY and not needed and not pending else 0
 
 
 class _UnknownError(Exception):
@@ -53,6 +63,14 @@ class TextField:
     least: int
     most: int
     horizon: int  # characters that no token has
+    known: dict[int, tuple[StateKey, int]] = field(default_factory=dict)  # what `state` returned
+
+    def state(self, characters: int) -> tuple[StateKey, int]:
+        """The key after so many whole characters, and up to how many it stays what it is. Used by the core's thread."""
+        found = self.known.get(characters)
+        if found is None:
+            found = self.known[characters] = self.key(characters, b""), self.steady(characters)
+        return found
 
     def key(self, characters: int, pending: bytes) -> StateKey:
         """After so many characters and the first bytes of another one."""
@@ -143,42 +161,43 @@ class TextState:
         self._pending = b""  # the beginning of a further one
         self._after: bytes | None = fields.digest  # the last known field, or the beginning; None after an unknown one
         self._between = b""  # what has followed it
-        self._key = self._current()  # after the tokens that were read
-        self._steady = 0  # characters up to which an open field keeps that key
+        self._key, self._steady = self._current()  # after the tokens that were read
 
     def key(self, taken: Sequence[int]) -> StateKey | None:
         """After these tokens, of which it has read some; None if it is not known."""
-        new = len(taken) - self._read
-        if new == 0 or (new == 1 and self._stays(taken[-1])):
-            return self._key
-        for place in range(self._read, len(taken)):
-            self._take(taken[place])
-        self._read = len(taken)
-        self._key, self._steady = self._current(), 0
-        if self._field is not None and not self._pending:
-            self._steady = self._field.steady(self._characters)
+        count = len(taken)
+        if self._read != count:
+            for place in range(self._read, count):
+                self._take(taken[place])
+            self._read = count
+            self._key, self._steady = self._current()
         return self._key
+
+    def goes_on(self, taken: Sequence[int], token: int) -> bool:
+        """Read a token after these, if all it does is to go on with an open field that is known."""
+        whole, open_field = self._tokens.whole_characters[token], self._field
+        if not whole or open_field is None or self._pending or self._read != len(taken):
+            return False
+        self._characters += whole
+        self._read += 1
+        if self._characters > self._steady:
+            self._key, self._steady = open_field.state(self._characters)
+        return True
 
     def forced_key(self, taken: Sequence[int]) -> StateKey | None:
         """The same for what is forced next; None also where a class of one character may force more than a token."""
         key = self.key(taken)
         return None if self._field is not None and key and key[2] >= self._field.horizon else key
 
-    def _stays(self, token: int) -> bool:
-        """Read a token, if it only goes on with a field whose key stays the same."""
-        characters = self._characters + self._tokens.whole_characters[token]
-        if not self._characters < characters <= self._steady:
-            return False
-        self._characters = characters
-        self._read += 1
-        return True
-
-    def _current(self) -> StateKey | None:
+    def _current(self) -> tuple[StateKey | None, int]:
+        """The key, and up to how many characters of an open field it stays what it is."""
         if self._field is not None:
-            return self._field.key(self._characters, self._pending)
+            if self._pending:
+                return self._field.key(self._characters, self._pending), 0
+            return self._field.state(self._characters)
         if self._after is None or len(self._between) > _MAX_BETWEEN:
-            return None
-        return (self._after, _BETWEEN, 0, 0, self._between)
+            return None, 0
+        return (self._after, _BETWEEN, 0, 0, self._between), 0
 
     def _take(self, token: int) -> None:
         whole = self._tokens.whole_characters[token]

@@ -26,7 +26,6 @@ from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar_closing import Closing
 from thothy_ai.engine.grammar_completion import completion_of
 from thothy_ai.engine.grammar_fields import StateKey, TextFields, TextState
-from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.grammar_slices import own_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_vocabulary import Choices, Vocabulary
@@ -51,7 +50,7 @@ _NONE_YET = -1  # in place of a text's last token
 class Lexer:
     """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`, or by its only grammar.
 
-    It computes a mask after every `tokens_per_mask` tokens.
+    It computes a mask after every `tokens_per_mask` tokens: it `needs_mask` then, even of a state whose mask is known.
     """
 
     def __init__(self, matcher: LLMatcher, tokens_per_mask: int) -> None:
@@ -59,20 +58,16 @@ class Lexer:
         self._copies_left = _MAX_COPIES
         self._grammars: WeakSet[JsonGrammar] = WeakSet()
         self._tokens = 0  # that its grammars took since it computed a mask
-        self.broken = False
-
-    @property
-    def needs_mask(self) -> bool:
-        """Whether it must compute the next mask of one of its grammars, even if that is known."""
-        return self._tokens >= self._tokens_per_mask
+        self.broken = self.needs_mask = False
 
     def count_token(self) -> None:
         """One of its grammars takes a token."""
         self._tokens += 1
+        self.needs_mask = self._tokens >= self._tokens_per_mask
 
     def count_mask(self) -> None:
         """It computes a mask."""
-        self._tokens = 0
+        self._tokens, self.needs_mask = 0, False
 
     @property
     def usable(self) -> bool:
@@ -156,19 +151,52 @@ class JsonGrammar:
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
+        self.behind = False  # its matcher, by the last token
+        self._failed = False  # its matcher has, and what comes next will tell
         self.lexer = lexers.share()
-        self.matcher = self.lexer.copy(self)
+        self._matcher = self.lexer.copy(self)
         completion = lexers.completion
         self._closing = None if completion is None else Closing(completion, lexers.fields, eos)
 
     @property
-    def memory(self) -> MaskMemory:
-        """Its vocabulary's."""
-        return self._lexers.vocabulary.memory
+    def matcher(self) -> LLMatcher:
+        """After all tokens."""
+        if self.behind:
+            self.caught_up(consumed=self._matcher.consume_token(self._tokens[-1]))
+        return self._matcher
+
+    def goes_on(self, token: int) -> bool:
+        """Take a token if all it does is to go on with a text field: the text does not end with it, and nothing is
+        forced after it. The matcher gets it later: by `caught_up`, or when it is needed.
+        """
+        if self.behind or self._failed or not self._state.goes_on(self._tokens, token):
+            return False
+        self._tokens.append(token)
+        self.behind = True
+        return True
+
+    @property
+    def late(self) -> tuple[LLMatcher, int]:
+        """The matcher, and the token that it lacks while it is `behind`."""
+        return self._matcher, self._tokens[-1]
+
+    def caught_up(self, *, consumed: bool) -> None:
+        """Note that the matcher consumed the token that it lacked, or failed to."""
+        self.behind = False
+        if consumed:
+            self.lexer.count_token()
+        else:
+            self._failed = not self._continue_alone()
 
     def state_key(self) -> StateKey | None:
         """What identifies its state, and thus the next mask before `close` has seen it; None if nothing does."""
         return self._state.key(self._tokens)
+
+    def shared_key(self) -> StateKey | None:
+        """The same, if a mask that another grammar computed will do."""
+        tokens, closing = self._tokens, self._closing
+        closes = closing is not None and len(tokens) >= closing.due_at and closing.is_due(tokens)
+        return None if closes or self.lexer.needs_mask else self._state.key(tokens)
 
     @property
     def closes(self) -> bool:
@@ -184,6 +212,11 @@ class JsonGrammar:
         """Restrict a filled row so that the text ends within its limit."""
         if self._closing is not None and not self.matcher.is_error():
             self._closing.apply(row.numpy(), self.matcher, self._tokens)
+
+    @property
+    def tokens(self) -> JsonTokens:
+        """Those of its vocabulary."""
+        return self._lexers.tokens
 
     @property
     def choices(self) -> Choices:
@@ -261,7 +294,7 @@ class JsonGrammar:
             self.lexer = self._lexers.alone()
         except GrammarError:
             return False
-        self.matcher = self.lexer.copy(self)
+        self._matcher = self.lexer.copy(self)
         return self._replay()
 
     def _replay(self) -> bool:

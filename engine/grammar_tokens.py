@@ -21,6 +21,9 @@ SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\."
 NUMBER_AND_STOP = re.compile(rb"[0-9]\.$")
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
 _SPECIAL = re.compile(rb'["\\\x00-\x1f]')
+_IN_STRING = re.compile(rb'(?:[^"\\]|\\.|\\\Z)*', re.DOTALL)
+_UNSURE = re.compile(rb"\\u(?:[dD]|.*\\u)", re.DOTALL)
+_CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\x80-\xbf]", re.DOTALL)
 _MOST_COUNTED = 255  # characters: a byte
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _LONGEST_FILLER = 14  # bytes: an everyday word
@@ -32,6 +35,7 @@ class JsonTokens:
     def __init__(self, table: Sequence[bytes]) -> None:
         self.table = table
         self.words = -(-len(table) // 32)  # of a set
+        self._up_to: dict[int, Bits] = {}
 
     def prepare(self) -> None:
         """Compute all sets: a second for a vocabulary of 131,072."""
@@ -49,6 +53,24 @@ class JsonTokens:
         """A number of characters that no token has, not even together with the rest of a character before it."""
         inside = (data for data in self.table if not _CONTROL.search(data))
         return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
+
+    @cached_property
+    def begun_characters(self) -> NDArray[np.uint8]:
+        """For each token how many characters it adds to an open string, one that it only begins included."""
+        return np.array([_begun_characters(data) for data in self.table], np.uint8)
+
+    @cached_property
+    def unsure_bits(self) -> Bits:
+        """Of which it is not known how many characters they add: two escapes by number may be one."""
+        return self._bits(token for token, data in enumerate(self.table) if _UNSURE.search(data))
+
+    def up_to(self, characters: int) -> Bits:
+        """Tokens that add so many characters to an open string at most."""
+        if characters not in self._up_to:
+            fitting = np.zeros(self.words * 32, np.uint8)
+            fitting[: len(self.table)] = self.begun_characters <= characters
+            self._up_to[characters] = np.packbits(fitting, bitorder="little").view(np.int32)
+        return self._up_to[characters]
 
     @cached_property
     def by_bytes(self) -> dict[bytes, int]:
@@ -200,6 +222,13 @@ def _whole_characters(data: bytes) -> int:
     except UnicodeDecodeError:
         return 0
     return count if count <= _MOST_COUNTED else 0
+
+
+def _begun_characters(data: bytes) -> int:
+    if not _SPECIAL.search(data):
+        return min(_MOST_COUNTED, len(data.translate(None, _CONTINUATION)))
+    begun = _CHARACTER.findall(_IN_STRING.match(data)[0])  # type: ignore[index]  # it matches anything
+    return min(_MOST_COUNTED, len(begun))
 
 
 def _emptiness(data: bytes) -> tuple[int, int]:

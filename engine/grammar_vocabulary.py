@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from thothy_ai.engine.grammar_memory import ForcedMemory, MaskMemory
+from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_slices import general_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 
@@ -33,8 +33,7 @@ class Vocabulary:
     too: until they are there, the schema uses those of prose. Used by any thread.
 
     `quotes` are the tokens with a quotation mark, `choices` tell what a mask leaves open. Both are there once
-    `with_slices` has returned. `memory` and `forced` have what grammars of different schemas share, and are the
-    core's.
+    `with_slices` has returned. `forced` has what grammars of different schemas share, and is the core's.
     """
 
     quotes: frozenset[int]
@@ -42,7 +41,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
-        self.memory, self.forced = MaskMemory(-(-size // 32)), ForcedMemory()
+        self.forced = ForcedMemory()
         self._general = _on_a_thread(self._build)
         self._tokens = _on_a_thread(lambda: _tokens_of(self._general.result()))
         self._lock = threading.Lock()
@@ -89,11 +88,11 @@ class Choices:
             bits[token // 32] = bits.get(token // 32, 0) | 1 << token % 32
         self._words, self._bits = np.array([*bits], np.intp), np.array([*bits.values()], np.uint32)
 
-    def lacking(self, mask: NDArray[np.int32], rows: Sequence[int]) -> list[int]:
-        """Those of these rows of `mask` [R, words] that allow fewer than two of them."""
-        allowed = mask[np.array(rows, np.intp)[:, None], self._words].view(np.uint32) & self._bits
-        found = np.bitwise_count(allowed).sum(axis=1) < 2
-        return [row for row, lacks in zip(rows, found.tolist(), strict=True) if lacks]
+    def lacking(self, masks: NDArray[np.int32]) -> list[bool]:
+        """Which of the masks [C, words] allow fewer than two of them."""
+        allowed = masks[:, self._words].view(np.uint32) & self._bits
+        found: list[bool] = (np.bitwise_count(allowed).sum(axis=1) < 2).tolist()
+        return found
 
 
 def _tokens_of(tokenizer: LLTokenizer) -> JsonTokens:

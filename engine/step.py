@@ -153,7 +153,8 @@ class Step:
 
     A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
     them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before.
-    Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample`.
+    Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample` as
+    `StepMasks`.
     """
 
     rows: Int32  # [N]
@@ -230,6 +231,34 @@ class Step:
         tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
         rows, starts, counts, samples = left
         return cls(rows, starts, counts, samples, groups, started, tokens, blocks, biases)
+
+
+class StepMasks(NamedTuple):
+    """The tokens that a step's R sampling members may draw: masks in a table that the device keeps.
+
+    `places` [R] are those of the members' masks; at place ANY is one that allows everything. `new` [U, ceil(V / 32)]
+    are masks that this step brings, with a bit set for each allowed token of V, lowest first; `targets` [U] are the
+    places that they are written to before any is read, each once. A table has places for all that are remembered
+    (`remembered_masks`), and behind them one for each row of the engine: for masks of a single step.
+    """
+
+    places: Int32
+    new: Int32
+    targets: Int32
+
+    def of(self, members: Sequence[int]) -> StepMasks:
+        """For these of the sampling members; with all that is new, since later steps count on it."""
+        return self._replace(places=self.places[members])
+
+
+ANY = 0
+_MOST_MASKS = 8_192
+_MASK_BYTES = 1 << 27  # 16 KiB each for a vocabulary of 131,072: pages that are never written cost a CPU nothing
+
+
+def remembered_masks(vocab_size: int) -> int:
+    """How many masks a device remembers: at places 1 to this one."""
+    return min(_MOST_MASKS, max(1, _MASK_BYTES // (4 * -(-vocab_size // 32))))
 
 
 class StepResult(NamedTuple):

@@ -82,6 +82,7 @@ class Counters:
     def count_output(self, tokens: int) -> None:
         """Add output tokens that were reported."""
         self.stats = self.stats.plus(output_tokens=tokens)
+        self.timing.reported()
 
     def count_ended(self, sequence: Sequence) -> None:
         """Add a request that finished or was aborted."""

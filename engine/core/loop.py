@@ -5,20 +5,22 @@
 
 With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
 other threads fill the masks of step N+1, this one settles step N and plans step N+2. A step without grammars has no
-masks to wait for: it is sampled as soon as its forward is launched. What step N gained is reported once step N+2 is
-launched, while the core waits for the device. Both orders run the same pieces; requests and aborts are taken between
+masks to wait for: it is sampled as soon as its forward is launched. What step N gained is counted and reported once
+step N+2 is launched, and grammars catch up with tokens that only went on with a text, while the core waits for the
+device. Both orders run the same pieces; requests and aborts are taken between
 steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
-Owns the scheduler, the runner and the counters. Other threads talk to it through `Requests`, which owns the sequences,
-and read frozen snapshots.
+Owns the scheduler, the runner, the record of remembered masks and the counters. Other threads talk to it through
+`Requests`, which owns the sequences, and read frozen snapshots.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from thothy_ai.engine.admissions import Admissions
@@ -32,15 +34,18 @@ from thothy_ai.engine.api import (
     TimingStats,
 )
 from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core.accounting import StepCost, divide
+from thothy_ai.engine.core.accounting import Shares, StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
-from thothy_ai.engine.core.tokens import StepMasks, start_masks, take_logprobs, take_samples
+from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprobs, take_samples
 from thothy_ai.engine.core_api import CoreRequest, OnEvents, StepFailedError
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.grammar_batch import catch_up
+from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.scheduling.scheduler import Scheduler
+from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.step import StepResult
 
@@ -56,10 +61,11 @@ class _Launched(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What came of a step."""
+    """What came of a step, and the seconds of its members."""
 
     scheduled: ScheduledStep
     result: StepResult
+    shares: Shares
 
 
 class EngineCore:
@@ -79,11 +85,14 @@ class EngineCore:
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         self._launcher = StepLauncher(runner, config.token_budget)
-        self._vocab_size, self._on_events = vocab_size, on_events
+        self._masks = MaskMemory(vocab_size)
+        self._on_events = on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
         self._requests = Requests(config, self._scheduler, self._counters, vocab_size, eos)
         self._planned: ScheduledStep | None = None
+        self._unreported: list[_Read] = []
+        self._took: Seq[tuple[Sequence, int]] = ()  # members of the step that was read last
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
         self._stopping = False
         self._stats = self._snapshot()
@@ -137,6 +146,7 @@ class EngineCore:
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
+            self._report()
             self._requests.abandon(self.failure)
             self._publish()
 
@@ -144,6 +154,7 @@ class EngineCore:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
         self._publish()  # of the step before the last: launching it does not wait for threads that report events
+        catch_up(sequence.request.grammar for sequence, _ in self._took)
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
             masks = self._start_masks(step)
@@ -177,17 +188,17 @@ class EngineCore:
             self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
         return _Launched(scheduled, handle, constrained)
 
-    def _start_masks(self, step: _Launched | None) -> StepMasks | None:
+    def _start_masks(self, step: _Launched | None) -> PendingMasks | None:
         if step is None or not step.constrained:
             return None
-        return start_masks(step.scheduled.sampling_members, self._vocab_size)
+        return start_masks(step.scheduled.sampling_members, self._masks)
 
-    def _sample(self, step: _Launched, masks: StepMasks | None) -> None:
+    def _sample(self, step: _Launched, masks: PendingMasks | None) -> None:
         """Sample a launched step under its masks; one without any has been sampled."""
         if masks is not None:
             with self._counters.filling_masks():
-                bits = masks.wait()
-            self._launcher.sample(step.handle, bits)
+                filled = masks.wait()
+            self._launcher.sample(step.handle, filled)
 
     def _plan(self, *, idle: bool) -> None:
         """Take the commands of other threads, then plan the next step. `idle`: no step is on the device."""
@@ -209,22 +220,27 @@ class EngineCore:
         if result.logprobs:
             take_logprobs(members, launched.scheduled.step, result.logprobs)
         take_samples((*member, token) for member, token in zip(members, result.tokens, strict=True))
-        return _Read(launched.scheduled, result)
+        scheduled, self._took = launched.scheduled, members
+        return _Read(scheduled, result, divide(result.seconds, scheduled.step, scheduled.prefill, self._cost))
 
     def _settle(self, read: _Read) -> None:
-        """Count a step and its tokens, give its seconds to its members, and retire those that are done."""
-        scheduled, result = read
-        shares = divide(result.seconds, scheduled.step, scheduled.prefill, self._cost)
-        self._counters.count_step(scheduled, result, shares)
-        self._counters.count_output(sum(self._requests.emit(sequence) for sequence, _ in scheduled.sampling_members))
-        self._counters.timing.reported()
-        for sequence, share in zip(scheduled.members, shares.members, strict=True):
+        """Give a step's seconds to its members, and retire those that are done; the others are reported later."""
+        for sequence, share in zip(read.scheduled.members, read.shares.members, strict=True):
             sequence.in_flight -= 1
             sequence.compute_seconds += share
             if sequence.finish_reason is not None:
                 self._requests.retire_if_done(sequence)
+        self._unreported.append(read)
+
+    def _report(self) -> None:
+        """Count the steps that were settled, and report their tokens."""
+        for read in self._unreported:
+            self._counters.count_step(read.scheduled, read.result, read.shares)
+            self._requests.emit(sequence for sequence, _ in read.scheduled.sampling_members)
+        self._unreported.clear()
 
     def _publish(self) -> None:
+        self._report()
         self._stats = self._snapshot()
         self._on_events(self._requests.take_events())
 

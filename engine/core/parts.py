@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from thothy_ai.engine.api import TokenLogprob
 from thothy_ai.engine.errors import one_line
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import Int32, Step, StepResult
+from thothy_ai.engine.step import Int32, Step, StepMasks, StepResult
 
 log = logging.getLogger(__name__)
 
@@ -96,20 +95,20 @@ class StepLauncher:
         log.warning("it ran in %d parts; steps have at most %d tokens from now on", len(parts), self.token_limit)
         return LaunchedStep(step, tuple(parts))
 
-    def sample(self, launched: LaunchedStep, bitmask: Tensor | None) -> None:
-        """Draw the step's tokens under `bitmask`, as `Runner.sample` does."""
+    def sample(self, launched: LaunchedStep, masks: StepMasks | None) -> None:
+        """Draw the step's tokens under the masks, as `Runner.sample` does."""
         if len(launched.parts) == 1:
-            self._sample(launched.parts[0], bitmask)
+            self._sample(launched.parts[0], masks)
             return
         places = {row: place for place, row in enumerate(_sampling_rows(launched.step))}
         for part in launched.parts:
             own = [places[row] for row in _sampling_rows(part.step)]
-            self._sample(part, None if bitmask is None else bitmask[own])
+            self._sample(part, None if masks is None else masks.of(own))
 
-    def _sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
+    def _sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
         """Sample; where that runs out of memory, once more with what is cached given back."""
         try:
-            self._runner.sample(handle, bitmask)
+            self._runner.sample(handle, masks)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -117,7 +116,7 @@ class StepLauncher:
         else:
             return
         torch.cuda.empty_cache()
-        self._runner.sample(handle, bitmask)
+        self._runner.sample(handle, masks)
 
     def _in_parts(self, failed: Part) -> list[StepHandle]:
         """Launch a step that ran out of memory in halves, with what is cached given back; a single token once more."""

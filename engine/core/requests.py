@@ -105,21 +105,23 @@ class Requests:
         for sequence in sequences:
             self._admissions.enter(sequence.request.id)
 
-    def emit(self, sequence: Sequence) -> int:
-        """Add an event for the tokens that have none yet; returns how many."""
-        gained = tuple(sequence.tokens[sequence.reported :])
-        if gained:
-            self._events.append(
-                TokenEvent(sequence.request.id, gained, _logprobs(sequence) if sequence.logprobs else None)
-            )
-            sequence.reported += len(gained)
-        return len(gained)
+    def emit(self, sequences: Iterable[Sequence]) -> None:
+        """Add events for the tokens that have none yet, and count them."""
+        total = 0
+        for sequence in sequences:
+            if gained := tuple(sequence.tokens[sequence.reported :]):
+                logprobs = _logprobs(sequence) if sequence.logprobs else None
+                self._events.append(TokenEvent(sequence.request.id, gained, logprobs))
+                sequence.reported += len(gained)
+                total += len(gained)
+        self._counters.count_output(total)
 
     def retire_if_done(self, sequence: Sequence) -> None:
-        """Retire a sequence that has a reason to end and is in no unread step."""
+        """Retire a sequence that has a reason to end and is in no unread step, once its tokens are reported."""
         reason = sequence.finish_reason
         if reason is None or sequence.in_flight:
             return
+        self.emit((sequence,))
         del self._sequences[sequence.request.id]
         with self._gate:
             self._open.discard(sequence.request.id)
@@ -155,7 +157,7 @@ class Requests:
         with self._admissions.entered(sequence.request.id):
             take_forced(sequence)
         self.beginning = None
-        self._counters.count_output(self.emit(sequence))
+        self.emit((sequence,))
         self.retire_if_done(sequence)
 
     def _abort(self, request_id: str, reason: FinishReason) -> None:

@@ -14,61 +14,52 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
 from thothy_ai.engine.errors import EngineError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_batch import Filling, advance_all, start_filling
-from thothy_ai.engine.grammar_tokens import allow_only
+from thothy_ai.engine.grammar_batch import Filling, advance_all, goes_on, start_filling
+from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.sampling_params import MAX_END_TOKENS
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.step import Step
+from thothy_ai.engine.step import Step, StepMasks
 from thothy_ai.kernels.sampling import NO_TOKEN
 
-_ALL = -1  # every bit of an int32
 
-
-class StepMasks(NamedTuple):
+class PendingMasks(NamedTuple):
     """Allowed tokens of a step's sampling members, while they are computed."""
 
-    bits: Tensor  # [R, ceil(vocab/32)] int32 on the host
+    masks: RowMasks
     members: Seq[tuple[Sequence, int]]
-    given: Seq[int]  # rows that need no grammar: of a known token, or of any
+    known: Seq[int]  # rows whose token is known
     filling: Filling
 
-    def wait(self) -> Tensor:
-        """The bits, once all of them are there. Members get the tokens that are forced."""
-        lacking, bits = self.filling.wait(), self.bits.numpy()
+    def wait(self) -> StepMasks:
+        """The masks, once all of them are there. Members get the tokens that are forced."""
+        lacking = self.filling.wait()
         for row in lacking:
             take_forced(self.members[row][0])
-        for row in self.given:
-            bits[row] = _ALL
-        for row in (*lacking, *self.given):
+        for row in (*lacking, *self.known):
             sequence, position = self.members[row]
             if position < len(sequence.tokens):
-                allow_only(bits[row], sequence.tokens[position : position + 1])
-        return self.bits
+                self.masks.allow_only(row, sequence.tokens[position])
+        return self.masks.of_step()
 
 
-def start_masks(members: Seq[tuple[Sequence, int]], vocab_size: int) -> StepMasks:
-    """Begin to compute the masks of sampling members, some of which have a grammar.
+def start_masks(members: Seq[tuple[Sequence, int]], memory: MaskMemory) -> PendingMasks:
+    """Begin to find the masks of sampling members, some of which have a grammar.
 
     `members` [R] are sequences with the positions of the tokens to be sampled. Where the token at that position is
     forced, and thus known already, only that one is allowed. Until the masks are there, no member may advance.
     """
-    shape = (len(members), -(-vocab_size // 32))
-    mask = torch.empty(shape, dtype=torch.int32, pin_memory=torch.cuda.is_initialized())  # sent without a copy
+    masks = RowMasks(len(members), memory)
     grammars: list[tuple[Grammar, int]] = []
-    given: list[int] = []
+    known: list[int] = []
     for row, (sequence, position) in enumerate(members):
-        grammar = sequence.request.grammar
-        if grammar is not None and position >= len(sequence.tokens) and sequence.finish_reason is None:
+        if position < len(sequence.tokens):
+            known.append(row)
+        elif (grammar := sequence.request.grammar) is not None and sequence.finish_reason is None:
             grammars.append((grammar, row))
-        else:
-            given.append(row)
-    return StepMasks(mask, members, given, start_filling(mask, grammars))
+    return PendingMasks(masks, members, known, start_filling(masks, grammars))
 
 
 def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -> frozenset[int]:
@@ -92,13 +83,16 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     """
     taken = [(sequence, token) for sequence, position, token in samples if _take(sequence, position, token)]
     constrained = [
-        (sequence, grammar, token) for sequence, token in taken if (grammar := sequence.request.grammar) is not None
+        (sequence, grammar, token)
+        for sequence, token in taken
+        if (grammar := sequence.request.grammar) is not None and not goes_on(grammar, token)
     ]
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):
         _continue(sequence, grammar, token, error)
     for sequence, _ in taken:
-        _end_at_length(sequence)
+        if len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
+            sequence.finish(FinishReason.LENGTH)
 
 
 def take_logprobs(members: Seq[tuple[Sequence, int]], step: Step, logprobs: Mapping[int, TokenLogprob]) -> None:

@@ -20,6 +20,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes
 from thothy_ai.engine.execution.logprobs import LogprobReadback
+from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
@@ -27,7 +28,7 @@ from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import NO_LOGPROBS, Start, StartedRows, Step, StepResult
+from thothy_ai.engine.step import NO_LOGPROBS, Start, StartedRows, Step, StepMasks, StepResult, remembered_masks
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
 
@@ -65,7 +66,7 @@ class StepHandle:
 
 
 class Runner:
-    """Owns the rows, the KV cache, the graphs and the sampler's state on one device."""
+    """Owns the rows, the KV cache, the graphs, the masks and the sampler's state on one device."""
 
     def __init__(
         self, model: Model, cache: KVCache, attention: Attention, config: EngineConfig, device: torch.device
@@ -75,6 +76,7 @@ class Runner:
         longest, rows = config.max_sequence_tokens, config.max_rows
         self._max_rows, self._longest = rows, longest
         self._rows = Rows(rows, longest, config.block_size, model.operations, device)
+        self._masks = MaskTable(rows, model.config.vocab_size, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
         self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
@@ -101,8 +103,8 @@ class Runner:
         return StepHandle(step, timer, logits, rows, positions, self.replays > replays)
 
     @torch.inference_mode()
-    def sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
-        """Draw the step's tokens under `bitmask` ([R, ceil(vocab/32)] int32 on the host, or None) into the rows."""
+    def sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
+        """Draw the step's tokens into the rows, under the masks if there are any; may be repeated after a failure."""
         if not len(handle.rows):
             handle.sampled = Readback(handle.rows)
             return
@@ -110,6 +112,7 @@ class Runner:
         rows, positions, step = handle.rows, handle.positions, handle.step
         members = step.rows[step.samples].tolist()
         ends = step.ends[step.samples] if self._sampler.changes_scores else None
+        bitmask = None if masks is None else self._masks.rows(masks)
         tokens = self._sampler.sample(handle.logits, rows, positions, self._rows.token_ids, bitmask, members, ends)
         self._rows.write_sampled(rows, positions, tokens)
         handle.sampled = Readback(tokens)
@@ -125,9 +128,9 @@ class Runner:
         """
         rows, vocab = self._max_rows, self._model.config.vocab_size
         logits = torch.zeros(rows, vocab, dtype=self._model.dtype, device=self._device)
-        words = torch.full((rows, -(-vocab // 32)), -1, dtype=torch.int32)
+        bitmask = self._masks_once()
         with ThreadPoolExecutor() as pool:
-            ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL + _UNUSUAL, (None, words))]
+            ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL + _UNUSUAL, (None, bitmask))]
             for counts in self._steps(tokens):
                 self._run_once(counts)
             self._logits_once()
@@ -160,6 +163,16 @@ class Runner:
         hidden = torch.zeros(self._max_rows, config.hidden_size, dtype=self._model.dtype, device=self._device)
         for size in self._graph_sizes:
             self._model.logits(hidden[:size])
+
+    @torch.inference_mode()
+    def _masks_once(self) -> Tensor:
+        """Masks of all rows, after steps that brought few new ones and many: pinned memory of all sizes is kept."""
+        vocab, most = self._model.config.vocab_size, self._max_rows
+        places = np.arange(most, dtype=np.int32) + 1 + remembered_masks(vocab)
+        new = np.full((most, -(-vocab // 32)), -1, np.int32)
+        for count in (*(1 << power for power in range(most.bit_length())), most):
+            bitmask = self._masks.rows(StepMasks(places, new[:count], places[:count]))
+        return bitmask
 
     @torch.inference_mode()
     def _sample_once(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:

@@ -67,12 +67,11 @@ class Sampler:
         """Choose one token for each member of a step; returns [R] int64.
 
         Args: logits [R, V] (not changed), rows [R] int64, positions [R] int64 of the tokens to be drawn, token_ids
-        [max_rows, L] int32 of which each row's first `positions` are real, bitmask [R, ceil(V / 32)] int32 on the host
-        with a bit set for each allowed token. `members` are the rows as the host knows them, `ends` [R] the positions.
+        [max_rows, L] int32 of which each row's first `positions` are real, bitmask [R, ceil(V / 32)] int32 with a bit
+        set for each allowed token. `members` are the rows as the host knows them, `ends` [R] the positions.
         """
         self._send_changed()
-        allowed = None if bitmask is None else deliver(bitmask, self._device)
-        step = SamplingBatch(logits, rows, positions, token_ids, allowed, self._table)
+        step = SamplingBatch(logits, rows, positions, token_ids, bitmask, self._table)
         chosen = self._choose(step, self._work(members))
         if asking := self._changes.asking(members, ends):
             work = self._work([members[place] for place in asking])._replace(penalized=False)  # they are by now
@@ -89,12 +88,12 @@ class Sampler:
     def workspace_bytes(max_rows: int, vocab_size: int, device_type: str = "cpu") -> int:
         """The most device bytes that `sample` takes on top of its logits.
 
-        On a CPU these are changed copies of the logits and the draws' temporaries; on a GPU a bit for each allowed
-        token, a bit for each token seen, and scratch. On both, what requests that change their scores need.
+        On a CPU these are changed copies of the logits and the draws' temporaries; on a GPU a bit for each token seen,
+        and scratch. On both, what requests that change their scores need.
         """
         changes = ScoreChanges.workspace_bytes(max_rows, vocab_size, device_type)
         if device_type == "cuda":
-            return changes + max_rows * (2 * 4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
+            return changes + max_rows * (4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
         return changes + vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
 
     def _parameters(

@@ -10,6 +10,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.errors import EngineError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
+from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
@@ -168,6 +169,7 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
         activations += sizes.token_budget * model.experts.top_k * model.hidden_size * dtype.itemsize
     logits = 2 * sizes.max_rows * model.vocab_size * dtype.itemsize  # of this step and of the previous one
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
+    drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
         queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize

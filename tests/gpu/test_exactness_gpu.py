@@ -21,7 +21,7 @@ from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.step import Step
+from thothy_ai.engine.step import Step, StepMasks
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu
@@ -106,8 +106,8 @@ def test_delays_between_host_and_stream_change_nothing(
         pause()
         return handle
 
-    def slow_sample(self: Runner, handle: StepHandle, bitmask: torch.Tensor | None) -> None:
-        sample(self, handle, bitmask)
+    def slow_sample(self: Runner, handle: StepHandle, masks: StepMasks | None) -> None:
+        sample(self, handle, masks)
         pause()
 
     monkeypatch.setattr(Runner, "forward", slow_forward)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.masks import Masks
 from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar import Grammar, GrammarCompiler
-from thothy_ai.engine.grammar_batch import start_filling
 
 EOS = (0, 2)
 VOCAB = 741  # more than the tokenizer has, and no multiple of 32, as models do
@@ -177,13 +177,12 @@ def test_masks_filled_together_are_those_filled_one_by_one(compiler: GrammarComp
     with pytest.raises(GrammarError):
         broken.advance(next(token for token in range(3, 300) if token not in allowed(broken)))
     grammars[5] = Only(40)
-    mask = torch.full((42, -(-VOCAB // 32)), 7, dtype=torch.int32)
-    start_filling(mask, [(grammar, row + 1) for row, grammar in enumerate(grammars)]).wait()
+    mask, _ = Masks(VOCAB).fill([(grammar, row + 1) for row, grammar in enumerate(grammars)], 42)
     for row, grammar in zip(mask[1:-1], grammars, strict=True):
         alone = torch.zeros_like(row)
         grammar.fill_mask(alone)
         assert torch.equal(row, alone)
-    assert (mask[[0, -1]] == 7).all(), "rows without a grammar stay as they are"
+    assert (mask[[0, -1]] == -1).all(), "rows without a grammar may have any token"
     assert not set(EOS) & set(allowed(broken))
     with pytest.raises(GrammarError):
         broken.advance(3)

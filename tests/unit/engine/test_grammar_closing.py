@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_schemas import matches, pattern_of, schemas, text
+from tests.support.masks import Masks
 from tests.unit.engine.conftest import make_tokenizer
 from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_batch import start_filling
 from thothy_ai.engine.grammar_lexers import JsonGrammar
 from thothy_ai.engine.grammar_tokens import SENTENCE_END
 from thothy_ai.engine.grammar_walk import Walker
@@ -61,13 +61,12 @@ spares = st.one_of(st.integers(0, 30), st.integers(0, 400))
 def written(grammar: JsonGrammar, budget: int, choose: Choose, rng: random.Random) -> tuple[bytes, bool]:
     """The text, and whether it is complete."""
     table, tokens = grammar._lexers.tokens.table, 0
-    row = torch.empty((1, -(-VOCAB // 32)), dtype=torch.int32)
+    masks = Masks(VOCAB)
     data = b""
     while tokens < budget and not grammar.finished:
         following = grammar.forced()[: budget - tokens]
         if not following:
-            start_filling(row, [(grammar, 0)]).wait()
-            bits = np.unpackbits(row.numpy().view(np.uint8), bitorder="little")
+            bits = np.unpackbits(masks.of(grammar).numpy().view(np.uint8), bitorder="little")
             following = [choose(rng, np.flatnonzero(bits).tolist(), table)]
         if following[0] in EOS:
             return data, True
@@ -176,7 +175,7 @@ def test_a_limit_that_holds_no_text_is_refused() -> None:
 def test_masks_are_the_grammar_s_own_until_the_end_is_near() -> None:
     """What may be sampled, and how likely it is, does not depend on a limit that is far off."""
     schema = record(title=text(pattern_of(fields.title(3, 60))), body=text(pattern_of(fields.sentences(1, 9, 200))))
-    rows = torch.empty((2, -(-VOCAB // 32)), dtype=torch.int32)
+    masks = Masks(VOCAB)
     rng = random.Random(5)
     table = compiled(schema)._lexers.tokens.table
     for _ in range(20):
@@ -186,7 +185,7 @@ def test_masks_are_the_grammar_s_own_until_the_end_is_near() -> None:
             following = free.forced()
             assert limited.forced() == following
             if not following:
-                start_filling(rows, [(limited, 0), (free, 1)]).wait()
+                rows = masks.of(limited, free)
                 assert torch.equal(rows[0], rows[1])
                 bits = np.unpackbits(rows[0].numpy().view(np.uint8), bitorder="little")
                 following = [wordy(rng, np.flatnonzero(bits).tolist(), table)]
@@ -211,14 +210,13 @@ def test_a_lexer_that_breaks_is_no_way_past_the_limit() -> None:
     tokens = 0
     broke = False
     rng = random.Random(2)
-    row = torch.empty((1, -(-VOCAB // 32)), dtype=torch.int32)
+    masks = Masks(VOCAB)
     while not grammar.finished:
         following = grammar.forced()
         if not following:
             if tokens > 40 and not broke:
                 broke = _moved(grammar)
-            start_filling(row, [(grammar, 0)]).wait()
-            bits = np.unpackbits(row.numpy().view(np.uint8), bitorder="little")
+            bits = np.unpackbits(masks.of(grammar).numpy().view(np.uint8), bitorder="little")
             following = [wordy(rng, np.flatnonzero(bits).tolist(), grammar._lexers.tokens.table)]
         for token in following:
             grammar.advance(token)
@@ -260,7 +258,7 @@ def _moved(grammar: JsonGrammar) -> bool:
     """Have it continue on a lexer of its own, as after a break."""
     before = grammar.lexer
     grammar.lexer = grammar._lexers.alone()
-    grammar.matcher = grammar.lexer.copy(grammar)
+    grammar._matcher = grammar.lexer.copy(grammar)
     assert grammar.matcher.consume_tokens(grammar._tokens)
     return grammar.lexer is not before
 

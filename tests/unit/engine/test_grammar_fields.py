@@ -6,16 +6,16 @@ import json
 import random
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.masks import Masks
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_batch import advance_all, start_filling
+from thothy_ai.engine.grammar_batch import advance_all
 from thothy_ai.engine.grammar_fields import StateKey
 from thothy_ai.engine.grammar_lexers import JsonGrammar
-from thothy_ai.engine.grammar_memory import ForcedMemory, MaskMemory
+from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_position import JsonPosition
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
@@ -164,13 +164,16 @@ def test_free_text_between_fields_ends_what_is_known(compiler: GrammarCompiler) 
     assert (known[0], known[-1]) == (True, False)
 
 
-def test_steps_fill_what_llguidance_does_whether_masks_are_remembered_or_not(compiler: GrammarCompiler) -> None:
+@pytest.mark.parametrize("most", [None, 1, 24, 90])
+def test_steps_fill_what_llguidance_does_whether_masks_are_remembered_or_not(
+    compiler: GrammarCompiler, most: int | None
+) -> None:
     """Also of members that begin at the same place, of one that breaks a lexer, and beside rows of others."""
     draw = random.Random(2)
     running = [compiled(compiler, schema) for schema in (*HOSTILE, *HOSTILE, *kinds())]
-    mask = torch.empty((len(running) + 2, WORDS), dtype=torch.int32)
+    masks = Masks(VOCAB, most)
     for _ in range(60):
-        start_filling(mask, [(grammar, row + 1) for row, grammar in enumerate(running)]).wait()
+        mask, _ = masks.fill([(grammar, row + 1) for row, grammar in enumerate(running)], len(running) + 2)
         chosen = []
         for row, grammar in enumerate(running):
             assert torch.equal(mask[row + 1], computed(grammar)), grammar._tokens
@@ -180,7 +183,7 @@ def test_steps_fill_what_llguidance_does_whether_masks_are_remembered_or_not(com
         running = [grammar for grammar, _ in chosen if not grammar.finished]
         if not running:
             break
-    assert len(compiler._vocabulary.memory)
+    assert 0 < len(masks.memory) <= (most or 10_000)
 
 
 def test_a_mask_of_a_broken_lexer_is_neither_remembered_nor_shared(compiler: GrammarCompiler) -> None:
@@ -189,13 +192,11 @@ def test_a_mask_of_a_broken_lexer_is_neither_remembered_nor_shared(compiler: Gra
     for grammar in (one, other):
         for token in grammar.forced():
             grammar.advance(token)
-    expected, remembered = computed(compiled_at(compiler, schema, one)), len(one.memory)
+    expected, masks = computed(compiled_at(compiler, schema, one)), Masks(VOCAB)
     one.matcher.consume_token(allowed(~expected)[0])  # which breaks it: its own text, not the lexer
     assert one.matcher.is_error()
-    mask = torch.zeros((2, WORDS), dtype=torch.int32)
-    start_filling(mask, [(one, 0), (other, 1)]).wait()
-    assert torch.equal(mask[1], expected)
-    assert len(one.memory) == remembered
+    assert torch.equal(masks.of(one, other)[1], expected)
+    assert not len(masks.memory)
 
 
 def compiled_at(compiler: GrammarCompiler, schema: str, like: JsonGrammar) -> JsonGrammar:
@@ -203,20 +204,6 @@ def compiled_at(compiler: GrammarCompiler, schema: str, like: JsonGrammar) -> Js
     for token in like._tokens:
         grammar.advance(token)
     return grammar
-
-
-def test_the_memory_forgets_what_was_used_least_recently() -> None:
-    memory, keys = MaskMemory(3, masks=2), [(bytes([n]), 0, 0, 0, b"") for n in range(3)]
-    for number, key in enumerate(keys[:2]):
-        memory.keep(key, np.full(3, number + 1, np.int32), lacking=number == 1)
-    assert memory.place_of(keys[0]) is not None
-    memory.keep(keys[2], np.full(3, 3, np.int32), lacking=True)
-    assert (len(memory), memory.place_of(keys[1])) == (2, None)
-    mask, places = np.zeros((3, 3), np.int32), [memory.place_of(keys[2]) or 0, 0, memory.place_of(keys[0]) or 0]
-    memory.copy(places, mask)
-    assert mask[0].tolist() == [3] * 3
-    assert mask[2].tolist() == [1] * 3
-    assert memory.lacking(places).tolist() == [0]
 
 
 def test_forced_tokens_are_remembered_by_state_and_last_token() -> None:

@@ -13,11 +13,13 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.masks import Masks
 from thothy_ai.engine import grammar_batch, grammar_lexers
 from thothy_ai.engine.errors import EngineError, GrammarError, ModelLoadError
 from thothy_ai.engine.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, start_filling
 from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar_slices import general_slices, own_slices
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
@@ -50,9 +52,7 @@ def grammars(compiler: GrammarCompiler, schemas: Sequence[str]) -> list[JsonGram
 
 
 def masks(of: Sequence[JsonGrammar]) -> torch.Tensor:
-    rows = torch.empty((len(of), WORDS), dtype=torch.int32)
-    start_filling(rows, [(grammar, row) for row, grammar in enumerate(of)]).wait()
-    return rows
+    return Masks(VOCAB).of(*of)
 
 
 def allowed(row: torch.Tensor) -> list[int]:
@@ -70,12 +70,12 @@ def test_masks_are_filled_while_the_caller_keeps_the_interpreter_s_lock(
             begun.append(1)
 
     monkeypatch.setattr(grammar_batch, "_executor", Executor)
-    rows, (first, grammar) = torch.empty((1, WORDS), dtype=torch.int32), grammars(compiler, SCHEMAS[:2])
-    start_filling(rows, [(first, 0)]).wait()  # the thread is there
+    memory, (first, grammar) = MaskMemory(VOCAB), grammars(compiler, SCHEMAS[:2])
+    start_filling(RowMasks(1, memory), [(first, 0)]).wait()  # the thread is there
     interval, begun[:] = sys.getswitchinterval(), []
     sys.setswitchinterval(60.0)  # until then, no thread takes the lock from another that computes
     try:
-        filling = start_filling(rows, [(grammar, 0)])
+        filling = start_filling(RowMasks(1, memory), [(grammar, 0)])
         assert begun
     finally:
         sys.setswitchinterval(interval)
@@ -87,10 +87,9 @@ LITERALS = '{"type": "array", "items": {"enum": ["one", "once", "two", 17, true,
 
 def test_nothing_is_forced_where_a_mask_leaves_a_choice(compiler: GrammarCompiler) -> None:
     running = grammars(compiler, [*SCHEMAS, CLASSES, LITERALS] * 3)
-    rng, asked, forced, steps = random.Random(5), 0, 0, 0
+    rng, asked, forced, steps, filler = random.Random(5), 0, 0, 0, Masks(VOCAB)
     for _ in range(60):
-        rows = torch.empty((len(running), WORDS), dtype=torch.int32)
-        to_ask = start_filling(rows, [(grammar, row) for row, grammar in enumerate(running)]).wait()
+        rows, to_ask = filler.fill([(grammar, row) for row, grammar in enumerate(running)], len(running))
         for row, grammar in enumerate(running):
             expected = grammar.matcher.compute_ff_tokens()
             assert not expected or row in to_ask
@@ -257,7 +256,7 @@ def test_a_lexer_computes_masks_now_and_then_even_if_all_are_remembered(
 ) -> None:
     """llguidance limits a lexer's work from one mask that it computes to the next: without any, it refuses tokens."""
     monkeypatch.setattr(grammar_lexers, "_TOKENS_PER_MASK", 20)
-    computed, draw, counts = [0], random.Random(3), list[tuple[int, int]]()
+    computed, draw, counts, filler = [0], random.Random(3), list[tuple[int, int]](), Masks(VOCAB)
     compute = grammar_batch._compute
 
     def counting(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: torch.Tensor) -> None:
@@ -271,7 +270,7 @@ def test_a_lexer_computes_masks_now_and_then_even_if_all_are_remembered(
         )
         before, tokens = computed[0], 0
         while not grammar.finished:
-            assert not any(advance_all([(grammar, draw.choice(allowed(masks([grammar])[0])))]))
+            assert not any(advance_all([(grammar, draw.choice(allowed(filler.of(grammar)[0])))]))
             tokens += 1
         counts.append((computed[0] - before, tokens))
     masked, tokens = counts[-1]

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots
 from tests.support.engine_driver import EngineDriver
@@ -37,12 +36,12 @@ from thothy_ai.engine.step import (
     Start,
     StartedRows,
     Step,
+    StepMasks,
 )
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.paged import AttentionShape
 
 CPU = torch.device("cpu")
-WORDS = -(-VOCAB // 32)
 # Prompts of 144 tokens in common are chunked, shared and grouped; what all sequences come to exceeds the pool.
 CONFIG = EngineConfig(
     block_size=16, num_blocks=32, max_rows=8, token_budget=48, max_context=240, overlap=True, group_rows=4
@@ -54,7 +53,7 @@ class Recorded:
     """One step as it travels, and the tokens that came back."""
 
     step: bytes
-    mask: bytes | None = None
+    masks: StepMasks | None = None
     tokens: list[int] = field(default_factory=list)
 
 
@@ -67,9 +66,9 @@ class RecordingRunner(Runner):
         self.steps = [*getattr(self, "steps", []), Recorded(step.to_bytes())]
         return super().forward(step)
 
-    def sample(self, handle: StepHandle, bitmask: Tensor | None) -> None:
-        super().sample(handle, bitmask)
-        self.steps[-1].mask = None if bitmask is None else bitmask.numpy().tobytes()
+    def sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
+        super().sample(handle, masks)
+        self.steps[-1].masks = masks
         self.steps[-1].tokens = handle.read().tokens
 
 
@@ -153,8 +152,7 @@ def first_difference(
         step = Step.from_bytes(record.step)
         assert step.to_bytes() == record.step
         handle = second.forward(change(step))
-        mask = None if record.mask is None else np.frombuffer(record.mask, np.int32).reshape(-1, WORDS).copy()
-        second.sample(handle, None if mask is None else torch.from_numpy(mask))
+        second.sample(handle, record.masks)
         if handle.read().tokens != record.tokens:
             return number
     return None
@@ -173,8 +171,8 @@ def check_mixed(records: list[Recorded], stats: EngineStats) -> None:
     assert rows_started == stats.core.requests_finished - all_forced() + stats.scheduler.preemptions
     assert any((~np.isin(step.new_tokens.rows, step.started.rows)).any() for step in steps), "forced tokens"
     assert any((~np.isin(step.new_blocks.rows, step.started.rows)).any() for step in steps), "growth"
-    assert any(record.mask is not None for record in records)
-    assert any(record.mask is None and record.tokens for record in records)
+    assert any(record.masks is not None for record in records)
+    assert any(record.masks is None and record.tokens for record in records)
     grouped = {tuple(step.groups.sizes.tolist()) for step in steps}
     assert len(grouped) > 2, "groups come and go"
     assert any(is_decode(step) and len(step.groups.sizes) and step.num_members < CONFIG.max_rows for step in steps)

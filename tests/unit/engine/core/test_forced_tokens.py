@@ -86,10 +86,10 @@ def test_only_a_step_under_a_grammar_is_sampled_after_the_last_is_read(constrain
     early = []
     plain = StepHandle.read
 
-    def sample(self, handle, bitmask):
+    def sample(self, handle, masks):
         early.append(len(read) < len(launched))  # of the steps before this one, the last is not read
         launched.append(handle)
-        return sampled(self, handle, bitmask)
+        return sampled(self, handle, masks)
 
     def take(self):
         read.append(self)

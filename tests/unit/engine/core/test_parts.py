@@ -25,7 +25,7 @@ from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import RowUpdates, Step
+from thothy_ai.engine.step import RowUpdates, Step, StepMasks
 
 CONFIG = EngineConfig(block_size=2, num_blocks=200, max_rows=6, token_budget=32, max_context=64)
 PROMPTS = [
@@ -179,10 +179,10 @@ def test_other_errors_end_the_engine_at_once(monkeypatch):
 def test_sampling_has_another_try(overlap, monkeypatch):
     plain, faults = Runner.sample, itertools.cycle([True, False, False])
 
-    def sample(self: Runner, handle: StepHandle, bitmask: torch.Tensor | None) -> None:
+    def sample(self: Runner, handle: StepHandle, masks: StepMasks | None) -> None:
         if next(faults):
             raise RuntimeError("CUDA error: out of memory")
-        plain(self, handle, bitmask)
+        plain(self, handle, masks)
 
     monkeypatch.setattr(Runner, "sample", sample)
     with EngineDriver(lambda on_events: arithmetic_core(replace(CONFIG, overlap=overlap), on_events)) as driver:

@@ -74,8 +74,8 @@ INVARIANTS: dict[str, str] = {
         GROUP BY parent.id, request
         HAVING count(child.id) <> CASE WHEN parent.state = 'succeeded' THEN (request ->> 'more')::int ELSE 0 END""",
     # Also checked before sessions are settled: settling takes billed usage as proof of busy time. That is right for an
-    # engine that was killed: it may have delivered results after its counters were last written. It is wrong for a
-    # session whose counters were written well after its last result.
+    # engine that was killed: it may have delivered results after its counters were last read, which is when its last
+    # heartbeat was. It is wrong for a session whose counters were read well after its last result.
     OVERBILLED: """
         SELECT session.id, 'busy for ' || busy_seconds || ' s, billed for ' || sum(compute_seconds) || ' s'
         FROM engine_session AS session JOIN attempt ON engine_session_id = session.id

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from thothy_ai.db.states import EndReason, EngineState
-from thothy_ai.engine.api import CoreStats, EngineInfo
+from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.client import EngineClient, connect
 from thothy_ai.engine.errors import EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
@@ -59,6 +59,7 @@ class Registrar:
         self._client: EngineClient | None = None
         self._info: EngineInfo | None = None
         self._counters: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
+        self._counted_at: float | None = None  # when the engine was asked for them; None: it has not begun to count
         self._away = False  # Postgres, or the engine: said once
 
     def hear(self, message: Message) -> None:
@@ -123,17 +124,16 @@ class Registrar:
             self._client = connect(self._ready.address, self._token)
         async with asyncio.timeout(ANSWER_SECONDS):
             await self._client.start()
-            info, stats = await self._client.info(), await self._client.stats()
+            info, asked_at = await self._client.info(), time.monotonic()
+            stats = await self._client.stats()
         if info.session_id != self._registration.session_id:
             raise EngineLostError(f"another engine answers at {self._ready.address}")
-        self._info = info
-        self._count(stats.core)
-
-    def _count(self, core: CoreStats) -> None:
-        self._counters = {name: getattr(core, name) for name in COUNTERS}
+        self._info, self._counted_at = info, asked_at
+        self._counters = {name: getattr(stats.core, name) for name in COUNTERS}
 
     async def _end(self, ended: Ended) -> None:
-        self._counters |= ended.counters
+        if ended.counters:
+            self._counters, self._counted_at = ended.counters, time.monotonic()
         until, pause = time.monotonic() + END_SECONDS, MIN_PAUSE
         while True:
             try:
@@ -183,6 +183,7 @@ class Registrar:
             "state": self._state.value,
             "age": now - known.started,
             "ready_age": None if self._ready is None else now - self._ready.at,
+            "heartbeat_age": 0.0 if self._counted_at is None else now - self._counted_at,
             "end_reason": None if self._ended is None else self._ended.reason,
             **self._counters,
         }

@@ -88,6 +88,7 @@ def test_a_killed_engine_ended_when_it_was_killed(settings: Settings, rows: Rows
         process.kill()
         ended = in_state(rows, "ended")
         assert (ended.end_reason, ended.settled_at) == ("killed", None)
+        assert ended.heartbeat_at < ended.ended_at  # as old as the counters: what is billed after them is no error
         eventually(lambda: not process.registrars())
 
 

@@ -63,6 +63,7 @@ def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: 
         timeout=800,
     )
     print(done.stderr)  # noqa: T201 - shown when the test failed
+    assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     summary = report["summary"]
     assert (done.returncode, report["violations"]) == (0, [])

@@ -29,7 +29,7 @@ POLL_SECONDS = 0.1
 AWAY_FACTOR = 3  # times the patience, while Postgres is away
 SETTLE_SECONDS = 20.0
 COUNTERS_ARE_WRITTEN = text("""
-SELECT bool_and(heartbeat_at > (SELECT coalesce(max(finished_at), '-infinity') FROM attempt))
+SELECT bool_and(heartbeat_at > (SELECT coalesce(max(finished_at), '-infinity') + interval '3 s' FROM attempt))
 FROM engine_session
 WHERE ended_at IS NULL
 """)

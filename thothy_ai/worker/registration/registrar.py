@@ -59,7 +59,7 @@ class Registrar:
         self._client: EngineClient | None = None
         self._info: EngineInfo | None = None
         self._counters: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
-        self._counted_at: float | None = None  # when the engine was asked for them; None: it has not begun to count
+        self._counted_at: float | None = None  # when the engine was asked for them; None: it was not
         self._away = False  # Postgres, or the engine: said once
 
     def hear(self, message: Message) -> None:
@@ -162,6 +162,12 @@ class Registrar:
             return EngineState.STOPPING
         return EngineState.READY if self._ready is not None and self._info is not None else EngineState.LOADING
 
+    def _heartbeat_age(self, now: float) -> float | None:
+        """That of an engine which has ended is as old as its last counters; None: it was not asked for any."""
+        if self._ended is None:
+            return 0.0
+        return None if self._counted_at is None else now - self._counted_at
+
     def _row(self) -> dict[str, Any]:
         """The row's columns. Times are ages: the clocks of engine and Postgres may differ."""
         now, known, info = time.monotonic(), self._registration, self._info
@@ -183,7 +189,7 @@ class Registrar:
             "state": self._state.value,
             "age": now - known.started,
             "ready_age": None if self._ready is None else now - self._ready.at,
-            "heartbeat_age": 0.0 if self._counted_at is None else now - self._counted_at,
+            "heartbeat_age": self._heartbeat_age(now),
             "end_reason": None if self._ended is None else self._ended.reason,
             **self._counters,
         }

@@ -1,6 +1,6 @@
 -- An engine session as its own side reports it: how far it is, where it runs, and its counters, which only grow.
--- Times come as ages in seconds: only this clock counts. The heartbeat of an engine that was killed is as old as its
--- last counters. A session that was taken for dead is open again.
+-- Times come as ages in seconds: only this clock counts. The last heartbeat of an engine that was killed is as old as its
+-- last counters; without an age, it stays what it is. A session that was taken for dead is open again.
 INSERT INTO engine_session (
     id, engine_name, machine, address, model_name, model, device, devices, gpus, dtype, num_blocks, block_size, capacity,
     state, started_at, ready_at, heartbeat_at, ended_at, end_reason,
@@ -10,7 +10,7 @@ VALUES (
     CAST(:id AS uuid), :engine_name, :machine, :address, :model_name, :model, :device, CAST(:devices AS text[]), :gpus,
     :dtype, :num_blocks, :block_size, :capacity,
     :state, now() - make_interval(secs => :age), now() - make_interval(secs => CAST(:ready_age AS float8)),
-    now() - make_interval(secs => :heartbeat_age),
+    coalesce(now() - make_interval(secs => CAST(:heartbeat_age AS float8)), now()),
     CASE WHEN :state = 'ended' THEN now() END, :end_reason,
     :busy_seconds, :prefill_seconds, :decode_seconds, :prompt_tokens, :cached_tokens, :output_tokens
 )
@@ -20,7 +20,9 @@ ON CONFLICT (id) DO UPDATE SET
     gpus = excluded.gpus, dtype = excluded.dtype, num_blocks = excluded.num_blocks, block_size = excluded.block_size,
     capacity = excluded.capacity, state = excluded.state, started_at = least(engine_session.started_at, excluded.started_at),
     ready_at = coalesce(engine_session.ready_at, excluded.ready_at),
-    heartbeat_at = greatest(engine_session.heartbeat_at, excluded.heartbeat_at),
+    heartbeat_at = coalesce(
+        now() - make_interval(secs => CAST(:heartbeat_age AS float8)), engine_session.heartbeat_at
+    ),
     ended_at = excluded.ended_at, end_reason = excluded.end_reason, settled_at = NULL,
     busy_seconds = greatest(engine_session.busy_seconds, excluded.busy_seconds),
     prefill_seconds = greatest(engine_session.prefill_seconds, excluded.prefill_seconds),

@@ -5,10 +5,9 @@
 
 With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
 other threads fill the masks of step N+1, this one settles step N and plans step N+2. A step without grammars has no
-masks to wait for: it is sampled as soon as its forward is launched. What step N gained is counted and reported once
-step N+2 is launched, and grammars catch up with tokens that only went on with a text, while the core waits for the
-device. Both orders run the same pieces; requests and aborts are taken between
-steps.
+masks to wait for: it is sampled as soon as its forward is launched. Once step N+2 is launched, and before the core
+waits for step N+1, what step N gained is counted and reported, and grammars catch up with its tokens that only went on
+with a text. Both orders run the same pieces; requests and aborts are taken between steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -92,7 +91,7 @@ class EngineCore:
         self._requests = Requests(config, self._scheduler, self._counters, vocab_size, eos)
         self._planned: ScheduledStep | None = None
         self._unreported: list[_Read] = []
-        self._took: Seq[tuple[Sequence, int]] = ()  # members of the step that was read last
+        self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
         self._stopping = False
         self._stats = self._snapshot()
@@ -146,15 +145,18 @@ class EngineCore:
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
         finally:
-            self._report()
-            self._requests.abandon(self.failure)
-            self._publish()
+            try:
+                self._report()
+            finally:
+                self._requests.abandon(self.failure)
+                self._publish()
 
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
         self._publish()  # of the step before the last: launching it does not wait for threads that report events
         catch_up(sequence.request.grammar for sequence, _ in self._took)
+        self._took = ()
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
             masks = self._start_masks(step)
@@ -233,11 +235,11 @@ class EngineCore:
         self._unreported.append(read)
 
     def _report(self) -> None:
-        """Count the steps that were settled, and report their tokens."""
-        for read in self._unreported:
+        """Count the steps that were settled, and report their tokens. Each is tried once."""
+        reads, self._unreported = self._unreported, []
+        for read in reads:
             self._counters.count_step(read.scheduled, read.result, read.shares)
             self._requests.emit(sequence for sequence, _ in read.scheduled.sampling_members)
-        self._unreported.clear()
 
     def _publish(self) -> None:
         self._report()

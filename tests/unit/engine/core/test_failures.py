@@ -10,8 +10,9 @@ from tests.support.engine_driver import PATIENCE
 from tests.support.forcing_grammar import Forcing
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core_api import StepFailedError
-from thothy_ai.engine.errors import EngineLostError, NoFiniteScoreError
+from thothy_ai.engine.errors import EngineLostError, EngineNotAcceptingError, NoFiniteScoreError
 from thothy_ai.engine.execution.runner import StepHandle
 
 
@@ -77,6 +78,27 @@ def test_a_failing_step_names_its_members_and_ends_the_core(monkeypatch):
         assert driver.core.join(PATIENCE)
     assert isinstance(driver.core.failure, StepFailedError)
     assert driver.core.failure.members == ("a",)
+    assert isinstance(driver.collected.finished["a"].error, EngineLostError)
+
+
+@pytest.mark.parametrize("count", [3, 99], ids=["after a failed step", "alone"])
+def test_an_error_while_steps_are_counted_ends_all_requests(monkeypatch, count):
+    """Also while what is left of a failed step is counted."""
+    tokens = iter(range(1, count + 1))  # those of two steps, or enough
+
+    def cannot_count(*_):
+        raise ZeroDivisionError
+
+    with drive(SMALL) as driver:
+        driver.core.submit(request("a", [1, 2], 9))
+        monkeypatch.setattr("tests.support.arithmetic_model.next_token", lambda _: next(tokens))
+        monkeypatch.setattr(Counters, "count_step", cannot_count)
+        monkeypatch.setattr("threading.excepthook", lambda _: None)  # of the core's thread
+        driver.core.start()
+        driver.gather()
+        assert driver.core.join(PATIENCE)
+        with pytest.raises(EngineNotAcceptingError):
+            driver.core.submit(request("b", [1, 2], 9))
     assert isinstance(driver.collected.finished["a"].error, EngineLostError)
 
 

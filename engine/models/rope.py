@@ -137,8 +137,15 @@ def _fixed(scaled: Scaled) -> Rope:
 
 def _long(parameters: Mapping[str, Any], dimensions: int, context: int) -> Rope:
     short, long = (
-        _fixed(rope_scaling.long(parameters, dimensions, context, parameters[name]))
+        _fixed(rope_scaling.long(parameters, dimensions, context, _factors(parameters, name, dimensions // 2)))
         for name in ("short_factor", "long_factor")
     )
     original: int = parameters["original_max_position_embeddings"]
     return replace(short, stretch=LongRope(short.inverse_frequencies, long.inverse_frequencies, original))
+
+
+def _factors(parameters: Mapping[str, Any], name: str, pairs: int) -> list[float]:
+    factors: list[float] = parameters[name]
+    if len(factors) != pairs:
+        raise UnsupportedModelError(f"{name} has {len(factors)} factors; {pairs} pairs of dimensions turn")
+    return factors

@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.models.rope import read_ropes
 
 HEADS, HEAD_DIM, CONTEXT = 4, 64, 8192
@@ -74,3 +75,11 @@ def test_beyond_the_original_context_too(kind: str) -> None:
     long, scaling = theirs(KINDS[kind], CONTEXT)
     assert rope.within(CONTEXT).inverse_frequencies == long != rope.inverse_frequencies
     assert rope.within(CONTEXT).scaling == scaling
+
+
+@pytest.mark.parametrize("factors", [[1.0], [1.0] * (HEAD_DIM // 2 - 1), []])
+def test_longrope_needs_a_factor_for_each_pair(factors: list[float]) -> None:
+    config = configuration(LONG)
+    config.rope_parameters["long_factor"] = factors
+    with pytest.raises(UnsupportedModelError, match=f"long_factor has {len(factors)} factors; 32 pairs"):
+        read_ropes(config, HEAD_DIM)

@@ -1,7 +1,7 @@
 """Imports of transformers that leave torch out, and with it what transformers imports of torch.
 
-A start that reads configurations and tokenizers needs none of that: compilers, distributed tensors, kernels from a hub.
-They take 5 s on a machine with an H200, and 180 MB.
+Who only reads configurations and tokenizers needs none of that: compilers, distributed tensors, kernels from a hub,
+which take seconds to import (`benchmarks/RESULTS.md`, start-up).
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from pathlib import Path
 
 from thothy_ai.engine.model_types import is_ours
 
+_UNADVISED = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+
 
 @contextmanager
 def transformers_without_torch() -> Iterator[None]:
     """What is imported of transformers meanwhile, and whatever that imports later, finds no torch in this process.
 
-    Too late once torch is imported: nothing is hidden then.
+    Too late once torch is imported: nothing is hidden then. No other thread can import torch meanwhile.
     """
     if "torch" in sys.modules:
         yield
         return
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"  # that it found no torch
+    advised = os.environ.get(_UNADVISED)
+    os.environ[_UNADVISED] = "1"  # that it found no torch
     sys.modules["torch"] = None  # type: ignore[assignment]  # how Python marks a module that must not be imported
     try:
         yield
     finally:
-        del sys.modules["torch"]
+        sys.modules.pop("torch", None)
+        del os.environ[_UNADVISED]
+        if advised is not None:
+            os.environ[_UNADVISED] = advised
 
 
 def import_transformers_for(model: Path) -> None:

@@ -28,7 +28,8 @@ from benchmarks.results import table
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
+from thothy_ai.engine.grammar_lexers import THREADS
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.jobs import Context, JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary

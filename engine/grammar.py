@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from thothy_ai.engine.errors import GrammarError, ModelLoadError
-from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar, Lexers
+from thothy_ai.engine.grammar_json import JsonGrammar
+from thothy_ai.engine.grammar_lexers import THREADS, Lexers
 from thothy_ai.engine.grammar_vocabulary import Vocabulary
 
 if TYPE_CHECKING:

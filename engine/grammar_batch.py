@@ -20,12 +20,16 @@ from torch import Tensor
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.grammar_fields import StateKey
-from thothy_ai.engine.grammar_lexers import THREADS, JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
+from thothy_ai.engine.grammar_lexers import THREADS
 from thothy_ai.engine.grammar_memory import RowMasks
 from thothy_ai.engine.grammar_tokens import Bits
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
+
+
+_MOST_ENGINES = 4  # in one process, that do not wait for each other's masks
 
 
 class Filling:
@@ -54,8 +58,9 @@ class _Work:
     """What a step's masks take: those that are remembered have a place, those that several grammars share are computed
     once.
 
-    `repeated` are rows with the one whose mask they share. Masks of texts that may be led to their end are always
-    computed: this renews the work that their lexer may do, which the walk to the end uses.
+    `found` are those that are not remembered: a mask's index is that in `found` and `bits`. `computed` are grammars
+    with the index of theirs. `repeated` are rows with the one whose mask they share. Masks of texts that may be led to
+    their end are always computed: this renews the work that their lexer may do, which the walk to the end uses.
     """
 
     def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
@@ -68,9 +73,6 @@ class _Work:
         self._lacking = self._memory.begin(masks.places)
         self._bits = torch.empty((len(self._found), masks.memory.words), dtype=torch.int32)
         self._computed = self._derive()
-        for grammar, _ in self._computed:
-            grammar.lexer.count_mask()
-        catch_up(grammar for grammar, _ in self._computed)
 
     def _divide(self, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
         place_of, places, first = self._memory.place_of, self._masks.places, dict[StateKey, int]()
@@ -86,25 +88,28 @@ class _Work:
             else:
                 key = grammar.state_key()
                 self._own.add(row)
-                grammar.lexer.count_mask()
+                grammar.lexer.count_mask()  # at once: its other grammars need not compute theirs
                 if grammar.closes:
                     self._closing.add(row)
             self._found.append((grammar, row, key))
         self._found.sort(key=_lexer)
 
     def _derive(self) -> list[tuple[JsonGrammar, int]]:
-        """Fill the masks that follow from others; returns the grammars of those that do not, with their places."""
+        """Fill the masks that follow from others; returns the grammars of those that do not, with their indices."""
         left = []
-        for place, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
+        for index, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
             if key is None or row in self._own or not self._memory.derive(key, grammar.tokens, mask):
-                left.append((grammar, place))
+                left.append((grammar, index))
         return left
 
     def part(self) -> Callable[[], None] | None:
         """What another thread does without the interpreter's lock, if there is anything."""
         if not self._computed:
             return None
-        matchers = [(grammar.matcher, place) for grammar, place in self._computed]
+        for grammar, _ in self._computed:
+            grammar.lexer.count_mask()
+        catch_up(grammar for grammar, _ in self._computed)
+        matchers = [(grammar.matcher, index) for grammar, index in self._computed]
         return partial(_compute, _executor(), matchers, self._bits)
 
     def finish(self) -> list[int]:
@@ -123,10 +128,10 @@ class _Work:
 
     def _correct(self) -> set[int]:
         """Fill the masks of grammars that broke again; returns their rows."""
-        broken = [(grammar, place) for grammar, place in self._computed if grammar.matcher.is_error()]
-        for grammar, place in broken:
-            grammar.correct(self._bits[place])
-        return {self._found[place][1] for _, place in broken}
+        broken = [(grammar, index) for grammar, index in self._computed if grammar.matcher.is_error()]
+        for grammar, index in broken:
+            grammar.correct(self._bits[index])
+        return {self._found[index][1] for _, index in broken}
 
     def _keep(self, key: StateKey, row: int, mask: Bits, *, lacking: bool) -> bool:
         """Have the device keep a row's mask, unless it has it; returns whether there is a place for it."""
@@ -135,7 +140,7 @@ class _Work:
             place = self._memory.keep(key, mask, lacking=lacking)
             if place is None:
                 return False
-            self._memory.keep_roomy(key, mask)
+            self._memory.keep_widest(key, mask)
             self._masks.keep(place, mask.copy() if row in self._closing else mask)
         self._masks.places[row] = place
         return True
@@ -243,8 +248,8 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    """Hands a step's masks to llguidance's threads and waits for them."""
-    return ThreadPoolExecutor(1, thread_name_prefix="engine-masks")
+    """Hands a step's masks to llguidance's threads and waits for them: a step of each of a process's engines."""
+    return ThreadPoolExecutor(_MOST_ENGINES, thread_name_prefix="engine-masks")
 
 
 @cache

@@ -56,20 +56,25 @@ _NOT_KNOWN = (_UnknownError, TypeError, ValueError, KeyError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A string of `head` characters and `least` to `most` of a class. `same`: what follows it, and its classes."""
+    """A string of `head` characters and `least` to `most` of a class. `same`: what follows it, and its classes.
+
+    `known` has what `state` returned for numbers of characters of which it is asked again and again.
+    """
 
     same: bytes
     head: int
     least: int
     most: int
     horizon: int  # characters that no token has
-    known: dict[int, tuple[StateKey, int]] = field(default_factory=dict)  # what `state` returned
+    known: dict[int, tuple[StateKey, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def state(self, characters: int) -> tuple[StateKey, int]:
         """The key after so many whole characters, and up to how many it stays what it is. Used by the core's thread."""
         found = self.known.get(characters)
         if found is None:
-            found = self.known[characters] = self.key(characters, b""), self.steady(characters)
+            found = self.key(characters, b""), self.steady(characters)
+            if found[1] == characters:  # which it is for few: those near the field's ends
+                self.known[characters] = found
         return found
 
     def key(self, characters: int, pending: bytes) -> StateKey:

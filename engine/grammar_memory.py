@@ -1,7 +1,7 @@
 """Masks and forced tokens that were found before, by the state of the text (`grammar_fields`).
 
-To compute a mask takes 40 to 1,500 us, to find what is forced 20 and more. Masks are remembered on the device alone:
-the core knows where.
+To compute a mask takes 40 to 1,500 us, to find what is forced 20 and more. Masks are remembered on the device, and the
+core knows where; the host keeps only those from which others follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from thothy_ai.engine.grammar_tokens import Bits, JsonTokens, allow_only, allowe
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 
 _SEVERAL = -1
-_ROOMY = 256  # fields: 4 MiB for a vocabulary of 131,072
+_WIDEST = 256  # fields: 4 MiB for a vocabulary of 131,072
 _FORGOTTEN = 64  # a share of all masks: one of so many at a time
 _FORCED, _LONGEST_FORCED = 4_096, 64  # sequences, and tokens of one
 
@@ -30,7 +30,8 @@ class MaskMemory:
     def __init__(self, vocab_size: int, masks: int | None = None) -> None:
         """`masks`: how many, if not as many as the device keeps."""
         self.words = -(-vocab_size // 32)  # of a mask
-        self._most, self._behind = masks or remembered_masks(vocab_size), 1 + remembered_masks(vocab_size)
+        self._most = masks or remembered_masks(vocab_size)
+        self._first_unkept = 1 + remembered_masks(vocab_size)  # the place behind them
         self._places: dict[StateKey, int] = {}
         self._keys: dict[int, StateKey] = {}  # by place
         self._lacking = np.zeros(self._most + 1, np.bool_)
@@ -38,7 +39,7 @@ class MaskMemory:
         self._used = np.zeros(self._most + 1, np.int64)  # the last step that did
         self._free: list[int] = [*range(self._most, ANY, -1)]
         self._step = 0
-        self._roomy: OrderedDict[bytes, tuple[int, Bits]] = OrderedDict()  # by field: the most room yet, and its mask
+        self._widest: OrderedDict[bytes, tuple[int, Bits]] = OrderedDict()  # by field: the most room yet, and its mask
         self.place_of: Callable[[StateKey], int | None] = self._places.get  # where the mask is, if it is known
 
     def __len__(self) -> int:
@@ -74,26 +75,28 @@ class MaskMemory:
         self._only[place] = _only_token(mask) if lacking else _SEVERAL
         return place
 
-    def keep_roomy(self, key: StateKey, mask: Bits) -> None:
+    def keep_widest(self, key: StateKey, mask: Bits) -> None:
         """Keep a computed mask [words] here, from which others of the same field can be derived."""
         room = room_of(key)
-        if room > self._roomy.get(key[0], (0, mask))[0]:
-            self._roomy[key[0]] = room, mask.copy()
-            if len(self._roomy) > _ROOMY:
-                self._roomy.popitem(last=False)
+        if room > self._widest.get(key[0], (0, mask))[0]:
+            self._widest[key[0]] = room, mask.copy()
+            self._widest.move_to_end(key[0])
+            if len(self._widest) > _WIDEST:
+                self._widest.popitem(last=False)
 
     def derive(self, key: StateKey, tokens: JsonTokens, mask: Bits) -> bool:
         """Fill a mask [words] if it follows from that of a text with more room in the same field; returns whether."""
         room = room_of(key)
-        found = self._roomy.get(key[0]) if room else None
+        found = self._widest.get(key[0]) if room else None
         if found is None or room > found[0] or (found[1] & tokens.unsure_bits).any():
             return False
+        self._widest.move_to_end(key[0])
         np.bitwise_and(found[1], tokens.up_to(room), out=mask)
         return True
 
     def unkept(self, number: int) -> int:
         """The place of a mask of the present step alone, the first of which has number 0."""
-        return self._behind + number
+        return self._first_unkept + number
 
     def _forget(self) -> None:
         """Several at a time: to find them takes as long as to find one."""

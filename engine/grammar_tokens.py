@@ -55,9 +55,9 @@ class JsonTokens:
         return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
 
     @cached_property
-    def begun_characters(self) -> NDArray[np.uint8]:
+    def begun_characters(self) -> NDArray[np.int32]:
         """For each token how many characters it adds to an open string, one that it only begins included."""
-        return np.array([_begun_characters(data) for data in self.table], np.uint8)
+        return np.array([_begun_characters(data) for data in self.table], np.int32)
 
     @cached_property
     def unsure_bits(self) -> Bits:
@@ -226,9 +226,8 @@ def _whole_characters(data: bytes) -> int:
 
 def _begun_characters(data: bytes) -> int:
     if not _SPECIAL.search(data):
-        return min(_MOST_COUNTED, len(data.translate(None, _CONTINUATION)))
-    begun = _CHARACTER.findall(_IN_STRING.match(data)[0])  # type: ignore[index]  # it matches anything
-    return min(_MOST_COUNTED, len(begun))
+        return len(data.translate(None, _CONTINUATION))
+    return len(_CHARACTER.findall(_IN_STRING.match(data)[0]))  # type: ignore[index]  # it matches anything
 
 
 def _emptiness(data: bytes) -> tuple[int, int]:

@@ -167,11 +167,11 @@ class Runner:
     @torch.inference_mode()
     def _masks_once(self) -> Tensor:
         """Masks of all rows, after steps that brought few new ones and many: pinned memory of all sizes is kept."""
-        vocab, most = self._model.config.vocab_size, self._max_rows
-        places = np.arange(most, dtype=np.int32) + 1 + remembered_masks(vocab)
-        new = np.full((most, -(-vocab // 32)), -1, np.int32)
+        vocab, most = self._model.config.vocab_size, 2 * self._max_rows
+        places = np.arange(self._max_rows, dtype=np.int32) + 1 + remembered_masks(vocab)
+        new, targets = np.full((most, -(-vocab // 32)), -1, np.int32), np.resize(places, most)
         for count in (*(1 << power for power in range(most.bit_length())), most):
-            bitmask = self._masks.rows(StepMasks(places, new[:count], places[:count]))
+            bitmask = self._masks.rows(StepMasks(places, new[:count], targets[:count]))
         return bitmask
 
     @torch.inference_mode()

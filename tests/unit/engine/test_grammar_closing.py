@@ -20,7 +20,7 @@ from tests.support.masks import Masks
 from tests.unit.engine.conftest import make_tokenizer
 from thothy_ai.engine.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_tokens import SENTENCE_END
 from thothy_ai.engine.grammar_walk import Walker
 from thothy_ai.jobs import schema as fields

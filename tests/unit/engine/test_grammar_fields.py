@@ -14,7 +14,7 @@ from tests.support.masks import Masks
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all
 from thothy_ai.engine.grammar_fields import StateKey
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_position import JsonPosition
 from thothy_ai.jobs import Context

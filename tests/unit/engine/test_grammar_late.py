@@ -15,7 +15,7 @@ from tests.support.masks import Masks
 from thothy_ai.engine.errors import BudgetTooSmallError, GrammarError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, catch_up, goes_on
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
@@ -147,6 +147,23 @@ def test_a_matcher_that_refuses_a_late_token_is_replaced_by_one_of_its_own(compi
     assert not lexer.usable
     assert torch.equal(*Masks(VOCAB).of(grammar, other))
     assert goes_on(grammar, grammar._tokens[-1])
+
+
+def test_a_grammar_that_has_failed_takes_nothing_more(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mask allows everything except the end, and the next token raises the error."""
+    grammar = begun(compiler)
+    catch_up([grammar])
+    monkeypatch.setattr(grammar, "_matcher", Refusing())
+    monkeypatch.setattr(grammar, "_least_tokens", 10_000)
+    row = torch.empty(-(-VOCAB // 32), dtype=torch.int32)
+    grammar.correct(row)
+    assert len(allowed(row)) == len(row) * 32 - len(EOS)
+    token = grammar._lexers.tokens.by_bytes[b"z"]
+    assert not goes_on(grammar, token)
+    with pytest.raises(GrammarError, match="no work is left"):
+        grammar.advance(token)
 
 
 def test_a_grammar_that_cannot_catch_up_fails_with_its_next_token(

@@ -18,7 +18,7 @@ from thothy_ai.engine import grammar_batch, grammar_lexers
 from thothy_ai.engine.errors import EngineError, GrammarError, ModelLoadError
 from thothy_ai.engine.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, start_filling
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar_slices import general_slices, own_slices
 from thothy_ai.jobs import Context

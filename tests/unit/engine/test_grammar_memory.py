@@ -15,7 +15,7 @@ from tests.support.forcing_grammar import Forcing
 from tests.support.masks import Masks
 from thothy_ai.engine import grammar_memory
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar_tokens import allowed_tokens
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
@@ -103,13 +103,23 @@ def test_a_text_that_is_led_to_its_end_leaves_the_remembered_mask_as_it_is(compi
     assert torch.equal(masks.of(closing, free)[0], alone)
 
 
+def test_a_row_brings_a_mask_for_others_and_one_of_its_own_at_most(compiler: GrammarCompiler) -> None:
+    masks, grammars = Masks(VOCAB), [*in_text(compiler, "a-m", 50, 1), *in_text(compiler, "n-z", 51, 1)]
+    for grammar in grammars:
+        grammar.limit(14)
+    masks.of(*grammars)
+    assert all(grammar.closes for grammar in grammars)
+    assert masks.new == 2 * len(grammars)
+
+
 def test_a_lexer_that_must_compute_a_mask_computes_a_remembered_one(compiler: GrammarCompiler) -> None:
     masks, grammars = Masks(VOCAB), in_text(compiler, "a-m", 60, 2)
     check(masks, grammars)
     grammars[1].lexer.needs_mask = True
-    assert masks.of(*grammars).equal(masks.of(grammars[0], grammars[0]))
-    assert not grammars[1].lexer.needs_mask
+    found = masks.of(*grammars)
     assert masks.new == 0
+    assert not grammars[1].lexer.needs_mask
+    assert found.equal(masks.of(grammars[0], grammars[0]))
 
 
 def test_rows_without_a_grammar_may_have_any_token(compiler: GrammarCompiler) -> None:
@@ -142,7 +152,7 @@ def test_masks_of_less_room_in_a_field_follow_from_those_of_more(compiler: Gramm
                 derived += 1
                 assert (found == alone.numpy()).all(), key
             elif key is not None:
-                memory.keep_roomy(key, alone.numpy())
+                memory.keep_widest(key, alone.numpy())
             tokens = allowed_tokens(alone.numpy())
             if {*tokens} & {*EOS}:
                 break

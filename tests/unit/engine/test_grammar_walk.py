@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_fields import TextFields
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_position import JsonPosition, Place
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_walk import END, Walker

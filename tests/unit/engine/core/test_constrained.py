@@ -27,7 +27,7 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.grammar_batch import Filling
-from thothy_ai.engine.grammar_lexers import JsonGrammar
+from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

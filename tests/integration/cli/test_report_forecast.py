@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.integration.queue.test_forecast import history, job, resident
 from tests.support.command_line import Run
+from tests.support.forecast_rows import history, job, resident
 from tests.support.queue_bench import eventually, running
 from thothy_ai.cli import report_forecast
 from thothy_ai.queue.control import set_paused

@@ -50,6 +50,30 @@ def test_seconds_of_cpus_are_no_gpu_seconds(run: Run, engine: Engine) -> None:
     assert "compute-seconds left" in run("report", "forecast").output
 
 
+def test_without_an_engine_seconds_are_of_the_devices_that_were_there(
+    run: Run, engine: Engine, settings: Settings
+) -> None:
+    history(engine, resident(engine))
+    job(engine, "queued")
+    with running(Forecaster(settings)):
+        eventually(lambda: "1 engine ready" in run("report", "forecast").output)
+        with engine.begin() as connection:
+            connection.execute(
+                text("UPDATE engine_session SET state = 'ended', end_reason = 'stopped', ended_at = now()")
+            )
+        eventually(lambda: "no engine is ready" in run("report", "forecast").output)
+        said = " ".join(run("report", "forecast").output.split())
+    assert "GPU-seconds left 5 " in said
+    assert "kind model jobs GPU-seconds learnt from" in said
+
+
+def test_seconds_of_devices_that_are_not_known_are_not_said(run: Run, engine: Engine) -> None:
+    history(engine, resident(engine, state="ended", end_reason="stopped", ended_at=datetime.now(UTC)))
+    job(engine, "queued")
+    assert "seconds left" not in run("report", "forecast").output
+    assert json.loads(run("report", "forecast", "--json").output)["gpu_seconds"] is None
+
+
 def test_as_json(run: Run, engine: Engine) -> None:
     history(engine, resident(engine))
     job(engine, "queued")

@@ -145,7 +145,7 @@ def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = N
         publish_left=None if until is None else left_at(learnt, seen, costs, until, 1.0),
         publish_left_p90=None if until is None else left_at(learnt, seen, costs, until, slow),
         returning=len(seen.until_back),
-        on_gpu=seen.on_gpu,
+        on_gpu=learnt.on_gpu,
         kinds=kinds,
         deadlines=deadlines[:MAX_DEADLINES],
     )
@@ -169,8 +169,9 @@ def with_arrivals(learnt: Learnt, seen: Observation, costs: Costs) -> Spell | No
 
 
 def _kinds(learnt: Learnt, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
+    known = costs.known and learnt.gpus
     for key, jobs in sorted(open_by_key(seen).items()):
-        seconds = jobs * work_per_job(learnt, costs, key) * max(seen.gpus, 1.0) if costs.known else None
+        seconds = jobs * work_per_job(learnt, costs, key) * learnt.gpus if known else None
         yield KindLeft(key.kind, key.model, jobs, seconds, _evidence(costs, key))
 
 

@@ -186,12 +186,29 @@ def test_a_clock_that_is_set_back_and_a_long_silence() -> None:
 def test_what_is_learnt_and_said_survives_json() -> None:
     learnt, now = drained()
     parents = replace(now, at=now.at + 10, ended={REPORT: ended(10, children={"line": 30})})
-    learnt = replace(learn(learnt, parents), arrived=0.0)
-    assert memory.from_json(json.loads(json.dumps(memory.to_json(learnt)))) == learnt
+    learnt = replace(learn(learnt, parents), arrived=0.0, gpus=4.0, on_gpu=True)
+    kept = json.loads(json.dumps(memory.to_json(learnt)))
+    assert memory.from_json(kept) == learnt
+    before = {key: value for key, value in kept.items() if key not in {"gpus", "on_gpu"}}  # of an older version
+    assert memory.from_json(before) == replace(learnt, gpus=0.0, on_gpu=False)
     made = forecast(learnt, replace(now, waiting=(Waiting(HOOK, 10.0, 1.0, 5.0),)), publish_at=now.at + 5)
     assert Forecast.from_json(json.loads(json.dumps(made.to_json()))) == made
     assert memory.from_json({"version": 99}) == Learnt()
     assert memory.from_json({"version": 1}) == Learnt()
+
+
+def test_seconds_are_of_the_last_engines_while_there_is_none() -> None:
+    learnt, now = drained()
+    at_first = forecast(learnt, now)
+    on_four = replace(now, at=now.at + 10, gpus=4.0, on_gpu=True)
+    learnt = learn(learnt, on_four)
+    made = forecast(learnt, on_four)
+    gone = replace(now, at=now.at + 20, engines={})
+    after = forecast(learn(learnt, gone), gone)
+    assert (after.on_gpu, after.gpu_seconds) == (True, pytest.approx(made.gpu_seconds))
+    assert made.gpu_seconds == pytest.approx(4 * (at_first.gpu_seconds or 0.0), rel=0.1)
+    unseen = forecast(replace(learnt, gpus=0.0), gone)
+    assert (unseen.gpu_seconds, {kind.gpu_seconds for kind in unseen.kinds}) == (None, {None})
 
 
 def test_accuracy_leaves_out_what_was_disturbed_or_over_at_once() -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from thothy_ai.queue.forecast.deadlines import Late, late_jobs, left_at
-from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty, work_per_job
+from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty, work_done, work_per_job
 from thothy_ai.queue.forecast.learning import Learnt, open_by_key
 from thothy_ai.queue.forecast.values import Key, Observation
 
@@ -170,8 +170,10 @@ def with_arrivals(learnt: Learnt, seen: Observation, costs: Costs) -> Spell | No
 
 def _kinds(learnt: Learnt, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
     known = costs.known and learnt.gpus
+    done = work_done(seen, costs) if known else {}
     for key, jobs in sorted(open_by_key(seen).items()):
-        seconds = jobs * work_per_job(learnt, costs, key) * learnt.gpus if known else None
+        work = jobs * work_per_job(learnt, costs, key) - done.get(key, 0.0) if known else None
+        seconds = None if work is None else work * learnt.gpus
         yield KindLeft(key.kind, key.model, jobs, seconds, _evidence(costs, key))
 
 

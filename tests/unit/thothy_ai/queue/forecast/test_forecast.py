@@ -97,8 +97,22 @@ def test_retries_are_part_of_the_work() -> None:
     learnt = learn(Learnt(), seen(0.0, 10))
     half = replace(ended(10), attempts=20.0, compute=20.0)
     learnt = learn(learnt, replace(seen(10.0, 10), ended={HOOK: half}))
-    [left] = forecast(learnt, seen(20.0, 100)).kinds
-    assert left.gpu_seconds == pytest.approx(2 * 120, rel=0.01)
+    [left] = forecast(learnt, replace(seen(20.0, 100), running=())).kinds
+    assert left.gpu_seconds == pytest.approx(2 * 100, rel=0.01)
+
+
+@pytest.mark.parametrize("jobs", [3, SLOTS])
+def test_what_running_jobs_have_behind_them_is_not_left(jobs: int) -> None:
+    """One engine does a second's work in a second: it cannot be done sooner than what is left."""
+    learnt, now = drained()
+    last = replace(now, waiting=(), ended={})
+    ages = (0.0, RUN / 2, RUN, 9 * RUN)
+    made = [forecast(learnt, replace(last, running=(Running(HOOK, jobs, age),))) for age in ages]
+    left = [each.gpu_seconds or 0.0 for each in made]
+    assert left[0] == pytest.approx(jobs, rel=0.01)
+    assert left[0] > 1.5 * left[1] > 2 * left[2] > 0
+    assert 0 < left[3] <= left[0]  # of one that takes much longer than any before
+    assert all(seconds <= (each.p50 or 0.0) for seconds, each in zip(left, made, strict=True))
 
 
 def test_arrivals_at_the_recent_rate() -> None:

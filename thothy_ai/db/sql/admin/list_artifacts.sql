@@ -11,6 +11,7 @@ LEFT JOIN attempt AS tried USING (job_id, attempt)
 WHERE {selected_jobs}
     AND (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)
     AND (CAST(:kind AS text) IS NULL OR artifact.kind = :kind)
+    AND (CAST(:tenant AS text) IS NULL OR artifact.tenant = :tenant)
     AND (CAST(:verdict AS text) IS NULL OR verdict = :verdict)
     AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)

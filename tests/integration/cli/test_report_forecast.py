@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from thothy_ai.cli import report_forecast
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.forecast.accuracy import Accuracy
 from thothy_ai.queue.forecast.forecaster import Forecaster
+from thothy_ai.queue.forecast.store import current
 from thothy_ai.settings import Settings
 
 
@@ -30,12 +32,19 @@ def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     said = " ".join(done.output.split())
     assert "queue 30 jobs due or running, 1 engine ready" in said
     assert re.search(r"empty in about [^,]+, and within \S.+ with 90 % probability empty at \S+ \S+, and by ", said)
-    assert re.search(r"if jobs keep arriving about .+, with \S+ jobs/min arriving", said)
     assert "GPU-seconds left 150" in said
     assert "without an engine 1 job whose model no engine serves, not counted above" in said
     assert re.search(r"publishing at \S+ \S+, \d+ jobs? will still be open, or \d+ at a slow pace", said)
     assert "earlier forecasts none to compare with yet" in said
     assert "hook any 30 150.0 40" in said
+
+
+def test_arrivals_are_said_if_there_are_any(run: Run, engine: Engine) -> None:
+    history(engine, resident(engine))
+    job(engine, "queued")
+    assert "arriving" not in run("report", "forecast").output
+    made = replace(current(engine), arrivals_per_second=0.001, with_arrivals_p50=70.0)
+    assert ("if jobs keep arriving", "about 1 m 10 s, with 0.1 jobs/min arriving") in list(report_forecast._times(made))
 
 
 def test_seconds_of_cpus_are_no_gpu_seconds(run: Run, engine: Engine) -> None:

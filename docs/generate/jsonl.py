@@ -38,7 +38,7 @@ MEANINGS = {
     ),
     "max_compute_seconds": (
         "number above 0",
-        "How many GPU-seconds its attempts may use together; then it is dead: `budget_spent`. Default: no limit.",
+        "How many compute-seconds its attempts may use together; then it is dead: `budget_spent`. Default: no limit.",
     ),
     "model": (
         "name",

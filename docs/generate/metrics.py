@@ -172,9 +172,15 @@ def _prometheus_port() -> str:
 def _alerts() -> Iterator[tuple[str, str, str, str]]:
     for group in _yaml("deploy/prometheus/alerts.yml")["groups"]:
         for rule in _rules(group["rules"]):
-            says = re.sub(r"\{\{[^}$]*\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
-            name = rule["alert"]
+            name, says = rule["alert"], _says(rule["annotations"]["summary"])
             yield f"[{name}](runbooks/{name}.md)", rule["labels"]["severity"], rule.get("for", "at once"), says
+
+
+def _says(summary: str) -> str:
+    """A summary with the names of its values; of two texts, the one for an alert with the label."""
+    either = r"\{\{ with (\$labels\.\w+) \}\}(.*?)\{\{ \. \}\}(.*?)\{\{ else \}\}.*?\{\{ end \}\}"
+    labelled = re.sub(either, r"\2{{ \1 }}\3", summary)
+    return re.sub(r"\{\{[^}$]*\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", labelled)
 
 
 def _rules(rules: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

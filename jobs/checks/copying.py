@@ -117,7 +117,8 @@ def quoted(field: str, quote: str, source: str) -> Rejection | None:
             break
     if parts and position >= 0:
         return None
-    return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{field} is not in the source: {quote[:80]!r}")
+    what = f"is not in the source: {quote[:80]!r}" if parts else "is empty"
+    return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{field} {what}")
 
 
 def normalized(text: str) -> str:

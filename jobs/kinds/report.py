@@ -41,7 +41,7 @@ class Report(WritingRequest[ReportArtifact]):
     """Write a report: an outline, its sections with citations, and a summary."""
 
     topic: Annotated[ShortText | None, Field(description="What it is about. Default: what the source is about.")] = None
-    sections: Annotated[int, Field(ge=3, le=7, description="How many sections it has, 3 to 7.")] = 4
+    sections: Annotated[int, Field(ge=3, le=7, description="How many sections it has.")] = 4
 
 
 class _Start(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRELUDE = 'text: str = "Crocks are sold out in Lyon."\n'  # what README's snippet leaves to the reader
+PRELUDE = 'text: str = "Crocks are sold out in Lyon."\n'  # what the snippets leave to the reader
 MORE = '''
 from typing import assert_type
 
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     readme = f"{future}\n{PRELUDE}{rest}"
     sources = {
         "quiz": quiz,
-        "readme_good": f"{readme}\nwords: str = artifact.standfirst\n{MORE}",
+        "readme_good": f"{readme}\nwords: str = artifact.variants[0].text\n{MORE}",
         "readme_wrong": f"{readme}\nprint(artifact.nonsense)\n",
         "produce_good": f"{produce}\nwords: str = artifact.question\n",
         "produce_wrong": f"{produce}\nprint(artifact.nonsense)\n",

@@ -28,9 +28,10 @@ class JobFilter:
     source: str | None = None
     parent: UUID | None = None
     batch: UUID | None = None
+    tenant: str | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the fragment `selected_jobs`, and `kind`."""
+        """Parameters of the fragment `selected_jobs`, `kind` and `tenant`."""
         beginning = self.key is not None and self.key.endswith(ANY_END)
         return {
             "states": list(self.states) or None,
@@ -40,6 +41,7 @@ class JobFilter:
             "source": self.source,
             "parent": self.parent,
             "batch": self.batch,
+            "tenant": self.tenant,
         }
 
 

@@ -37,7 +37,7 @@ class EndedAttempt:
 class Waiting:
     """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due.
 
-    `unserved_model`: the model or alias that it names, if no engine serves it.
+    `unserved_model`: the model or alias that it names, if no engine serves it; `alias_of`: the model of that alias.
     """
 
     paused: bool
@@ -47,6 +47,7 @@ class Waiting:
     dispatcher: bool  # whether one is connected
     worker: bool
     unserved_model: str | None = None
+    alias_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +118,5 @@ def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
         dispatcher="dispatcher" in processes,
         worker="worker" in processes,
         unserved_model=row.unserved_model,
+        alias_of=row.alias_of,
     )

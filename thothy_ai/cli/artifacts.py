@@ -21,6 +21,7 @@ from thothy_ai.cli.job_options import (
     Source,
     SourceFile,
     States,
+    Tenant,
     Until,
 )
 from thothy_ai.cli.jobs import more_exist
@@ -51,6 +52,7 @@ def list_(
     source_file: SourceFile = None,
     parent: Parent = None,
     batch: Batch = None,
+    tenant: Tenant = None,
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of artifacts.")] = 20,
@@ -62,7 +64,7 @@ def list_(
     """
     from thothy_ai.admin.artifacts import list_artifacts
 
-    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
         found = list_artifacts(engine, filters.jobs(engine), verdict=verdict, since=since, until=until, limit=limit + 1)
     if as_json:
@@ -133,6 +135,7 @@ def export(
     source_file: SourceFile = None,
     parent: Parent = None,
     batch: Batch = None,
+    tenant: Tenant = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
@@ -152,7 +155,7 @@ def export(
 
     form = format_for(to, chosen)
     check_grouping(to, form, per)
-    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
         jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
         artifacts = stream_artifacts(engine, jobs, verdict=verdict, since=since, until=until, by_source=by_source)

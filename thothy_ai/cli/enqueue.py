@@ -157,7 +157,7 @@ def _command(kind: AnyKind) -> Any:
         ] = None,
         max_compute_seconds: Annotated[
             float | None,
-            typer.Option(min=0, metavar="SECONDS", help="GPU-seconds that all attempts may use together."),
+            typer.Option(min=0, metavar="SECONDS", help="Compute-seconds that all attempts may use together."),
         ] = None,
         model: Annotated[
             str | None,

@@ -82,6 +82,7 @@ Batch = Annotated[
         help="Only jobs that were enqueued by the same call or file as this one.",
     ),
 ]
+Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only those of this tenant.")]
 Since = Annotated[
     datetime | None,
     typer.Option(parser=times.since, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),
@@ -113,11 +114,14 @@ class Filters:
     batch: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    tenant: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two sources, and a window that ends before it begins."""
+        """Refuse two sources, an empty tenant, and a window that ends before it begins."""
         if self.source and self.source_file:
             usage("--source and --source-file are mutually exclusive")
+        if self.tenant == "":
+            usage("the tenant is empty")
         times.check_order(self.since, self.until)
 
     def jobs(self, engine: Engine) -> JobFilter:
@@ -132,6 +136,7 @@ class Filters:
             source=self._source_key(),
             parent=find_job(engine, self.parent) if self.parent else None,
             batch=find_job(engine, self.batch) if self.batch else None,
+            tenant=self.tenant,
         )
 
     def nothing(self, noun: str) -> str:

@@ -19,6 +19,7 @@ from thothy_ai.cli.job_options import (
     Source,
     SourceFile,
     States,
+    Tenant,
     Until,
 )
 from thothy_ai.cli.job_view import job_json, print_job
@@ -37,6 +38,7 @@ def list_(
     source_file: SourceFile = None,
     parent: Parent = None,
     batch: Batch = None,
+    tenant: Tenant = None,
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
@@ -50,17 +52,17 @@ def list_(
     """
     from thothy_ai.admin.jobs import list_jobs
 
-    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until)
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
         jobs = list_jobs(engine, filters.jobs(engine), since=since, until=until, limit=limit + 1)
     if as_json:
         return print_json(jobs[:limit])
     if not jobs:
         return typer.echo(filters.nothing("jobs"))
-    own = load_settings().tenant
+    own, tenants = load_settings().tenant, Column("tenant", text=True, drop=2)
     columns = {
         "id": Column("id"),
-        **({"tenant": Column("tenant", drop=2)} if any(job["tenant"] != own for job in jobs[:limit]) else {}),
+        **({"tenant": tenants} if any(job["tenant"] != own for job in jobs[:limit]) else {}),
         "kind": Column("kind"),
         "state": Column("state"),
         "reason": Column("reason"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -152,6 +153,7 @@ def _flag(name: str, field: FieldInfo) -> Flag:
     required = field.is_required()
     parts = [
         field.description,
+        _limits(field.metadata),
         "Required." if required else _default(field),
         "May be repeated." if many else "",
     ]
@@ -167,6 +169,21 @@ def _is_long(field: FieldInfo) -> bool:
     )
 
 
+def _limits(metadata: Sequence[Any]) -> str:
+    """The least and the greatest value, those that are given."""
+    least, most = (
+        next((getattr(each, side) for each in metadata if hasattr(each, side)), None) for side in ("ge", "le")
+    )
+    match least, most:
+        case None, None:
+            return ""
+        case _, None:
+            return f"At least {least}."
+        case None, _:
+            return f"At most {most}."
+    return f"{least} to {most}."
+
+
 def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     shown = value.value if isinstance(value, Enum) else value
@@ -174,12 +191,15 @@ def _default(field: FieldInfo) -> str:
 
 
 def _metavar(annotation: Any) -> str:
-    """The name of a value of this type, as in the options of other commands: its choices, `N`, `NUMBER` or `TEXT`."""
+    """The name of a value of this type, as in the options of other commands: its choices, `N`, `NUMBER` or `TEXT`.
+
+    A choice with a space is quoted, as it is typed.
+    """
     plain = _without_none(annotation)
     if plain is not annotation:
         return _metavar(plain)
     if choices := _choices(plain):
-        return "|".join(map(str, choices))
+        return "|".join(shlex.quote(str(choice)) for choice in choices)
     return next((value_name(kind.__name__) for kind in (int, float) if plain is kind), "TEXT")
 
 

@@ -23,6 +23,7 @@ WHY_UNKNOWN = {
     "no_history": "not known: no job has finished yet, and what a job costs is learnt from those that have.",
 }
 MAX_LATE_ROWS = 10
+MIN_ARRIVALS = 0.05 / 60  # per second: fewer are shown as 0.0 jobs/min
 
 
 def forecast(as_json: AsJson = False) -> None:
@@ -55,7 +56,7 @@ def _times(made: Forecast) -> Iterator[tuple[str, object]]:
         yield "empty in", WHY_UNKNOWN.get(made.basis, between(made.p50, made.p90))
         if made.p50 is not None and not made.paused:
             yield "empty at", f"{_clock(made, made.p50)}, and by {_clock(made, made.p90)} with 90 % probability"
-        if made.basis == "learnt":
+        if made.basis == "learnt" and made.arrivals_per_second >= MIN_ARRIVALS:
             yield "if jobs keep arriving", _arriving(made)
     if made.gpu_seconds:
         yield f"{made.unit}s left", f"{made.gpu_seconds:,.0f}"

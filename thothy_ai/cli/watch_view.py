@@ -117,7 +117,8 @@ def _why(job: JobSnapshot, waiting: Waiting) -> tuple[str, str]:
     if not waiting.dispatcher:
         return "no dispatcher", "no dispatcher is connected"
     if model := waiting.unserved_model:
-        return "no engine", f"no engine serves {model} (`thothy models alias {model} MODEL` lets another run it)"
+        named = f"{model}, an alias of {waiting.alias_of}" if waiting.alias_of else model
+        return "no engine", f"no engine serves {named} (`thothy models alias {model} MODEL` lets another run it)"
     return "behind", _behind(waiting)
 
 

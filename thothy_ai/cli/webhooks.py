@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from thothy_ai.cli.job_options import MAX_LISTED
+from thothy_ai.cli.job_options import MAX_LISTED, Tenant
 from thothy_ai.cli.shell import AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.tables import Column, count, print_json, table
 
@@ -21,9 +21,6 @@ class State(StrEnum):
     WAITING = "waiting"
     DELIVERED = "delivered"
     DEAD = "dead"
-
-
-Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only those of this tenant.")]
 
 
 @app.command("list")

@@ -94,8 +94,8 @@ class Leader:
 
         Raises `DatabaseError`.
         """
-        connection = self._connected()
         with reaching(self._settings):
+            connection = self._connected()
             connection.execute(BEGIN_SNAPSHOT)
         try:
             yield

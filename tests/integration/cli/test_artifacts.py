@@ -28,6 +28,8 @@ def test_list_by_what_identifies_their_job(run: Run, engine: Engine) -> None:
         add_artifact(engine, job_id)
     set_job(engine, second, parent_id=first)
     end(engine, second, "succeeded")
+    with engine.begin() as connection:
+        connection.execute(update(Artifact).where(Artifact.job_id == second).values(tenant="acme"))
     for filters, found in {
         ("--key", "mon/*"): [first],
         ("--parent", str(first)[-8:]): [second],
@@ -36,6 +38,8 @@ def test_list_by_what_identifies_their_job(run: Run, engine: Engine) -> None:
         ("--kind", "trend_summary", "--since", "1h"): [second, first],
         ("--until", "1h"): [],
         ("--source", "abcdabcd"): [],
+        ("--tenant", "acme"): [second],
+        ("--tenant", "nobody"): [],
     }.items():
         assert ids_of(run, "artifacts", "list", *filters) == list(map(str, found)), filters
 

@@ -104,6 +104,7 @@ def test_jsonl(run: Run, hook: UUID, tmp_path: Path) -> None:
 
 def test_standard_output(run: Run, hook: UUID) -> None:
     check(json.loads(run("artifacts", "export", "-").stdout), hook)
+    assert run("artifacts", "export", "-", "--tenant", "acme").stdout == ""
     (told,) = csv.DictReader(io.StringIO(run("artifacts", "export", "-", "--format", "csv").stdout))
     check(told, hook)
     assert "Crocks" in run("artifacts", "export", "-", "--format", "md").stdout

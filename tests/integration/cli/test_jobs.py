@@ -41,6 +41,11 @@ def add_session(engine: Engine, *, gpus: int) -> UUID:
     return session
 
 
+def enqueue_as(run: Run, tenant: str) -> UUID:
+    """Enqueue a hook of this tenant."""
+    return UUID(run("enqueue", "hook", "--source", SOURCE, environment={"THOTHY_TENANT": tenant}).stdout.strip())
+
+
 class TestList:
     def test_by_state_kind_and_time(self, run: Run, engine: Engine) -> None:
         first, second = enqueue(run), enqueue(run)
@@ -72,12 +77,20 @@ class TestList:
     def test_tenants_are_shown_if_jobs_are_of_another_than_the_settings_name(self, run: Run) -> None:
         own = enqueue(run)
         assert "tenant" not in run("jobs", "list").stdout
-        other = UUID(run("enqueue", "hook", "--source", SOURCE, environment={"THOTHY_TENANT": "acme"}).stdout.strip())
+        other = enqueue_as(run, "acme")
         head, _, *rows = run("jobs", "list").stdout.splitlines()
         assert head.split()[:3] == ["id", "tenant", "kind"]
         assert [row.split()[:2] for row in rows] == [[str(other), "acme"], [str(own), "default"]]
         assert "tenant" not in run("jobs", "list", "--kind", "trend_summary").stdout
         assert "tenant" in run("jobs", "list", "--kind", "hook").stdout
+
+    def test_by_tenant(self, run: Run) -> None:
+        enqueue(run)
+        other = enqueue_as(run, "acme")
+        assert ids_of(run, "jobs", "list", "--tenant", "acme") == [str(other)]
+        assert ids_of(run, "jobs", "list", "--tenant", "acme", "--kind", "trend_summary") == []
+        assert run("jobs", "list", "--tenant", "nobody").stdout == "No jobs match --tenant nobody.\n"
+        assert "the tenant is empty" in one_line(run("jobs", "list", "--tenant", "", exit_code=2))
 
     def test_by_source_text_file_or_key(self, run: Run, tmp_path: Path) -> None:
         job_id = str(enqueue(run))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.integration.queue.test_forecast import history, job, resident
 from tests.support.command_line import Run
+from tests.support.forecast_rows import history, job, resident
 from tests.support.queue_bench import eventually, running
 from thothy_ai.cli import report_forecast
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.forecast.accuracy import Accuracy
 from thothy_ai.queue.forecast.forecaster import Forecaster
+from thothy_ai.queue.forecast.store import current
 from thothy_ai.settings import Settings
 
 
@@ -30,12 +32,19 @@ def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     said = " ".join(done.output.split())
     assert "queue 30 jobs due or running, 1 engine ready" in said
     assert re.search(r"empty in about [^,]+, and within \S.+ with 90 % probability empty at \S+ \S+, and by ", said)
-    assert re.search(r"if jobs keep arriving about .+, with \S+ jobs/min arriving", said)
     assert "GPU-seconds left 150" in said
     assert "without an engine 1 job whose model no engine serves, not counted above" in said
     assert re.search(r"publishing at \S+ \S+, \d+ jobs? will still be open, or \d+ at a slow pace", said)
     assert "earlier forecasts none to compare with yet" in said
     assert "hook any 30 150.0 40" in said
+
+
+def test_arrivals_are_said_if_there_are_any(run: Run, engine: Engine) -> None:
+    history(engine, resident(engine))
+    job(engine, "queued")
+    assert "arriving" not in run("report", "forecast").output
+    made = replace(current(engine), arrivals_per_second=0.001, with_arrivals_p50=70.0)
+    assert ("if jobs keep arriving", "about 1 m 10 s, with 0.1 jobs/min arriving") in list(report_forecast._times(made))
 
 
 def test_seconds_of_cpus_are_no_gpu_seconds(run: Run, engine: Engine) -> None:
@@ -48,6 +57,30 @@ def test_seconds_of_cpus_are_no_gpu_seconds(run: Run, engine: Engine) -> None:
     assert json.loads(run("report", "forecast", "--json").output)["on_gpu"] is False
     resident(engine)  # beside one on GPUs
     assert "compute-seconds left" in run("report", "forecast").output
+
+
+def test_without_an_engine_seconds_are_of_the_devices_that_were_there(
+    run: Run, engine: Engine, settings: Settings
+) -> None:
+    history(engine, resident(engine))
+    job(engine, "queued")
+    with running(Forecaster(settings)):
+        eventually(lambda: "1 engine ready" in run("report", "forecast").output)
+        with engine.begin() as connection:
+            connection.execute(
+                text("UPDATE engine_session SET state = 'ended', end_reason = 'stopped', ended_at = now()")
+            )
+        eventually(lambda: "no engine is ready" in run("report", "forecast").output)
+        said = " ".join(run("report", "forecast").output.split())
+    assert "GPU-seconds left 5 " in said
+    assert "kind model jobs GPU-seconds learnt from" in said
+
+
+def test_seconds_of_devices_that_are_not_known_are_not_said(run: Run, engine: Engine) -> None:
+    history(engine, resident(engine, state="ended", end_reason="stopped", ended_at=datetime.now(UTC)))
+    job(engine, "queued")
+    assert "seconds left" not in run("report", "forecast").output
+    assert json.loads(run("report", "forecast", "--json").output)["gpu_seconds"] is None
 
 
 def test_as_json(run: Run, engine: Engine) -> None:

@@ -74,6 +74,15 @@ def test_lists_fit_and_their_ids_are_accepted(run: Run, jobs: list[UUID], comman
     assert SHORT_ID.search(list_.text) or "cancel" in command
 
 
+def test_a_long_tenant_is_cut_and_drops_no_column(run: Run) -> None:
+    tenant = "acme-with-a-very-long-name-of-41-characters"[:41]
+    run("enqueue", "hook", "--source", SOURCE, "--key", "mon/1", environment={"THOTHY_TENANT": tenant})
+    head, _, row = typed("jobs list").lines
+    assert {"attempt", "enqueued", "key"} <= set(head.split())
+    assert row.split()[1].startswith("acme-with-a")
+    assert row.split()[1].endswith("…")
+
+
 def test_jobs_and_artifacts_fit_in_full(jobs: list[UUID]) -> None:
     for command in (f"jobs show {str(jobs[1])[-8:]}", f"dead show {jobs[0]}", f"artifacts show {jobs[1]}"):
         page = typed(command)

@@ -108,6 +108,9 @@ def test_a_job_of_a_model_that_no_engine_serves_is_not_next(queue: Queue) -> Non
         return status_of(replace(snapshot, waiting=replace(snapshot.waiting, dispatcher=True))).text
 
     assert text() == "queued: no engine serves huge (`thothy models alias huge MODEL` lets another run it)"
+    set_alias(queue.engine, "huge", "large")
+    lets_run = "(`thothy models alias huge MODEL` lets another run it)"
+    assert text() == f"queued: no engine serves huge, an alias of large {lets_run}"
     set_alias(queue.engine, "huge", "small")
     assert text() == "queued: next"
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, event, insert, update
 
-from tests.integration.queue.test_forecast import history, job, recorded, resident
+from tests.support.forecast_rows import history, job, recorded, resident
 from tests.support.queue_bench import eventually, running
 from thothy_ai.db.models import Attempt, Job
 from thothy_ai.db.statements import statement

@@ -206,6 +206,16 @@ def head_start(seen: Observation, costs: Costs, learnt: Learnt) -> float:
     return max(begun - usual, 0.0) if seen.running_jobs >= slots else 0.0
 
 
+def work_done(seen: Observation, costs: Costs) -> dict[Key, float]:
+    """Compute-seconds that running jobs have behind them, by key."""
+    found: dict[Key, float] = {}
+    for group in seen.running:
+        cost = costs[group.key]
+        done = max(group.jobs * cost.work - _left(cost, group), 0.0)  # one that takes long has not gone back
+        found[group.key] = found.get(group.key, 0.0) + done
+    return found
+
+
 def _left(cost: Cost, group: Running) -> float:
     """Compute-seconds left of running jobs, their retries included."""
     share = cost.duration.left(group.age) / cost.duration.mean

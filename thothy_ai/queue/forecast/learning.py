@@ -69,8 +69,9 @@ class Learnt:
 
     `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
     jobs per second, by kind. `children`: follow-ups by their parents' kind and their own, beside `parents`, the
-    finished jobs by kind. `engines`: that were ready when any last was. `arrived`: jobs that arrived between the last
-    two observations, except follow-ups.
+    finished jobs by kind. `engines`: that were ready when any last was. `gpus`, `on_gpu`: devices per engine when there
+    last was one, ready or starting again (0: never), and whether they are GPUs. `arrived`: jobs that arrived between
+    the last two observations, except follow-ups.
     """
 
     at: float = 0.0
@@ -83,6 +84,8 @@ class Learnt:
     full_since: float | None = None
     open_since: float | None = None
     engines: int = 0
+    gpus: float = 0.0
+    on_gpu: bool = False
     arrived: float = 0.0
     open_jobs: Mapping[Key, float] = field(default_factory=dict)
     arrivals: Mapping[Key, float] = field(default_factory=dict)
@@ -135,6 +138,8 @@ def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
         full_since=since if waits else None,
         open_since=(learnt.open_since or seen.at) if seen.open_jobs else None,
         engines=seen.ready or learnt.engines,
+        gpus=seen.gpus if seen.expected else learnt.gpus,
+        on_gpu=seen.on_gpu if seen.expected else learnt.on_gpu,
         open_jobs=open_by_key(seen),
         slots=_slots(learnt, seen, full=full),
     )

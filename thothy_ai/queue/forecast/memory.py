@@ -26,6 +26,8 @@ def to_json(learnt: Learnt) -> dict[str, Any]:
         "full_since": learnt.full_since,
         "open_since": learnt.open_since,
         "engines": learnt.engines,
+        "gpus": learnt.gpus,
+        "on_gpu": learnt.on_gpu,
         "open_jobs": [[*key, jobs] for key, jobs in learnt.open_jobs.items()],
         "arrivals": [[*key, rate] for key, rate in learnt.arrivals.items()],
         "parents": dict(learnt.parents),
@@ -55,6 +57,8 @@ def _read(values: Mapping[str, Any]) -> Learnt:
         full_since=values["full_since"],
         open_since=values["open_since"],
         engines=int(values["engines"]),
+        gpus=float(values.get("gpus", 0.0)),  # an older version wrote neither
+        on_gpu=bool(values.get("on_gpu", False)),
         open_jobs={Key(kind, model): jobs for kind, model, jobs in values["open_jobs"]},
         arrivals={Key(kind, model): rate for kind, model, rate in values["arrivals"]},
         parents=values["parents"],

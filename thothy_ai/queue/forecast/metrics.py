@@ -48,7 +48,7 @@ def _quantiles(name: str, text: str, median: float, decile: float) -> Metric:
 def _work(made: Forecast) -> Metric:
     family = GaugeMetricFamily(
         "thothy_forecast_gpu_seconds",
-        "Seconds of devices, GPUs or CPUs, that the open jobs will take, by kind.",
+        "Seconds of devices, GPUs or CPUs, that the open jobs will still take, by kind.",
         labels=["kind"],
     )
     left: dict[str, float] = {}

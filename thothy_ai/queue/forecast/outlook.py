@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from thothy_ai.queue.forecast.deadlines import Late, late_jobs, left_at
-from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty, work_per_job
+from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty, work_done, work_per_job
 from thothy_ai.queue.forecast.learning import Learnt, open_by_key
 from thothy_ai.queue.forecast.values import Key, Observation
 
@@ -145,7 +145,7 @@ def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = N
         publish_left=None if until is None else left_at(learnt, seen, costs, until, 1.0),
         publish_left_p90=None if until is None else left_at(learnt, seen, costs, until, slow),
         returning=len(seen.until_back),
-        on_gpu=seen.on_gpu,
+        on_gpu=learnt.on_gpu,
         kinds=kinds,
         deadlines=deadlines[:MAX_DEADLINES],
     )
@@ -169,8 +169,11 @@ def with_arrivals(learnt: Learnt, seen: Observation, costs: Costs) -> Spell | No
 
 
 def _kinds(learnt: Learnt, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
+    known = costs.known and learnt.gpus
+    done = work_done(seen, costs) if known else {}
     for key, jobs in sorted(open_by_key(seen).items()):
-        seconds = jobs * work_per_job(learnt, costs, key) * max(seen.gpus, 1.0) if costs.known else None
+        work = jobs * work_per_job(learnt, costs, key) - done.get(key, 0.0) if known else None
+        seconds = None if work is None else work * learnt.gpus
         yield KindLeft(key.kind, key.model, jobs, seconds, _evidence(costs, key))
 
 

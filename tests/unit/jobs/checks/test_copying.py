@@ -87,6 +87,13 @@ def test_quoted(quote: str, found: RejectionReason | None) -> None:
     assert reason(checks.quoted("quote", quote, SOURCE)) is found
 
 
+@pytest.mark.parametrize(("quote", "says"), [("", "quote is empty"), ("15 %", "quote is not in the source: '15 %'")])
+def test_a_missing_quote_is_not_a_false_one(quote: str, says: str) -> None:
+    rejection = checks.quoted("quote", quote, SOURCE)
+    assert rejection is not None
+    assert rejection.detail == says
+
+
 @pytest.mark.parametrize(
     ("quote", "source"),
     [

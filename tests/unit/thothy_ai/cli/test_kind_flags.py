@@ -34,7 +34,10 @@ class Odd(Request):
     weight: Annotated[float, Field(gt=0)] | None = None
     exact: bool = False
     mood: Mood = Mood.CALM
-    tone: Literal["dry", "warm"] | None = None
+    tone: Literal["dry", "warm", "tongue in cheek"] | None = None
+    pages: Annotated[int, Field(ge=1, le=9, description="How long it is.")] = 2
+    share: Annotated[float, Field(le=1)] = 0.5
+    edition: Annotated[int, Field(ge=1)] = 7
     tags: tuple[str, ...] = ()
     moods: tuple[Mood, ...] = ()
     author: Person | None = None
@@ -97,7 +100,10 @@ def test_help_says_what_is_allowed() -> None:
         "--weight NUMBER ",
         "--exact true|false ",
         "--mood calm|loud ",
-        "--tone dry|warm ",
+        "--tone dry|warm|'tongue in cheek' ",
+        "How long it is. 1 to 9. Default: 2.",
+        "--share NUMBER At most 1. Default: 0.5.",
+        "--edition N At least 1. Default: 7.",
         "--tags TEXT ",
         "--moods calm|loud ",
         "--author JSON ",

@@ -1,5 +1,5 @@
--- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key, channel and audience, the source, the parent
--- job, and the model. A filter that is NULL lets everything through.
+-- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key, channel
+-- and audience, the source, the parent job, and the model. A filter that is NULL lets everything through.
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, verdict, artifact.reason,
     idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, source_key, parent_id,
     (SELECT s.model FROM engine_session AS s WHERE s.id = tried.engine_session_id) AS model,
@@ -11,6 +11,7 @@ LEFT JOIN attempt AS tried USING (job_id, attempt)
 WHERE {selected_jobs}
     AND (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)
     AND (CAST(:kind AS text) IS NULL OR artifact.kind = :kind)
+    AND (CAST(:tenant AS text) IS NULL OR artifact.tenant = :tenant)
     AND (CAST(:verdict AS text) IS NULL OR verdict = :verdict)
     AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)

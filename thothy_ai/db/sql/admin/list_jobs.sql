@@ -4,6 +4,7 @@ SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, t
 FROM job
 WHERE {selected_jobs}
     AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+    AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
     AND (CAST(:since AS timestamptz) IS NULL OR enqueued_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR enqueued_at < :until)
 ORDER BY id DESC

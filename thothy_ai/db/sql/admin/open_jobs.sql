@@ -4,6 +4,7 @@ FROM job
 WHERE {open}
     AND {selected_jobs}
     AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+    AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
     AND (CAST(:since AS timestamptz) IS NULL OR enqueued_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR enqueued_at < :until)
 ORDER BY id

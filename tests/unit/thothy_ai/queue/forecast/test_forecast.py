@@ -97,8 +97,22 @@ def test_retries_are_part_of_the_work() -> None:
     learnt = learn(Learnt(), seen(0.0, 10))
     half = replace(ended(10), attempts=20.0, compute=20.0)
     learnt = learn(learnt, replace(seen(10.0, 10), ended={HOOK: half}))
-    [left] = forecast(learnt, seen(20.0, 100)).kinds
-    assert left.gpu_seconds == pytest.approx(2 * 120, rel=0.01)
+    [left] = forecast(learnt, replace(seen(20.0, 100), running=())).kinds
+    assert left.gpu_seconds == pytest.approx(2 * 100, rel=0.01)
+
+
+@pytest.mark.parametrize("jobs", [3, SLOTS])
+def test_what_running_jobs_have_behind_them_is_not_left(jobs: int) -> None:
+    """One engine does a second's work in a second: it cannot be done sooner than what is left."""
+    learnt, now = drained()
+    last = replace(now, waiting=(), ended={})
+    ages = (0.0, RUN / 2, RUN, 9 * RUN)
+    made = [forecast(learnt, replace(last, running=(Running(HOOK, jobs, age),))) for age in ages]
+    left = [each.gpu_seconds or 0.0 for each in made]
+    assert left[0] == pytest.approx(jobs, rel=0.01)
+    assert left[0] > 1.5 * left[1] > 2 * left[2] > 0
+    assert 0 < left[3] <= left[0]  # of one that takes much longer than any before
+    assert all(seconds <= (each.p50 or 0.0) for seconds, each in zip(left, made, strict=True))
 
 
 def test_arrivals_at_the_recent_rate() -> None:
@@ -186,12 +200,29 @@ def test_a_clock_that_is_set_back_and_a_long_silence() -> None:
 def test_what_is_learnt_and_said_survives_json() -> None:
     learnt, now = drained()
     parents = replace(now, at=now.at + 10, ended={REPORT: ended(10, children={"line": 30})})
-    learnt = replace(learn(learnt, parents), arrived=0.0)
-    assert memory.from_json(json.loads(json.dumps(memory.to_json(learnt)))) == learnt
+    learnt = replace(learn(learnt, parents), arrived=0.0, gpus=4.0, on_gpu=True)
+    kept = json.loads(json.dumps(memory.to_json(learnt)))
+    assert memory.from_json(kept) == learnt
+    before = {key: value for key, value in kept.items() if key not in {"gpus", "on_gpu"}}  # of an older version
+    assert memory.from_json(before) == replace(learnt, gpus=0.0, on_gpu=False)
     made = forecast(learnt, replace(now, waiting=(Waiting(HOOK, 10.0, 1.0, 5.0),)), publish_at=now.at + 5)
     assert Forecast.from_json(json.loads(json.dumps(made.to_json()))) == made
     assert memory.from_json({"version": 99}) == Learnt()
     assert memory.from_json({"version": 1}) == Learnt()
+
+
+def test_seconds_are_of_the_last_engines_while_there_is_none() -> None:
+    learnt, now = drained()
+    at_first = forecast(learnt, now)
+    on_four = replace(now, at=now.at + 10, gpus=4.0, on_gpu=True)
+    learnt = learn(learnt, on_four)
+    made = forecast(learnt, on_four)
+    gone = replace(now, at=now.at + 20, engines={})
+    after = forecast(learn(learnt, gone), gone)
+    assert (after.on_gpu, after.gpu_seconds) == (True, pytest.approx(made.gpu_seconds))
+    assert made.gpu_seconds == pytest.approx(4 * (at_first.gpu_seconds or 0.0), rel=0.1)
+    unseen = forecast(replace(learnt, gpus=0.0), gone)
+    assert (unseen.gpu_seconds, {kind.gpu_seconds for kind in unseen.kinds}) == (None, {None})
 
 
 def test_accuracy_leaves_out_what_was_disturbed_or_over_at_once() -> None:

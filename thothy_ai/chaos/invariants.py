@@ -75,12 +75,14 @@ INVARIANTS: dict[str, str] = {
         HAVING count(child.id) <> CASE WHEN parent.state = 'succeeded' THEN (request ->> 'more')::int ELSE 0 END""",
     # Also checked before sessions are settled: settling takes billed usage as proof of busy time. That is right for an
     # engine that was killed: it may have delivered results after its counters were last read, which is when its last
-    # heartbeat was. It is wrong for a session whose counters were read well after its last result.
+    # heartbeat was (up to 9 s before, if its registrar is gone, too: it had 4 s to ask, and 5 s to record). It is wrong
+    # for a session whose counters were read well after its last result.
     OVERBILLED: """
         SELECT session.id, 'busy for ' || busy_seconds || ' s, billed for ' || sum(compute_seconds) || ' s'
         FROM engine_session AS session JOIN attempt ON engine_session_id = session.id
         GROUP BY session.id
-        HAVING sum(compute_seconds) FILTER (WHERE finished_at < heartbeat_at - interval '1 s')
+        HAVING sum(compute_seconds) FILTER (
+            WHERE finished_at < heartbeat_at - interval '1 s' * CASE end_reason WHEN 'silent' THEN 10 ELSE 1 END)
             > busy_seconds * 1.000001""",
     # By rows, once sessions are settled. An engine that was killed was busy for what its last heartbeat says.
     "what an engine was busy for is billed, attempt by attempt": """

@@ -27,12 +27,9 @@ from thothy_ai.chaos.workload import Workload
 
 POLL_SECONDS = 0.1
 AWAY_FACTOR = 3  # times the patience, while Postgres is away
-SETTLE_SECONDS = 20.0
-COUNTERS_ARE_WRITTEN = text("""
-SELECT bool_and(heartbeat_at > (SELECT coalesce(max(finished_at), '-infinity') + interval '3 s' FROM attempt))
-FROM engine_session
-WHERE ended_at IS NULL
-""")
+SETTLE_SECONDS = 30.0
+NOW = text("SELECT clock_timestamp()")
+ALL_BEAT = text("SELECT coalesce(bool_and(heartbeat_at > :since), true) FROM engine_session WHERE ended_at IS NULL")
 
 Tell = Callable[[str], None]
 
@@ -149,15 +146,25 @@ class _Run:
         return self._workload.ended() == self._options.jobs and self._workload.open() == 0
 
     def _settle(self) -> None:
-        """Undo lasting faults; then wait for the engine's last counters and the usage of lost attempts."""
+        """Undo lasting faults; then wait for the engines' last counters.
+
+        The counters of a heartbeat were read before it was recorded, but those of the next one after that.
+        """
         self._faults.undo_all()
         end = time.monotonic() + SETTLE_SECONDS
+        for _ in range(2):
+            self._await_heartbeats(end)
+        self._fenced.scrape()
+
+    def _await_heartbeats(self, end: float) -> None:
+        """Wait until each living engine has one more heartbeat."""
+        with self._workload.engine.connect() as connection:
+            since = connection.execute(NOW).scalar_one()
         while time.monotonic() < end:
             with self._workload.engine.connect() as connection:
-                if connection.execute(COUNTERS_ARE_WRITTEN).scalar():
-                    break
+                if connection.execute(ALL_BEAT, {"since": since}).scalar_one():
+                    return
             time.sleep(POLL_SECONDS)
-        self._fenced.scrape()
 
     def _report(self, baseline_seconds: float, faulted_seconds: float) -> Report:
         options, engine = self._options, self._workload.engine

@@ -135,7 +135,8 @@ def test_an_alert_about_one_engine_names_it(alert: str, rule: dict[str, Any]) ->
     """By its own name: an address is that of a container."""
     of_one_engine = "thothy:engine_name" in rule["expr"] or alert == "ThothyEngineLost"
     assert of_one_engine == alert.startswith(("ThothyEngine", "ThothyGpu", "ThothyKv"))
-    assert ("$labels.engine }}" in rule["annotations"]["summary"]) == of_one_engine
+    named = re.compile(r"{{ \$labels\.engine }}|{{ with \$labels\.engine }}[^{]*{{ \. }}")
+    assert (named.search(rule["annotations"]["summary"]) is not None) == of_one_engine
     assert "$labels.instance" not in str(rule["annotations"])
 
 

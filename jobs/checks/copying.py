@@ -117,7 +117,7 @@ def quoted(field: str, quote: str, source: str) -> Rejection | None:
             break
     if parts and position >= 0:
         return None
-    what = f"is not in the source: {quote[:80]!r}" if parts else "is empty"
+    what = f"is not in the source: {quote[:80]!r}" if quote.strip() else "is empty"
     return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{field} {what}")
 
 

@@ -82,7 +82,7 @@ Batch = Annotated[
         help="Only jobs that were enqueued by the same call or file as this one.",
     ),
 ]
-Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only those of this tenant.")]
+Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant.")]
 Since = Annotated[
     datetime | None,
     typer.Option(parser=times.since, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),

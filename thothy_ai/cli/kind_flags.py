@@ -169,19 +169,16 @@ def _is_long(field: FieldInfo) -> bool:
     )
 
 
+_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
 def _limits(metadata: Sequence[Any]) -> str:
-    """The least and the greatest value, those that are given."""
-    least, most = (
-        next((getattr(each, side) for each in metadata if hasattr(each, side)), None) for side in ("ge", "le")
-    )
-    match least, most:
-        case None, None:
-            return ""
-        case _, None:
-            return f"At least {least}."
-        case None, _:
-            return f"At most {most}."
-    return f"{least} to {most}."
+    """The least and the greatest value that the field itself allows, if it limits them."""
+    limits = {name: getattr(each, name) for each in metadata for name in _LIMITS if hasattr(each, name)}
+    if limits.keys() == {"ge", "le"}:
+        return f"{limits['ge']:,} to {limits['le']:,}."
+    said = " and ".join(f"{_LIMITS[name]} {value:,}" for name, value in limits.items())
+    return f"{said.capitalize()}." if said else ""
 
 
 def _default(field: FieldInfo) -> str:

@@ -36,7 +36,7 @@ class Odd(Request):
     mood: Mood = Mood.CALM
     tone: Literal["dry", "warm", "tongue in cheek"] | None = None
     pages: Annotated[int, Field(ge=1, le=9, description="How long it is.")] = 2
-    share: Annotated[float, Field(le=1)] = 0.5
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
     edition: Annotated[int, Field(ge=1)] = 7
     tags: tuple[str, ...] = ()
     moods: tuple[Mood, ...] = ()
@@ -102,7 +102,7 @@ def test_help_says_what_is_allowed() -> None:
         "--mood calm|loud ",
         "--tone dry|warm|'tongue in cheek' ",
         "How long it is. 1 to 9. Default: 2.",
-        "--share NUMBER At most 1. Default: 0.5.",
+        "--share NUMBER More than 0 and at most 1. Default: 0.5.",
         "--edition N At least 1. Default: 7.",
         "--tags TEXT ",
         "--moods calm|loud ",

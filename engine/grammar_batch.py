@@ -248,7 +248,7 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
 
 @cache
 def _thread() -> ThreadPoolExecutor:
-    """Hands a step's masks to llguidance's threads and waits for them: a step of each of a process's engines."""
+    """Hands a step's masks to llguidance's threads and waits for them; one step at a time per engine."""
     return ThreadPoolExecutor(_MOST_ENGINES, thread_name_prefix="engine-masks")
 
 

@@ -58,7 +58,7 @@ _NOT_KNOWN = (_UnknownError, TypeError, ValueError, KeyError, AttributeError)
 class TextField:
     """A string of `head` characters and `least` to `most` of a class. `same`: what follows it, and its classes.
 
-    `known` has what `state` returned for numbers of characters of which it is asked again and again.
+    `known` has what `state` returned for numbers of characters that are asked for often.
     """
 
     same: bytes
@@ -73,7 +73,7 @@ class TextField:
         found = self.known.get(characters)
         if found is None:
             found = self.key(characters, b""), self.steady(characters)
-            if found[1] == characters:  # which it is for few: those near the field's ends
+            if found[1] == characters:  # true only near the field's ends
                 self.known[characters] = found
         return found
 

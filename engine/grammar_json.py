@@ -35,7 +35,7 @@ class JsonGrammar:
         self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
         self.behind = False  # its matcher, by the last token
-        self._failed = False  # its matcher has, and what comes next will tell
+        self._failed = False  # its matcher broke; the next token raises the error
         self.lexer = lexers.share()
         self._matcher = self.lexer.copy(self)
         completion = lexers.completion

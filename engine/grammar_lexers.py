@@ -1,4 +1,4 @@
-"""The grammars of one schema, and the llguidance lexers that they share.
+"""The llguidance lexers that the grammars of one schema share.
 
 A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first; but it
 serves one thread at a time. A schema therefore has one lexer for few grammars, and as many as there are threads for

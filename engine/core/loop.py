@@ -138,6 +138,7 @@ class EngineCore:
             self._plan(idle=True)
             while not self._stopping:
                 last = self._turn(last)
+            self._report()
         except BaseException as error:  # a panic in Rust is no Exception
             beginning = self._requests.beginning
             members = _ids(self._unread) if beginning is None else (beginning.request.id,)
@@ -235,7 +236,7 @@ class EngineCore:
         self._unreported.append(read)
 
     def _report(self) -> None:
-        """Count the steps that were settled, and report their tokens. Each is tried once."""
+        """Count the steps that were settled, and report their tokens. After an error, the others are dropped."""
         reads, self._unreported = self._unreported, []
         for read in reads:
             self._counters.count_step(read.scheduled, read.result, read.shares)

@@ -35,9 +35,7 @@ class MaskTable:
 
     @staticmethod
     def num_bytes(max_rows: int, vocab_size: int) -> int:
-        """Of the table, of a step's new masks and of those of all rows. A row may bring a mask that is kept for others,
-        and one of its own.
-        """
+        """Bytes of the table, of a step's new masks (two per row at most: one kept, one its own), and of all rows'."""
         places, words = _shape(max_rows, vocab_size)
         return 4 * words * (places + 3 * max_rows)
 

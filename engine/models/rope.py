@@ -145,7 +145,7 @@ def _long(parameters: Mapping[str, Any], dimensions: int, context: int) -> Rope:
 
 
 def _factors(parameters: Mapping[str, Any], name: str, pairs: int) -> list[float]:
-    factors: list[float] = parameters[name]
-    if len(factors) != pairs:
-        raise UnsupportedModelError(f"{name} has {len(factors)} factors; {pairs} pairs of dimensions turn")
+    factors = parameters.get(name)
+    if not isinstance(factors, list) or len(factors) != pairs:
+        raise UnsupportedModelError(f"{name} must have {pairs} values, one per pair of rotary dimensions")
     return factors

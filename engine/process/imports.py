@@ -1,7 +1,7 @@
 """Imports of transformers that leave torch out, and with it what transformers imports of torch.
 
-Who only reads configurations and tokenizers needs none of that: compilers, distributed tensors, kernels from a hub,
-which take seconds to import (`benchmarks/RESULTS.md`, start-up).
+A process that only reads configurations and tokenizers needs none of that: compilers, distributed tensors, kernels from
+a hub, which take seconds to import (`benchmarks/RESULTS.md`, start-up).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNADVISED = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 def transformers_without_torch() -> Iterator[None]:
     """What is imported of transformers meanwhile, and whatever that imports later, finds no torch in this process.
 
-    Too late once torch is imported: nothing is hidden then. No other thread can import torch meanwhile.
+    Too late once torch is imported: nothing is hidden then. No other thread may import torch meanwhile.
     """
     if "torch" in sys.modules:
         yield

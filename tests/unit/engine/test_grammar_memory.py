@@ -160,6 +160,19 @@ def test_masks_of_less_room_in_a_field_follow_from_those_of_more(compiler: Gramm
     assert derived > 20
 
 
+def test_the_widest_masks_that_were_used_least_recently_are_forgotten(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_memory, "_WIDEST", 2)
+    memory, (grammar,) = MaskMemory(VOCAB), in_text(compiler, "a-m", 50, 1)
+    found, fields = np.empty(WORDS, np.int32), [(bytes([number]), 0, 0, 9, b"") for number in range(3)]
+    for key in fields[:2]:
+        memory.keep_widest(key, MASK)
+    assert memory.derive(fields[0], grammar.tokens, found)
+    memory.keep_widest(fields[2], MASK)
+    assert [memory.derive(key, grammar.tokens, found) for key in fields] == [True, False, True]
+
+
 def test_masks_that_leave_no_choice_are_told_computed_or_remembered(compiler: GrammarCompiler) -> None:
     masks, grammars = Masks(VOCAB), [*compiled(compiler, "a-m", 50, 2), *in_text(compiler, "a-m", 50, 1)]
     for _ in range(2):

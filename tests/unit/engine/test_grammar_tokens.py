@@ -18,6 +18,7 @@ ADDED = {
     b'"': 0,
     b'\\"x': 2,
     b'\\\\"x': 1,
+    b"x" * 300: 300,
 }
 
 
@@ -25,7 +26,7 @@ ADDED = {
 def test_characters_are_counted_up_to_the_end_of_the_string(data: bytes) -> None:
     tokens = JsonTokens([data])
     assert tokens.begun_characters.tolist() == [ADDED[data]]
-    for most in range(6):
+    for most in (*range(6), 260):
         assert (tokens.up_to(most)[0] == 1) == (ADDED[data] <= most)
 
 

@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from thothy_ai.cli.help_names import value_name
 
+_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 # Parameters that all kinds share: those of `thothy enqueue`, and those of `thothy ask`.
 RESERVED = frozenset(
     {
@@ -167,9 +168,6 @@ def _is_long(field: FieldInfo) -> bool:
         (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
         for limit in field.metadata
     )
-
-
-_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
 def _limits(metadata: Sequence[Any]) -> str:

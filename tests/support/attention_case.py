@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.reference.rope import write_kv
 
 FP8 = torch.float8_e4m3fn
+TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
 _SPARE_ROWS = 2
 
 
@@ -176,3 +177,33 @@ def _quantize(cache: Tensor) -> tuple[Tensor, Tensor]:
 
 def _dense(cache: Tensor, scales: Tensor | None) -> Tensor:
     return cache.double() if scales is None else cache.double() * scales[..., None].double()
+
+
+def shape_of(case: Case) -> AttentionShape:
+    _, block_size, kv_heads, dim = case.cache.keys.shape
+    kv_dtype = case.cache.keys.dtype
+    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
+
+
+class Part(Protocol):
+    """Attention of a step's decode sequences, or of its prefills."""
+
+    def plan(self, batch: AttentionBatch) -> None: ...
+
+    def __call__(
+        self,
+        q: Tensor,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        out: Tensor,
+        params: AttentionParams,
+        sinks: Tensor | None,
+    ) -> object: ...
+
+
+def over_nan(part: Part, case: Case, params: AttentionParams, sinks: Tensor | None) -> Tensor:
+    """What a part of attention makes of the case, over a result that is NaN."""
+    part.plan(case.batch)
+    out = torch.full_like(case.q, torch.nan)
+    part(case.q, case.cache, case.batch, out, params, sinks)
+    return out

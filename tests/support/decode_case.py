@@ -5,21 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tests.support.attention_case import Case, Group, textbook
-from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape
+from tests.support.attention_case import TOLERANCES, Case, Group, over_nan, shape_of, textbook
+from thothy_ai.kernels.paged import PLAIN, AttentionParams
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
 
 TUNING = DecodeTuning(tile=16, ahead=1, warps=4, programs=8, group_rows=4)
-TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
 GROUPS = [Group(first=1, size=4, blocks=3), Group(first=6, size=2, blocks=1)]
 IN_GROUPS = [(1, 20), (1, 49), (1, 64), (1, 50), (1, 80), (1, 1), (1, 17), (1, 100)]  # those of GROUPS, pages of 16
-
-
-def shape_of(case: Case) -> AttentionShape:
-    _, block_size, kv_heads, dim = case.cache.keys.shape
-    kv_dtype = case.cache.keys.dtype
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
 def attend(
@@ -29,11 +22,7 @@ def attend(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """What the kernels make of the case, over a poisoned result."""
-    attention = DecodeAttention(shape_of(case), tuning)
-    attention.plan(case.batch)
-    out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out, params, sinks)
-    return out
+    return over_nan(DecodeAttention(shape_of(case), tuning), case, params, sinks)
 
 
 def check(

@@ -25,6 +25,11 @@ def text(pattern: str) -> dict[str, Any]:
     return {"type": "string", "pattern": pattern}
 
 
+def record(**properties: Any) -> dict[str, Any]:
+    """An object with all of these properties and no others."""
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
 sizes = st.tuples(st.integers(1, 30), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair)))
 strings = st.one_of(
     sizes.map(lambda size: text(fields.prose_pattern(*size))),

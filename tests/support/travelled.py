@@ -1,11 +1,20 @@
-"""A frame as the other side reads it, and a result to send."""
+"""A frame as the other side reads it, and what to send."""
 
 from __future__ import annotations
 
-from thothy_ai.engine.api import FinishReason, GenerationResult, Usage
+from thothy_ai.engine.api import FinishReason, GenerationResult, LogitBias, SamplingParams, Usage
 from thothy_ai.engine.serving.protocol import Frame, FrameBuffer, decode, encode
 
 RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, Usage(4, 2, 3, 0.25, 1))
+
+ASKING = SamplingParams(
+    min_tokens=3,
+    stop_token_ids=(5, 6),
+    frequency_penalty=0.5,
+    presence_penalty=-0.5,
+    logit_bias=(LogitBias(3, 1.5), LogitBias(4, -100.0)),
+    logprobs=2,
+)
 
 
 def travelled(frame: Frame) -> Frame:

@@ -45,6 +45,18 @@ def kept(engine: Engine) -> bool:
         return connection.execute(text("SELECT 1 FROM forecast_state")).first() is not None
 
 
+def once_the_engine_has_ended(run: Run, engine: Engine, settings: Settings) -> str:
+    """The forecast's words when one was kept before."""
+    with running(Forecaster(settings)):
+        eventually(lambda: kept(engine))
+        with engine.begin() as connection:
+            connection.execute(
+                text("UPDATE engine_session SET state = 'ended', end_reason = 'stopped', ended_at = now()")
+            )
+        eventually(lambda: "no engine is ready" in run("report", "forecast").output)
+        return " ".join(run("report", "forecast").output.split())
+
+
 def test_arrivals_are_said_if_there_are_any(run: Run, engine: Engine) -> None:
     history(engine, resident(engine))
     job(engine, "queued")
@@ -70,14 +82,7 @@ def test_without_an_engine_seconds_are_of_the_devices_that_were_there(
 ) -> None:
     history(engine, resident(engine))
     job(engine, "queued")
-    with running(Forecaster(settings)):
-        eventually(lambda: kept(engine))
-        with engine.begin() as connection:
-            connection.execute(
-                text("UPDATE engine_session SET state = 'ended', end_reason = 'stopped', ended_at = now()")
-            )
-        eventually(lambda: "no engine is ready" in run("report", "forecast").output)
-        said = " ".join(run("report", "forecast").output.split())
+    said = once_the_engine_has_ended(run, engine, settings)
     assert "GPU-seconds left 5 " in said
     assert "kind model jobs GPU-seconds learnt from" in said
 
@@ -131,14 +136,7 @@ def test_late_jobs_without_an_engine(run: Run, engine: Engine, settings: Setting
     history(engine, session)
     for _ in range(100):
         job(engine, "queued", deadline=datetime.now(UTC) + timedelta(seconds=50))
-    with running(Forecaster(settings)):
-        eventually(lambda: kept(engine))
-        with engine.begin() as connection:
-            connection.execute(
-                text("UPDATE engine_session SET state = 'ended', end_reason = 'stopped', ended_at = now()")
-            )
-        eventually(lambda: "no engine is ready" in run("report", "forecast").output)
-        said = " ".join(run("report", "forecast").output.split())
+    said = once_the_engine_has_ended(run, engine, settings)
     assert "will miss their deadline if the engines came back now, or 100 at a slow pace" in said
 
 

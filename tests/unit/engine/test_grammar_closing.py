@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.json_schemas import matches, pattern_of, schemas, text
+from tests.support import grammars
+from tests.support.json_schemas import matches, pattern_of, record, schemas, text
 from tests.support.masks import Masks
 from tests.unit.engine.conftest import make_tokenizer
 from thothy_ai.engine.errors import BudgetTooSmallError
@@ -78,9 +79,7 @@ def written(grammar: JsonGrammar, budget: int, choose: Choose, rng: random.Rando
 
 
 def compiled(schema: object) -> JsonGrammar:
-    grammar = COMPILER.compile(json.dumps(schema))
-    assert isinstance(grammar, JsonGrammar)
-    return grammar
+    return grammars.compiled(COMPILER, json.dumps(schema))
 
 
 def shortest(schema: object) -> int:
@@ -106,15 +105,6 @@ def ending(schema: dict[str, Any], budget: int, choose: Choose, seed: int = 0) -
     data, complete = written(grammar, budget, choose, random.Random(seed))
     assert complete
     return json.loads(data)
-
-
-def record(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def writer_of(sentence: str) -> Choose:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.grammars import compiled
 from tests.support.masks import Masks
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all
@@ -77,12 +78,6 @@ def kinds() -> Iterator[str]:
         for length in (1, 30):
             request = kind.request(source=SOURCE * length)
             yield from (json.dumps(call.schema) for call in next(kind.plan(request, Context())))
-
-
-def compiled(compiler: GrammarCompiler, schema: str) -> JsonGrammar:
-    grammar = compiler.compile(schema)
-    assert isinstance(grammar, JsonGrammar)
-    return grammar
 
 
 def computed(grammar: JsonGrammar) -> torch.Tensor:

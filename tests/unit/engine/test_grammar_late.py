@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.grammars import compiled
+from tests.support.json_schemas import record, text
 from tests.support.masks import Masks
 from thothy_ai.engine.errors import BudgetTooSmallError, GrammarError
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -24,33 +25,21 @@ VOCAB = 741
 KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
 
 
-def record(**properties: object) -> str:
-    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-    return json.dumps(schema)
-
-
-def text(pattern: str) -> dict[str, object]:
-    return {"type": "string", "pattern": f"^{pattern}$"}
-
-
-SCHEMAS = (
-    record(a=text("[a-zé日]{1,60}"), b=text("[^a]{0,9}")),
-    record(a=text("[ab][x]{40,80}"), b={"enum": ["x", "xy"]}),
-    record(a={"type": "array", "items": text("[a-z ]{0,4}"), "maxItems": 4}, b={"type": "integer"}),
-    json.dumps(text("[a-z]{0,12}")),
-    record(a={"type": "string", "maxLength": 30}),
-)
+SCHEMAS = [
+    json.dumps(schema)
+    for schema in (
+        record(a=text("^[a-zé日]{1,60}$"), b=text("^[^a]{0,9}$")),
+        record(a=text("^[ab][x]{40,80}$"), b={"enum": ["x", "xy"]}),
+        record(a={"type": "array", "items": text("^[a-z ]{0,4}$"), "maxItems": 4}, b={"type": "integer"}),
+        text("^[a-z]{0,12}$"),
+        record(a={"type": "string", "maxLength": 30}),
+    )
+]
 
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
     return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
-
-
-def compiled(compiler: GrammarCompiler, schemas: Sequence[str]) -> list[JsonGrammar]:
-    made = [compiler.compile(schema) for schema in schemas]
-    assert all(isinstance(grammar, JsonGrammar) for grammar in made)
-    return made  # type: ignore[return-value]
 
 
 def kinds() -> list[str]:
@@ -76,7 +65,7 @@ def advanced(one: JsonGrammar, other: JsonGrammar, token: int) -> bool:
 def test_late_grammars_are_as_those_that_were_advanced_at_once(compiler: GrammarCompiler, limit: int) -> None:
     """Keys, masks, what is forced, and the end: whether they catch up together, alone or when it is needed."""
     schemas, draw, late = (*SCHEMAS * 3, *kinds()), random.Random(6), 0
-    pairs = list(zip(compiled(compiler, schemas), compiled(compiler, schemas), strict=True))
+    pairs = [(compiled(compiler, schema), compiled(compiler, schema)) for schema in schemas]
     masks, plain_masks = Masks(VOCAB), Masks(VOCAB, most=1)
     for grammar in (grammar for pair in pairs for grammar in pair):
         with suppress(BudgetTooSmallError):
@@ -98,7 +87,7 @@ def test_late_grammars_are_as_those_that_were_advanced_at_once(compiler: Grammar
 def test_a_text_ends_and_forces_nothing_where_it_only_goes_on(compiler: GrammarCompiler) -> None:
     draw, count = random.Random(7), 0
     for schema in (*SCHEMAS, *kinds()) * 3:
-        (grammar,) = compiled(compiler, [schema])
+        grammar = compiled(compiler, schema)
         masks = Masks(VOCAB)
         for _ in range(60):
             token = draw.choice(allowed(masks.of(grammar)[0]))
@@ -130,7 +119,7 @@ class Refusing:
 
 def begun(compiler: GrammarCompiler) -> JsonGrammar:
     """In a text, after one token."""
-    (grammar,) = compiled(compiler, [record(a=text("[a-f]{9,90}"))])
+    grammar = compiled(compiler, json.dumps(record(a=text("^[a-f]{9,90}$"))))
     for token in grammar.forced():
         grammar.advance(token)
     token = grammar._lexers.tokens.by_bytes[b"a"]

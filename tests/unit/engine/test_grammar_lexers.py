@@ -13,6 +13,8 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.grammars import compiled
+from tests.support.json_schemas import record
 from tests.support.masks import Masks
 from thothy_ai.engine import grammar_batch, grammar_lexers
 from thothy_ai.engine.errors import EngineError, GrammarError, ModelLoadError
@@ -46,9 +48,7 @@ def compiler(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 
 
 def grammars(compiler: GrammarCompiler, schemas: Sequence[str]) -> list[JsonGrammar]:
-    made = [compiler.compile(schema) for schema in schemas]
-    assert all(isinstance(grammar, JsonGrammar) for grammar in made)
-    return made  # type: ignore[return-value]
+    return [compiled(compiler, schema) for schema in schemas]
 
 
 def masks(of: Sequence[JsonGrammar]) -> torch.Tensor:
@@ -333,7 +333,3 @@ def test_a_text_is_read_again_with_masks_between_its_tokens(
     grammar.matcher.consume_token(allowed(~row)[0])  # which it refuses, and everything after it
     grammar.advance(allowed(row)[0])
     assert len(grammar._tokens) == 71
-
-
-def record(**properties: object) -> dict[str, object]:
-    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}

@@ -12,6 +12,8 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.forcing_grammar import Forcing
+from tests.support.grammars import compiled
+from tests.support.json_schemas import record, text
 from tests.support.masks import Masks
 from thothy_ai.engine import grammar_memory
 from thothy_ai.engine.grammar import GrammarCompiler
@@ -32,21 +34,15 @@ def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
     return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
 
 
-def compiled(compiler: GrammarCompiler, characters: str, most: int, count: int) -> list[JsonGrammar]:
+def of_text(compiler: GrammarCompiler, characters: str, most: int, count: int) -> list[JsonGrammar]:
     """Grammars of a text of these characters, which begins with what is forced."""
-    field = {"type": "string", "pattern": f"^[{characters}]{{1,{most}}}$"}
-    schema = {"type": "object", "properties": {"a": field}, "required": ["a"], "additionalProperties": False}
-    made = []
-    for _ in range(count):
-        grammar = compiler.compile(json.dumps(schema))
-        assert isinstance(grammar, JsonGrammar)
-        made.append(grammar)
-    return made
+    schema = json.dumps(record(a=text(f"^[{characters}]{{1,{most}}}$")))
+    return [compiled(compiler, schema) for _ in range(count)]
 
 
 def in_text(compiler: GrammarCompiler, characters: str, most: int, count: int) -> list[JsonGrammar]:
     """Grammars in the same state: at the start of a text of these characters."""
-    made = compiled(compiler, characters, most, count)
+    made = of_text(compiler, characters, most, count)
     for grammar in made:
         for token in grammar.forced():
             grammar.advance(token)
@@ -138,12 +134,10 @@ CLASSES = ("[a-z ]", r"[^\x00-\x08]", r'["\\n]', "[äöü日本é]", r"[^\x00-\x
 def test_masks_of_less_room_in_a_field_follow_from_those_of_more(compiler: GrammarCompiler, name: str) -> None:
     """They are what llguidance computes: also with tokens that end the field, escapes, and parts of characters."""
     draw, memory, derived = random.Random(name), MaskMemory(VOCAB), 0
-    field = {"type": "string", "pattern": f"^{name}{{2,14}}$"}
-    properties = {"a": field, "b": field}
-    schema = {"type": "object", "properties": properties, "required": ["a", "b"], "additionalProperties": False}
+    field = text(f"^{name}{{2,14}}$")
+    schema = json.dumps(record(a=field, b=field))
     for _ in range(25):
-        grammar = compiler.compile(json.dumps(schema))
-        assert isinstance(grammar, JsonGrammar)
+        grammar = compiled(compiler, schema)
         for _ in range(25):
             alone, found = torch.empty(WORDS, dtype=torch.int32), np.empty(WORDS, np.int32)
             grammar.compute(alone)
@@ -174,7 +168,7 @@ def test_the_widest_masks_that_were_used_least_recently_are_forgotten(
 
 
 def test_masks_that_leave_no_choice_are_told_computed_or_remembered(compiler: GrammarCompiler) -> None:
-    masks, grammars = Masks(VOCAB), [*compiled(compiler, "a-m", 50, 2), *in_text(compiler, "a-m", 50, 1)]
+    masks, grammars = Masks(VOCAB), [*of_text(compiler, "a-m", 50, 2), *in_text(compiler, "a-m", 50, 1)]
     for _ in range(2):
         assert masks.fill([(grammar, row + 1) for row, grammar in enumerate(grammars)], 4)[1] == [1, 2]
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.grammars import compiled
+from tests.support.json_schemas import record
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_fields import TextFields
-from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_position import JsonPosition, Place
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_walk import END, Walker
@@ -26,14 +27,9 @@ def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
     return GrammarCompiler(tokenizer, VOCAB, EOS)
 
 
-def record(**properties: object) -> dict[str, object]:
-    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-
-
 def completed(compiler: GrammarCompiler, schema: object) -> Any:
     """The value at which a walk from the beginning ends."""
-    grammar = compiler.compile(json.dumps(schema))
-    assert isinstance(grammar, JsonGrammar)
+    grammar = compiled(compiler, json.dumps(schema))
     fields = grammar._lexers.fields
     walk = Walker(grammar.matcher.deep_copy(), fields, JsonPosition()).to_the_end()
     assert walk is not None
@@ -42,8 +38,7 @@ def completed(compiler: GrammarCompiler, schema: object) -> Any:
 
 def completed_after(compiler: GrammarCompiler, schema: object, text: bytes) -> Any:
     """The value at which a walk ends that begins after this text, of which each byte is a token."""
-    grammar = compiler.compile(json.dumps(schema))
-    assert isinstance(grammar, JsonGrammar)
+    grammar = compiled(compiler, json.dumps(schema))
     fields, position = grammar._lexers.fields, JsonPosition()
     assert grammar.matcher.consume_tokens([fields.tokens.by_bytes[bytes([byte])] for byte in text])
     position.feed(text)

@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.engine_driver import Collected, EngineDriver
+from tests.support.json_schemas import record, text
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine import grammar_memory
@@ -30,17 +31,11 @@ MOST = 40
 OPTIONS = replace(ROOMY, max_context=120, kv_tokens=400)
 
 
-def record(**patterns: str) -> str:
-    properties = {name: {"type": "string", "pattern": f"^{pattern}$"} for name, pattern in patterns.items()}
-    required = {"required": [*patterns], "additionalProperties": False}
-    return json.dumps({"type": "object", "properties": properties, **required})
-
-
 SCHEMAS = (
-    record(a="[a-zé日]{1,60}", b="[^a]{0,9}"),
-    record(a="[ab][x]{10,40}"),
-    record(a=r"[^\x00-\x08]{1,25}", b=r'["\\n]{1,9}'),
-    json.dumps({"type": "object", "properties": {"a": {"enum": ["x", "xy"]}}, "required": ["a"]}),
+    record(a=text("^[a-zé日]{1,60}$"), b=text("^[^a]{0,9}$")),
+    record(a=text("^[ab][x]{10,40}$")),
+    record(a=text(r"^[^\x00-\x08]{1,25}$"), b=text(r'^["\\n]{1,9}$')),
+    {"type": "object", "properties": {"a": {"enum": ["x", "xy"]}}, "required": ["a"]},
 )
 
 
@@ -62,7 +57,7 @@ def requests(tokenizer: PreTrainedTokenizerFast) -> Iterator[CoreRequest]:
     for number in range(24):
         prompt = tuple(draw.randrange(3, 700) for _ in range(draw.randrange(3, 40)))
         sampling = SamplingParams(MOST, temperature=1.0, seed=number, logprobs=1 if number % 3 == 0 else None)
-        grammar = compiler.compile(draw.choice(SCHEMAS)) if number % 4 else None
+        grammar = compiler.compile(json.dumps(draw.choice(SCHEMAS))) if number % 4 else None
         if grammar is not None and number % 2:
             grammar.limit(MOST)
         yield CoreRequest(str(number), prompt, sampling, grammar)

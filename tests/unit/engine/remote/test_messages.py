@@ -8,21 +8,14 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from thothy_ai.engine.api import EngineStats, FinishReason, LogitBias, SamplingParams, TokenLogprob, Usage
+from tests.support.travelled import ASKING
+from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams, TokenLogprob, Usage
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.errors import GrammarError, PromptTooLongError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.remote import messages
 
 SAMPLING = SamplingParams(7, 0.5, 3, 0.9, 0.1, 1.02, 2**62, ("a", "lone \ud800"), ignore_eos=True)
-ASKING = SamplingParams(
-    min_tokens=3,
-    stop_token_ids=(5, 6),
-    frequency_penalty=0.5,
-    presence_penalty=-0.5,
-    logit_bias=(LogitBias(3, 1.5), LogitBias(4, -100.0)),
-    logprobs=2,
-)
 REQUEST = CoreRequest("1.job", (5, 6), SAMPLING, None, "hook", "tenant", -7, 1.8e9, "{}")
 
 

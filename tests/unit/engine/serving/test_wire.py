@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.travelled import RESULT, travelled
+from tests.support.travelled import ASKING, RESULT, travelled
 from thothy_ai.engine.api import (
     AbandonedStats,
     BeamSearch,
@@ -17,7 +17,6 @@ from thothy_ai.engine.api import (
     EngineInfo,
     EngineStats,
     GenerationRequest,
-    LogitBias,
     MemoryStats,
     Message,
     SamplingParams,
@@ -51,21 +50,7 @@ REQUEST = GenerationRequest(
     stop_repetition=True,
     template_options={"enable_thinking": False, "effort": "low", "depth": 3, "share": 0.5, "none": None},
 )
-ASKING = GenerationRequest(
-    id="job/2",
-    text="x",
-    sampling=SamplingParams(
-        temperature=0.5,
-        min_tokens=3,
-        stop_token_ids=(5, 6),
-        frequency_penalty=0.5,
-        presence_penalty=-0.5,
-        logit_bias=(LogitBias(3, 1.5), LogitBias(4, -100.0)),
-        logprobs=2,
-    ),
-    n=2,
-    best_of=5,
-)
+BEST_OF = GenerationRequest(id="job/2", text="x", sampling=replace(ASKING, temperature=0.5), n=2, best_of=5)
 BEAMS = GenerationRequest(id="job/3", text="x", n=3, beam_search=BeamSearch(4, 0.5, EarlyStopping.NEVER))
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 STATS = EngineStats(
@@ -78,7 +63,7 @@ STATS = EngineStats(
 )
 
 
-@pytest.mark.parametrize("request_", [REQUEST, ASKING, BEAMS])
+@pytest.mark.parametrize("request_", [REQUEST, BEST_OF, BEAMS])
 def test_requests_come_back_as_they_were(request_: GenerationRequest) -> None:
     submit = travelled(Submit(request_.id, request_fields(request_)))
     assert isinstance(submit, Submit)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.attention_case import Case, Group, make_case, textbook
-from tests.support.decode_case import GROUPS, IN_GROUPS, TUNING, attend, check, shape_of
+from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
+from tests.support.decode_case import GROUPS, IN_GROUPS, TUNING, attend, check
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 

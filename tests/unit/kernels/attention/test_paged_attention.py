@@ -9,18 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.attention_case import Case, Group, make_case, textbook
-from thothy_ai.kernels.paged import Attention, AttentionParams, AttentionShape
+from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
+from thothy_ai.kernels.paged import Attention, AttentionParams
 from thothy_ai.kernels.reference import attention as reference
 from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
 MIXED = [(1, 17), (1, 40), (1, 3), (1, 33), (7, 7), (1, 20), (16, 31), (2, 2)]
-
-
-def shape_of(case: Case) -> AttentionShape:
-    _, block_size, kv_heads, dim = case.cache.keys.shape
-    kv_dtype = case.cache.keys.dtype
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
 def attend(case: Case) -> Tensor:

@@ -9,23 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.attention_case import Case, Group, make_case, textbook
+from tests.support.attention_case import TOLERANCES, Case, Group, make_case, over_nan, shape_of, textbook
 from tests.support.margins import Margins
-from thothy_ai.kernels.paged import PLAIN, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionParams, LayerCache
 from thothy_ai.kernels.reference.attention import paged_attention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling
 from thothy_ai.kernels.triton.attention.prefill_plan import Span, prefill_spans, query_tiles, rounds, unpack_tiles
 
 SMALL = Tiling(rows=32, keys=16, warps=4, stages=2)
-TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
 MIXED = [(7, 7), (1, 17), (3, 20), (16, 31), (1, 1), (33, 70), (2, 2)]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="too large for the interpreter")
-
-
-def shape_of(case: Case) -> AttentionShape:
-    _, block_size, kv_heads, dim = case.cache.keys.shape
-    kv_dtype = case.cache.keys.dtype
-    return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
 def attend(
@@ -39,10 +32,7 @@ def attend(
     attention = PrefillAttention(shape_of(case), tiling, unpacked_tokens)
     if attention._unpacked is not None:
         attention._unpacked._parts[:, :4096].fill_(torch.nan)
-    attention.plan(case.batch)
-    out = torch.full_like(case.q, torch.nan)
-    attention(case.q, case.cache, case.batch, out, params, sinks)
-    return out
+    return over_nan(attention, case, params, sinks)
 
 
 def check(

@@ -21,7 +21,8 @@ class Wakeup:
     async def wait(self, seconds: float) -> bool:
         """Wait at most so long; whether it was set. It is unset afterwards."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         was_set = self._event.is_set()
         self._event.clear()
         return was_set

@@ -106,7 +106,8 @@ class Claimer:
     async def _claim_quarantined(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._any_quarantined.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._any_quarantined.wait()
             await self._monitor.ready()
             async with self._lock:
                 await self._claim_some_quarantined()

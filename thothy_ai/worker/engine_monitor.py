@@ -122,7 +122,8 @@ class EngineMonitor:
                 pause = self._set_ready(info)
                 pause = pause if await self._record(info, stats) else min(pause, RECORD_PAUSE)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._recheck_requested.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._recheck_requested.wait()
 
     async def _check(self) -> tuple[EngineInfo, EngineStats]:
         async with asyncio.timeout(ANSWER_SECONDS):

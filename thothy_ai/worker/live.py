@@ -80,7 +80,7 @@ class LiveText:
             return
         self._redis = Redis.from_url(
             self._settings.require_redis_url(),
-            socket_timeout=ANSWER_SECONDS,
+            socket_timeout=None,  # redis-py's loses cancellations before Python 3.12: ours instead, around every call
             socket_connect_timeout=ANSWER_SECONDS,
             health_check_interval=HEALTH_SECONDS,
         )
@@ -100,12 +100,14 @@ class LiveText:
 
     async def _listen(self, redis: Redis) -> None:
         async with redis.pubsub() as inbox:
-            await inbox.subscribe(interest_channel(self._settings))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await inbox.subscribe(interest_channel(self._settings))
             served = ""
             while True:
                 served = await self._show_engine(inbox, served)
                 seconds = LISTEN_SECONDS if served else LOOK_SECONDS
-                message = await inbox.get_message(ignore_subscribe_messages=True, timeout=seconds)
+                async with asyncio.timeout(seconds + ANSWER_SECONDS):
+                    message = await inbox.get_message(ignore_subscribe_messages=True, timeout=seconds)
                 if message and (interest := Interest.parse(message["data"])):
                     self._note(interest)
 
@@ -113,10 +115,11 @@ class LiveText:
         """Be seen to serve the engine that answers now; returns its name. `served` is the one before."""
         name = self._monitor.info.name if self._monitor.is_ready and self._monitor.info else ""
         if name != served:
-            if served:
-                await inbox.unsubscribe(presence_channel(self._settings, served))
-            if name:
-                await inbox.subscribe(presence_channel(self._settings, name))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if served:
+                    await inbox.unsubscribe(presence_channel(self._settings, served))
+                if name:
+                    await inbox.subscribe(presence_channel(self._settings, name))
         return name
 
     def _note(self, interest: Interest) -> None:
@@ -158,5 +161,6 @@ class LiveText:
 
     async def _publish(self, output: _Output, piece: Piece) -> None:
         if self._redis is not None and self._is_watched(output.claim.id):
-            with suppress(RedisError, OSError):
-                await self._redis.publish(text_channel(self._settings, output.claim.id), piece.encode())
+            with suppress(RedisError, OSError):  # a `TimeoutError` is an `OSError`
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._redis.publish(text_channel(self._settings, output.claim.id), piece.encode())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 from redis import Redis
@@ -13,6 +15,9 @@ from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from thothy_ai.queue.live import Interest, LiveText, Piece, interest_channel, text_channel
 from thothy_ai.settings import Settings
+from thothy_ai.worker import live as worker_live
+
+TICKS = 200  # of the loop, in which it connects and subscribes
 
 
 @pytest.fixture
@@ -142,3 +147,20 @@ def test_messages_come_back_as_they_were(queue: Queue) -> None:
     for interest in (Interest(job_id), Interest(job_id, whole=True)):
         assert Interest.parse(interest.encode().encode()) == interest
     assert Piece.parse(Piece(2, 7, "é\n").encode().encode()) == Piece(2, 7, "é\n")
+
+
+def test_it_ends_whenever_it_is_cancelled(queue: Queue) -> None:
+    """redis-py's own timeouts lose some cancellations before Python 3.12, and a worker never ended."""
+
+    async def cancel_at_any_tick() -> None:
+        monitor = Mock(is_ready=False, info=None)
+        for ticks in range(TICKS):
+            listening = asyncio.create_task(worker_live.LiveText(queue.settings, monitor).run())
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            listening.cancel()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.wait([listening])
+            assert listening.cancelled()
+
+    asyncio.run(cancel_at_any_tick())

@@ -147,7 +147,8 @@ class Registrar:
 
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     def _warn(self, error: Exception) -> None:
         if not self._away and self._ended is None:

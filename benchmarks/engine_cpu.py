@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerBase
 
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import SamplingParams
@@ -24,6 +24,7 @@ from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.model_text import TextHere
 
 STATIC_BATCH = 16
 
@@ -106,22 +107,22 @@ class StaticBatches:
             raise RuntimeError("the peer stopped early")
 
 
-def equal_prompts(loaded: LoadedModel) -> list[Work]:
+def equal_prompts(tokenizer: PreTrainedTokenizerBase) -> list[Work]:
     """16 equal prompts, 64 tokens each."""
-    tokens = loaded.tokenizer.encode(load_sources()[0].text)[:128]
+    tokens = tokenizer.encode(load_sources()[0].text)[:128]
     return [Work(tuple(tokens), 64)] * 16
 
 
-def different_prompts(loaded: LoadedModel) -> list[Work]:
+def different_prompts(tokenizer: PreTrainedTokenizerBase) -> list[Work]:
     """16 prompts of the same length with nothing in common, 64 tokens each."""
-    text = loaded.tokenizer.encode(" ".join(source.text for source in load_sources()))
+    text = tokenizer.encode(" ".join(source.text for source in load_sources()))
     return [Work(tuple(text[start : start + 128]), 64) for start in range(0, 16 * 128, 128)]
 
 
-def mixed_lengths(loaded: LoadedModel) -> list[Work]:
+def mixed_lengths(tokenizer: PreTrainedTokenizerBase) -> list[Work]:
     """64 jobs: prompts of 40 to 300 tokens from the bundled texts, outputs of 16 to 200."""
     draw = random.Random(20)
-    texts = [loaded.tokenizer.encode(source.text) for source in load_sources()]
+    texts = [tokenizer.encode(source.text) for source in load_sources()]
     work = []
     for index in range(64):
         tokens = texts[index % len(texts)]
@@ -159,16 +160,18 @@ def _timed(side: Callable[[Sequence[Work]], None], work: list[Work]) -> float:
 def run(folder: Path) -> list[Comparison]:
     """Both comparisons of the static-batching peer on the Hugging Face folder's model."""
     torch.set_num_threads(2)
-    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32, cache_dir=None)
+    text = TextHere()
+    loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32, cache_dir=None, text=text)
+    tokenizer = text.loaded
     engine, peer = EngineSide(loaded), StaticBatches(folder)
     warm = [Work((1, 2, 3), 4)] * 2
     engine(warm)
     peer(warm)
     try:
         return [
-            compare("16 equal prompts x 64 tokens", equal_prompts(loaded), 3, engine, peer),
-            compare("16 different prompts x 64 tokens", different_prompts(loaded), 3, engine, peer),
-            compare("64 jobs, outputs 16 to 200", mixed_lengths(loaded), 1, engine, peer),
+            compare("16 equal prompts x 64 tokens", equal_prompts(tokenizer), 3, engine, peer),
+            compare("16 different prompts x 64 tokens", different_prompts(tokenizer), 3, engine, peer),
+            compare("64 jobs, outputs 16 to 200", mixed_lengths(tokenizer), 1, engine, peer),
         ]
     finally:
         engine.close()

@@ -41,6 +41,7 @@ from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.step import Step, StepMasks, StepResult
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Call, Context, Request, registry
 
 EOS = 2
@@ -155,7 +156,7 @@ class Host:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: int) -> None:
         self._tokenizer, self._size = tokenizer, len(tokenizer)
-        self.compiler = GrammarCompiler(tokenizer, self._size, [EOS])
+        self.compiler = GrammarCompiler(core_tokenizer(tokenizer), self._size, [EOS])
         self._rows = rows
         self._remembered = MaskMemory(self._size), MaskTable(rows, self._size, torch.device("cpu"))
 

@@ -31,6 +31,7 @@ from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_lexers import THREADS
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context, JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
@@ -143,7 +144,7 @@ def main() -> None:
         executor = LLExecutor(threads)
         grammar_batch._executor = lambda executor=executor: executor  # type: ignore[assignment,misc]
         began = time.perf_counter()
-        compiler = GrammarCompiler(tokenizer, size, [2], lexers=threads)
+        compiler = GrammarCompiler(core_tokenizer(tokenizer), size, [2], lexers=threads)
         compiler.compile("{}")
         built = time.perf_counter() - began
         print(f"{size:,} tokens, {threads} threads: vocabulary built in {built:.1f} s", flush=True)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.errors import GrammarError, ModelLoadError
 from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_lexers import THREADS, Lexers
 from thothy_ai.engine.grammar_vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 MAX_SCHEMA_BYTES = 256 * 1024  # half a second to compile at most
 _MAX_SCHEMAS = 64  # kept for reuse
@@ -57,7 +55,7 @@ class GrammarCompiler:
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, vocab_size: int, eos: Collection[int], *, lexers: int = THREADS
+        self, tokenizer: CoreTokenizer, vocab_size: int, eos: Collection[int], *, lexers: int = THREADS
     ) -> None:
         if not eos:
             raise ModelLoadError("neither the model's configuration nor its tokenizer names an end-of-text token")

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_slices import general_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
-    from transformers import PreTrainedTokenizerFast
 
 _PRINTABLE = range(0x20, 0x7F)  # bytes that most texts may go on with
 _MAX_SETS = 8  # of slices, beside those of prose; 0.5 s to build and some 10 MB each with a vocabulary of 131,072
@@ -26,8 +26,7 @@ T = TypeVar("T")
 
 
 class Vocabulary:
-    """Built on a thread of its own: 2 to 5 s for 131,072 tokens, in which llguidance keeps the interpreter's lock twice
-    for most of a second.
+    """Built on threads of its own: 2 s for 131,072 tokens, in which llguidance keeps the interpreter's lock.
 
     `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
     too: until they are there, the schema uses those of prose. Used by any thread.
@@ -39,11 +38,11 @@ class Vocabulary:
     quotes: frozenset[int]
     choices: Choices
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, size: int, eos: Sequence[int]) -> None:
+    def __init__(self, tokenizer: CoreTokenizer, size: int, eos: Sequence[int]) -> None:
         self._tokenizer, self._size, self._eos = tokenizer, size, list(eos)
         self.forced = ForcedMemory()
         self._general = _on_a_thread(self._build)
-        self._tokens = _on_a_thread(lambda: _tokens_of(self._general.result()))
+        self._tokens = _on_a_thread(self._json_tokens)
         self._lock = threading.Lock()
         self._sets: OrderedDict[tuple[str, ...], Future[LLTokenizer]] = OrderedDict()  # least recently used first
 
@@ -68,15 +67,26 @@ class Vocabulary:
         return built.result() if built is not None and _succeeded(built) else general
 
     def _build(self) -> LLTokenizer:
-        import llguidance.hf  # noqa: PLC0415  an engine without grammars does not need it
+        from llguidance import LLTokenizer  # noqa: PLC0415  an engine without grammars does not need it
 
-        general = llguidance.hf.from_tokenizer(
-            self._tokenizer, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
+        general = LLTokenizer(
+            self._tokenizer.definition, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
         )
-        self.quotes = frozenset(token for text, token in self._tokenizer.get_vocab().items() if '"' in text)
+        self._table = token_table(general)
+        self.quotes = frozenset(token for token, data in enumerate(self._table) if b'"' in data)
         alone = [general.tokenize_bytes(bytes([byte])) for byte in _PRINTABLE]
         self.choices = Choices([tokens[0] for tokens in alone if len(tokens) == 1])
         return general
+
+    def _json_tokens(self) -> JsonTokens:
+        """Those that come with the tokenizer, if they are of these tokens; otherwise computed here."""
+        self._general.result()
+        coming = self._tokenizer.tokens
+        if coming is not None and coming.exception() is None and coming.result().table == self._table:
+            return coming.result()
+        tokens = JsonTokens(self._table)
+        tokens.prepare()
+        return tokens
 
 
 class Choices:
@@ -95,12 +105,10 @@ class Choices:
         return found
 
 
-def _tokens_of(tokenizer: LLTokenizer) -> JsonTokens:
-    """Special tokens have no bytes."""
+def token_table(tokenizer: LLTokenizer) -> list[bytes]:
+    """The bytes of each token; special tokens have none."""
     special, data = tokenizer.is_special_token, tokenizer.decode_bytes
-    tokens = JsonTokens([b"" if special(token) else data([token]) for token in range(tokenizer.vocab_size)])
-    tokens.prepare()
-    return tokens
+    return [b"" if special(token) else data([token]) for token in range(tokenizer.vocab_size)]
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:

@@ -14,6 +14,7 @@ from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.template_options import RESERVED
 from thothy_ai.engine.weights.loader import ending
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.engine.weights.tokenizer import load_tokenizer, tokenizer_file
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def text_report(folder: Path, path: Path, config: ModelConfig | None) -> TextRep
     """
     tokenizer = fast_tokenizer(load_tokenizer(folder), str(path))
     text_tools(tokenizer)
-    ends = () if config is None else ending(config, path, folder, tokenizer).eos_token_ids
+    ends = () if config is None else ending(config, path, core_tokenizer(tokenizer, folder)).eos_token_ids
     return TextReport(
         file=tokenizer_file(folder) or "",
         vocabulary=len(tokenizer),

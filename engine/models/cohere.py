@@ -28,8 +28,8 @@ from thothy_ai.engine.models.layers.norm import FinalLayerNorm, HeadLayerNorm, L
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import PreTrainedConfig
 
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
@@ -52,8 +52,8 @@ class Cohere:
     windows: Windows = NO_WINDOW
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(attention_bias=config.attention_bias, head_norms=config.use_qk_norm, logit_scale=config.logit_scale)

@@ -24,8 +24,7 @@ from thothy_ai.engine.models.layers.norm import LayerNorm
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
@@ -47,8 +46,8 @@ class Cohere2:
     logit_scale: float
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(attention_bias=config.attention_bias, windows=layer_windows(config), logit_scale=config.logit_scale)

@@ -1,22 +1,27 @@
-"""`ModelConfig`: a decoder's shape, read once from a Hugging Face folder's config.json through transformers.
+"""`ModelConfig`: a decoder's shape, made once from a Hugging Face folder's configuration.
 
 What this engine would compute wrongly is refused here, by name.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.configuration import (
+    Configuration,
+    FolderConfiguration,
+    read_configuration,
+    token_ids,
+    transformers_configuration,
+    unusable,
+)
+from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.fallback import ThroughTransformers
-from thothy_ai.engine.models.family import Family, SparseFamily, require_windows
-from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
+from thothy_ai.engine.models.family import Architecture, SparseFamily, require_windows
 from thothy_ai.engine.models.quantized.config import quantization_of
 from thothy_ai.engine.models.quantized.layout import Quantization
 from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
@@ -24,7 +29,6 @@ from thothy_ai.engine.models.rope import Rope, extended_context, read_ropes
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-_MAX_LAYERS = 1024
 _OPTIONAL = {"num_key_value_heads", "head_dim"}
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
           "max_position_embeddings", *sorted(_OPTIONAL))  # fmt: skip
@@ -48,7 +52,7 @@ class ModelConfig:
     head_dim: int
     norm_eps: float
     rope: Rope
-    architecture: Family
+    architecture: Architecture
     tied_embeddings: bool
     max_context: int
     eos_token_ids: tuple[int, ...]
@@ -64,21 +68,20 @@ class ModelConfig:
 
         Errors name `named`, the file that the folder was made of, instead of the folder.
         """
+        return cls.of(read_configuration(folder, named), folder, named)
+
+    @classmethod
+    def of(cls, read: FolderConfiguration, folder: Path, named: Path | None = None) -> ModelConfig:
+        """From what `read_configuration` found in the folder, with the same errors."""
         where = named or folder
-        model_type = _model_type(folder, where)
-        if model_type not in CONTAINERS:
-            _require_known(where, model_type, (*FAMILIES, *_of_transformers()))
         try:
-            config, ends = _read(folder)
-            text = text_part(config)
-            container = None if text is config else config.model_type
-            if container is not None:
-                _require_known(where, text.model_type, FAMILIES)
-            return replace(cls._from_config(where, text, ends), container=container)
+            if read.text.model_type not in FAMILIES:
+                return cls._through_transformers(where, transformers_configuration(folder), read.eos_token_ids)
+            return replace(cls._from_config(where, read.text, read.eos_token_ids), container=read.container)
         except EngineError:
             raise
-        except Exception as error:  # transformers computes with whatever values the file has
-            raise ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}") from error
+        except Exception as error:  # it computes with whatever values the file has
+            raise unusable(where, error) from error
 
     @property
     def active_inner(self) -> int:
@@ -114,7 +117,7 @@ class ModelConfig:
 
     def ending_with(self, where: Path, token_id: int | None) -> ModelConfig:
         """The same, with the tokenizer's end-of-text token too; ModelLoadError if the vocabulary has none at all."""
-        named = (*self.eos_token_ids, *_token_ids(token_id))
+        named = (*self.eos_token_ids, *token_ids(token_id))
         ends = tuple(dict.fromkeys(each for each in named if 0 <= each < self.vocab_size))
         if not ends:
             raise ModelLoadError(
@@ -124,9 +127,7 @@ class ModelConfig:
         return replace(self, eos_token_ids=ends)
 
     @classmethod
-    def _from_config(cls, folder: Path, config: PreTrainedConfig, eos_token_ids: tuple[int, ...]) -> ModelConfig:
-        if config.model_type not in FAMILIES:
-            return cls._through_transformers(folder, config, eos_token_ids)
+    def _from_config(cls, folder: Path, config: Configuration, eos_token_ids: tuple[int, ...]) -> ModelConfig:
         _require_positive(folder, config)
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -189,38 +190,7 @@ class ModelConfig:
         )
 
 
-def _of_transformers() -> Collection[str]:
-    from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
-
-    return CONFIG_MAPPING.keys()
-
-
-def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
-    if model_type not in known:
-        raise UnsupportedModelError(
-            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join((*FAMILIES, *CONTAINERS))})"
-        )
-
-
-def _model_type(folder: Path, where: Path) -> str:
-    path = folder / "config.json"
-    if not folder.exists():
-        raise ModelLoadError(f"{where}: no such folder")
-    if not path.is_file():
-        raise ModelLoadError(f"{where}: not a Hugging Face model folder (no config.json)")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        model_type, parts = str(content["model_type"]), (content, content.get("text_config") or {})
-        counts = [part.get("num_hidden_layers", 1) for part in parts]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
-    for layers in counts:
-        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
-            raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
-    return model_type
-
-
-def _require_positive(where: Path, config: PreTrainedConfig) -> None:
+def _require_positive(where: Path, config: Configuration) -> None:
     for name in _SIZES:
         value = getattr(config, name, None)
         if value is None and name in _OPTIONAL:
@@ -229,30 +199,9 @@ def _require_positive(where: Path, config: PreTrainedConfig) -> None:
             raise ModelLoadError(f"{where}: {name} is {value!r}")
 
 
-def _norm_eps(where: Path, config: PreTrainedConfig) -> float:
+def _norm_eps(where: Path, config: Configuration) -> float:
     name = next(name for name in _EPS if hasattr(config, name))
     eps = getattr(config, name)
     if not isinstance(eps, float) or not 0 < eps < 1:
         raise ModelLoadError(f"{where}: {name} is {eps!r}")
     return eps
-
-
-def _read(folder: Path) -> tuple[PreTrainedConfig, tuple[int, ...]]:
-    """The configuration, and the end-of-text tokens that it and generation_config.json name."""
-    from transformers import AutoConfig, GenerationConfig  # noqa: PLC0415  slow to import
-
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    ends = _token_ids(getattr(config, "eos_token_id", None)) + _token_ids(
-        getattr(text_part(config), "eos_token_id", None)
-    )
-    if (folder / "generation_config.json").is_file():
-        ends += _token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
-    return config, tuple(dict.fromkeys(ends))
-
-
-def _token_ids(value: object) -> tuple[int, ...]:
-    """None, a number or a list of them, as a tuple; ValueError for anything else."""
-    values = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in values):
-        raise ValueError(f"eos_token_id is {value!r}")
-    return tuple(each for each in values if isinstance(each, int))

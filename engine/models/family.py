@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import StepDecoder
     from thothy_ai.engine.models.experts import ExpertSizes
@@ -81,16 +80,8 @@ GGUF_NORMS_AFTER_ATTENTION = {"attn_norm": "input_layernorm", "post_attention_no
 GGUF_NORMS_BEFORE = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
 
-class Family(Protocol):
-    """A family as one model configures it; each is a frozen dataclass of what its configuration leaves open."""
-
-    model_type: ClassVar[str]  # of transformers
-    gguf: ClassVar[GGUFNames | None]  # None: GGUF files of it are refused
-
-    @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration; UnsupportedModelError for what would be computed wrongly."""
-        ...
+class Architecture(Protocol):
+    """What a model computes, as its configuration has it."""
 
     @property
     def windows(self) -> Windows:
@@ -99,6 +90,18 @@ class Family(Protocol):
 
     def build(self, build: ModelBuilder) -> StepDecoder:
         """The decoder, its weights read in the order of the layers."""
+        ...
+
+
+class Family(Architecture, Protocol):
+    """A family as one model configures it; each is a frozen dataclass of what its configuration leaves open."""
+
+    model_type: ClassVar[str]  # of transformers
+    gguf: ClassVar[GGUFNames | None]  # None: GGUF files of it are refused
+
+    @classmethod
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration; UnsupportedModelError for what would be computed wrongly."""
         ...
 
 
@@ -118,13 +121,13 @@ def require_activation(activation: str, implemented: str) -> None:
         raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
-def require_full_rotary(config: PreTrainedConfig) -> None:
+def require_full_rotary(config: Configuration) -> None:
     """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
     if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
 
 
-def require_windows(config: PreTrainedConfig, windows: Windows) -> None:
+def require_windows(config: Configuration, windows: Windows) -> None:
     """UnsupportedModelError for layers that see in another way, ModelLoadError for windows that see nothing."""
     others = {str(kind) for kind in getattr(config, "layer_types", None) or ()} - {
         "full_attention",
@@ -136,6 +139,6 @@ def require_windows(config: PreTrainedConfig, windows: Windows) -> None:
         raise ModelLoadError(f"sliding_window is {config.sliding_window!r}")
 
 
-def layer_windows(config: PreTrainedConfig) -> Windows:
+def layer_windows(config: Configuration) -> Windows:
     """The windows of a configuration that names each layer's attention."""
     return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types)

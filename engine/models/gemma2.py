@@ -32,8 +32,7 @@ from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
@@ -73,8 +72,8 @@ class Gemma2:
         return tuple(params.window for params in self.attention)
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
         require_full_rotary(config)
         if config.use_bidirectional_attention:
@@ -117,7 +116,7 @@ class Gemma2:
         return LinearHead(linear) if self.logit_cap is None else SoftCappedHead(linear, self.logit_cap)
 
 
-def _attention(config: PreTrainedConfig, kind: str) -> AttentionParams:
+def _attention(config: Configuration, kind: str) -> AttentionParams:
     """Of a layer of this kind."""
     return AttentionParams(
         scale=config.query_pre_attn_scalar**-0.5,

@@ -34,8 +34,7 @@ from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.rotary import QKNorm
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
@@ -76,8 +75,8 @@ class Gemma3:
     logit_cap: float | None
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
         if config.use_bidirectional_attention:
             raise UnsupportedModelError("bidirectional attention is not implemented")

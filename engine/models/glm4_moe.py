@@ -30,8 +30,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 
@@ -85,8 +84,8 @@ class Glm4Moe:
     windows: Windows = NO_WINDOW
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         layers, dense = config.num_hidden_layers, min(config.first_k_dense_replace, config.num_hidden_layers)
         inner = config.moe_intermediate_size
@@ -133,7 +132,7 @@ class Glm4Moe:
         )
 
 
-def _routing(config: PreTrainedConfig) -> Routing:
+def _routing(config: Configuration) -> Routing:
     experts, groups, kept = config.n_routed_experts, config.n_group, config.topk_group
     size = experts // groups  # of which a group's score takes two
     if experts % groups or kept > groups or config.num_experts_per_tok > size * kept or (groups > 1 and size < 2):

@@ -31,8 +31,7 @@ from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeight
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 
@@ -69,8 +68,8 @@ class GptOss:
     attention_bias: bool
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         limit = getattr(config, "swiglu_limit", CLAMPED_SWIGLU.limit)

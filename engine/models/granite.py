@@ -31,8 +31,7 @@ from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 
@@ -62,8 +61,8 @@ class Granite:
     windows: Windows = NO_WINDOW
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         for name in ("residual_multiplier", "logits_scaling"):

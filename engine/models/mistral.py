@@ -19,8 +19,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 
@@ -39,8 +38,8 @@ class Mistral:
     windows: Windows
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(windows=(config.sliding_window,))

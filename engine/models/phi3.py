@@ -13,8 +13,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 
@@ -47,8 +46,8 @@ class Phi3:
     windows: Windows
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         return cls(windows=(config.sliding_window,))
 

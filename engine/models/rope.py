@@ -15,7 +15,7 @@ from thothy_ai.engine.models import rope_scaling
 from thothy_ai.engine.models.rope_scaling import Scaled
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from thothy_ai.engine.configuration import Configuration
 
 _SAID_APART = ("cohere", "cohere2")  # whose positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
@@ -74,7 +74,7 @@ class DynamicNTK:
         return plain_frequencies(self.theta * growth ** (self.dimensions / (self.dimensions - 2)), self.dimensions)
 
 
-def read_ropes(config: PreTrainedConfig, head_dim: int) -> tuple[Rope, Rope | None]:
+def read_ropes(config: Configuration, head_dim: int) -> tuple[Rope, Rope | None]:
     """The rotary embedding of most layers, and that of layers with a sliding window where they have their own.
 
     UnsupportedModelError for a kind that is not implemented.
@@ -86,7 +86,7 @@ def read_ropes(config: PreTrainedConfig, head_dim: int) -> tuple[Rope, Rope | No
     return _rope(config, head_dim, _USUAL_LAYERS), local
 
 
-def extended_context(config: PreTrainedConfig) -> int:
+def extended_context(config: Configuration) -> int:
     """Positions that the configuration's rotary embedding reaches: yarn's and dynamic scaling extend what it says."""
     said: int = config.max_position_embeddings
     if config.model_type in _SAID_APART:
@@ -106,8 +106,7 @@ def plain_frequencies(theta: float, dimensions: int) -> tuple[float, ...]:
     return tuple(rope_scaling.plain(theta, dimensions).tolist())
 
 
-def _rope(config: PreTrainedConfig, head_dim: int, layer_type: str | None) -> Rope:
-    config.standardize_rope_params()  # fields of older files are among the parameters then
+def _rope(config: Configuration, head_dim: int, layer_type: str | None) -> Rope:
     parameters = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
     dimensions = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
     if not 0 < dimensions <= head_dim or dimensions % 2:

@@ -22,8 +22,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
+    from thothy_ai.engine.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 
@@ -43,8 +42,8 @@ class SmolLM3:
     rotates: tuple[bool, ...]
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration."""
+    def read(cls, config: Configuration) -> Self:
+        """From its configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         rotates = tuple(bool(each) for each in config.no_rope_layers)

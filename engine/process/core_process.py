@@ -24,11 +24,11 @@ from thothy_ai.engine.api import EngineInfo, FinishReason
 from thothy_ai.engine.core_api import Core, Event, TokenEvent
 from thothy_ai.engine.errors import EngineError
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.imports import import_transformers_for
 from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.remote import messages
 from thothy_ai.engine.remote.channel import Channel, Message
 from thothy_ai.engine.remote.messages import Word
+from thothy_ai.engine.remote.model_text import RemoteText
 from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.serving.plain import fields_of
 
@@ -48,9 +48,10 @@ def main() -> None:
     options = messages.read_options(parts)
     log_to_stderr(options.log_level)
     core: Future[Core] = Future()
-    threading.Thread(target=_or_exit, args=(_obey, received, core), name="engine-commands", daemon=True).start()
+    text = RemoteText(channel)
+    threading.Thread(target=_or_exit, args=(_obey, received, text, core), name="engine-commands", daemon=True).start()
     try:
-        _run(channel, options, core)
+        _run(channel, options, text, core)
     except EngineError as error:
         channel.send(Word.REFUSED, error.code, str(error))
     except (ModuleNotFoundError, OSError) as error:
@@ -58,13 +59,11 @@ def main() -> None:
     _exit(0)
 
 
-def _run(channel: Channel, options: EngineOptions, hosted: Future[Core]) -> None:
+def _run(channel: Channel, options: EngineOptions, text: RemoteText, hosted: Future[Core]) -> None:
     """Load, report that it is ready, and wait until the core has ended."""
-    if options.model is not None:
-        import_transformers_for(options.model)
     from thothy_ai.engine.process.resident import ResidentCore, load  # noqa: PLC0415  imports torch, which may fail
 
-    loaded = load(options, lambda folder: channel.send(Word.FOLDER, str(folder)))
+    loaded = load(options, text)
     reports = Reports(channel)
     resident = ResidentCore(loaded, options, reports.put, partial(_record, options.url))
     channel.send(Word.READY, fields_of(resident.core.info()))
@@ -95,9 +94,11 @@ def _or_exit(work: Callable[..., None], *arguments: object) -> None:
         _exit(WITHOUT_PARENT)
 
 
-def _obey(received: Iterable[Message], hosted: Future[Core]) -> None:
+def _obey(received: Iterable[Message], text: RemoteText, hosted: Future[Core]) -> None:
     """Do what the parent says; end with it."""
     for word, *parts in received:
+        if text.hear(word, parts):
+            continue
         core = hosted.result()
         match word:
             case Word.SUBMIT:

@@ -24,4 +24,4 @@ def make_engine(options: EngineOptions) -> RunningEngine:
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
     from thothy_ai.engine.process.remote_engine import start_remote  # noqa: PLC0415  a null engine has no tokenizer
 
-    return start_remote(options)
+    return start_remote(options, options.model)

@@ -10,9 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-
-from thothy_ai.engine.model_types import is_ours
 
 _UNADVISED = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 
@@ -36,18 +33,3 @@ def transformers_without_torch() -> Iterator[None]:
         del os.environ[_UNADVISED]
         if advised is not None:
             os.environ[_UNADVISED] = advised
-
-
-def import_transformers_for(model: Path) -> None:
-    """Import what reads this model's configuration and tokenizer, before torch is imported.
-
-    Not for an architecture that runs through transformers' own models, which need torch.
-    """
-    if is_ours(model):
-        with transformers_without_torch():
-            from transformers import (  # noqa: F401, PLC0415  kept in sys.modules
-                CONFIG_MAPPING,
-                AutoConfig,
-                GenerationConfig,
-                PreTrainedTokenizerFast,
-            )

@@ -12,26 +12,30 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.text_tools import load_text_tools
+from thothy_ai.engine.process.imports import transformers_without_torch
+from thothy_ai.engine.process.text_tools import fast_tokenizer, json_tokens, text_tools
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.core import RemoteCore
-from thothy_ai.engine.remote.messages import Word, options_parts
+from thothy_ai.engine.remote.messages import Word, configuration_parts, options_parts, tokenizer_parts, tokens_parts
 from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.serving.wire import read_info
 from thothy_ai.engine.text.frontend import Frontend, TextTools
+from thothy_ai.engine.weights.model_text import TextHere
 
 _MODULE = "thothy_ai.engine.process.core_process"
 _END_SECONDS = 10.0  # for a process that was told to end, or that has closed its channel
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+T = TypeVar("T")
 
 
 class RemoteEngine:
@@ -70,14 +74,14 @@ class RemoteEngine:
         AdmissionFile.remove(self._path, self._core.info().session_id)
 
 
-def start_remote(options: EngineOptions) -> RemoteEngine:
-    """Start a process, load a model there and serve it; EngineError, in one line, if it cannot be loaded.
+def start_remote(options: EngineOptions, model: Path) -> RemoteEngine:
+    """Start a process, load `model` there and serve it; EngineError, in one line, if it cannot be loaded.
 
     Call it on a thread that runs as long as this process: the kernel ends the other process with that thread.
     """
     process = CoreProcess(options)
     try:
-        tools = _text_tools(Path(process.expect(Word.FOLDER)))
+        tools = _read_text(process, model, model if model.is_dir() else Path(process.expect(Word.FOLDER)))
         info = process.expect(Word.READY)
         return RemoteEngine(process, tools(), info)
     except BaseException:
@@ -85,14 +89,29 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
         raise
 
 
-def _text_tools(folder: Path) -> Callable[[], TextTools]:
-    """Load the model's text tools. What keeps them from loading is raised by the call: the core's errors come first."""
-    loaded: Future[TextTools] = Future()
+def _read_text(process: CoreProcess, model: Path, folder: Path) -> Callable[[], TextTools]:
+    """Read the model's text files for both processes, and tell the core's what it needs of them.
+
+    What keeps the text tools from being made is raised by the call: the core's errors come first.
+    """
+    with transformers_without_torch():
+        text = TextHere()
+        configuration = _outcome(lambda: text.configuration(folder, model))
+        process.tell(Word.CONFIGURATION, lambda: configuration_parts(configuration.result()))
+        process.tell(Word.TOKENIZER, lambda: tokenizer_parts(text.tokenizer(folder)))
+        tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.name)))
+    process.tell(Word.TOKENS, lambda: tokens_parts(json_tokens(tools.result().vocabulary, configuration.result())))
+    return tools.result
+
+
+def _outcome(make: Callable[[], T]) -> Future[T]:
+    """What it returns, or the error that it raises."""
+    made: Future[T] = Future()
     try:
-        loaded.set_result(load_text_tools(folder))
+        made.set_result(make())
     except (EngineError, OSError) as error:
-        loaded.set_exception(error)
-    return loaded.result
+        made.set_exception(error)
+    return made
 
 
 class CoreProcess:
@@ -111,6 +130,17 @@ class CoreProcess:
         self.channel = Channel(ours)
         self._messages = iter(self.channel)
         self.channel.send(Word.START, options_parts(replace(options, token=None)))
+
+    def tell(self, word: Word, read: Callable[[], object]) -> None:
+        """Say what was read, or why it can't be. One that has ended is not told: `expect` learns why."""
+        made = _outcome(read)
+        error = made.exception()
+        with suppress(OSError):
+            if error is None:
+                self.channel.send(word, None, made.result())
+            else:
+                code = error.code if isinstance(error, EngineError) else EngineError.code
+                self.channel.send(word, (code, str(error)), None)
 
     def expect(self, word: Word) -> Any:  # noqa: ANN401  whatever the message holds
         """Wait for this message while the model loads. Raises what keeps it from loading."""

@@ -6,7 +6,6 @@ import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -22,9 +21,10 @@ from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
-from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
+from thothy_ai.engine.process.text_tools import fast_tokenizer, no_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.model_text import ModelText, TextHere
 
 _YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
 
@@ -42,8 +42,9 @@ class ResidentCore:
         on_events: OnEvents,
         record: Callable[[EngineInfo], AdmissionFile | None] = lambda _: None,
     ) -> None:
-        tokenizer = fast_tokenizer(loaded.tokenizer, loaded.name)
-        grammars = GrammarCompiler(tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
+        if loaded.tokenizer is None:
+            raise no_tokenizer(loaded.name)
+        grammars = GrammarCompiler(loaded.tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
         self.core: EngineCore = build_core(loaded, options, on_events)
         file = record(self.core.info())
         self.host = CoreHost(self.core, grammars, on_events, admissions_in(file, GRAMMARS))
@@ -79,19 +80,20 @@ class ResidentModel:
 
 def load_engine(options: EngineOptions) -> ResidentModel:
     """Load a model and start its engine in this process; ModelLoadError or a subclass says why not, in one line."""
-    loaded = load(options)
+    text = TextHere()
+    loaded = load(options, text)
     residents: list[ResidentCore] = []
 
     def make_core(on_events: OnEvents) -> CoreHost:
         residents.append(ResidentCore(loaded, options, on_events))
         return residents[0].host
 
-    frontend = Frontend(text_tools(fast_tokenizer(loaded.tokenizer, loaded.name)), make_core)
+    frontend = Frontend(text_tools(fast_tokenizer(text.loaded, loaded.name)), make_core)
     return ResidentModel(frontend, residents[0].core)
 
 
-def load(options: EngineOptions, on_folder: Callable[[Path], None] = lambda _: None) -> LoadedModel:
-    """The model on its device; ModelLoadError or a subclass says in one line why not. `on_folder`: see `load_model`."""
+def load(options: EngineOptions, text: ModelText) -> LoadedModel:
+    """The model on its device; ModelLoadError or a subclass says in one line why not. `text` reads its text files."""
     model = options.model
     if model is None:
         raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
@@ -112,7 +114,7 @@ def load(options: EngineOptions, on_folder: Callable[[Path], None] = lambda _: N
                 max_context=options.max_context or MAX_CONTEXT,
                 finite=options.check_weights,
                 check=lambda config: plan_memory(config, options, device, dtype).require(model.name),
-                on_folder=on_folder,
+                text=text,
                 on_read=progress,
             )
     except torch.OutOfMemoryError as error:

@@ -2,7 +2,10 @@
 
     text edge                     core
     start   options         ──▶
-                            ◀──   folder  path            (the model's, so that both load its tokenizer at once)
+                            ◀──   folder  path            (where a GGUF file was converted to)
+    configuration           ──▶                           (each of these three, or the error instead)
+    tokenizer               ──▶
+    tokens                  ──▶
                             ◀──   ready   info            or  refused  code, message  (and the process ends)
     submit  request         ──▶
     abort   id, reason      ──▶
@@ -15,15 +18,21 @@ The processes are of one version and trust each other: values are rebuilt, not c
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, astuple, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from thothy_ai.engine.api import EngineStats, FinishReason, LogitBias, SamplingParams, TokenLogprob, Usage
+from thothy_ai.engine.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.errors import EngineError, from_code
+from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.options import EngineOptions
 
 Plain = Mapping[str, Any]
@@ -34,6 +43,9 @@ class Word(StrEnum):
 
     START = "start"
     FOLDER = "folder"
+    CONFIGURATION = "configuration"
+    TOKENIZER = "tokenizer"
+    TOKENS = "tokens"
     READY = "ready"
     REFUSED = "refused"
     SUBMIT = "submit"
@@ -53,6 +65,43 @@ def read_options(parts: Plain) -> EngineOptions:
     """Options from `options_parts`."""
     paths = {name: Path(parts[name]) for name in ("model", "cache_dir") if parts[name] is not None}
     return EngineOptions(**(dict(parts) | paths))
+
+
+def configuration_parts(configuration: FolderConfiguration) -> Sequence[object]:
+    """A folder's configuration as plain values; as text, since it may have any number."""
+    return (json.dumps(vars(configuration.text)), configuration.container, configuration.eos_token_ids)
+
+
+def read_configuration(parts: Sequence[Any]) -> FolderConfiguration:
+    """A configuration from `configuration_parts`."""
+    text, container, ends = parts
+    return FolderConfiguration(Configuration(**json.loads(text)), container, tuple(ends))
+
+
+def tokenizer_parts(tokenizer: CoreTokenizer | None) -> Sequence[object] | None:
+    """A tokenizer as plain values, without its tokens."""
+    if tokenizer is None:
+        return None
+    return (tokenizer.definition, tokenizer.eos_token_id, tokenizer.end_of_turn)
+
+
+def read_tokenizer(parts: Sequence[Any] | None, tokens: Future[JsonTokens]) -> CoreTokenizer | None:
+    """A tokenizer from `tokenizer_parts`, with tokens that are still to come."""
+    if parts is None:
+        return None
+    definition, eos, turn = parts
+    return CoreTokenizer(definition, eos, turn, tokens)
+
+
+def tokens_parts(tokens: JsonTokens) -> bytes:
+    """Tokens, and all sets of them that are computed."""
+    return pickle.dumps(tokens)
+
+
+def read_tokens(parts: bytes) -> JsonTokens:
+    """Tokens from `tokens_parts`."""
+    tokens: JsonTokens = pickle.loads(parts)  # noqa: S301  it comes from the process that started this one
+    return tokens
 
 
 def request_parts(request: CoreRequest) -> Plain:
@@ -80,10 +129,10 @@ def event_parts(event: Event) -> tuple[object, ...]:
         case TokenEvent(id_, tokens, logprobs):
             return (id_, tokens, logprobs and [each and astuple(each) for each in logprobs])
         case RefusedEvent(id_, error):
-            return (id_, *_error_parts(error))
+            return (id_, *error_parts(error))
         case FinishedEvent():
             usage = [getattr(event.usage, field.name) for field in fields(Usage)]
-            return (event.id, event.reason.value, usage, event.error and _error_parts(event.error))
+            return (event.id, event.reason.value, usage, event.error and error_parts(event.error))
 
 
 def read_events(events: Iterable[Sequence[Any]]) -> list[Event]:
@@ -108,7 +157,8 @@ def _read_logprob(logprob: float, tokens: Sequence[int], logprobs: Sequence[floa
     return TokenLogprob(logprob, tuple(tokens), tuple(logprobs))
 
 
-def _error_parts(error: EngineError) -> tuple[str, str]:
+def error_parts(error: EngineError) -> tuple[str, str]:
+    """An error as plain values, for `from_code`."""
     return (error.code, str(error))
 
 

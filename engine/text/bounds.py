@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.errors import PromptTooLongError
-from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
+from thothy_ai.engine.text.token_bytes import TokenBytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -59,14 +59,14 @@ class TokenBound:
 UNBOUNDED = TokenBound(2**62, 2**62, b"", rewrites=False)
 
 
-def token_bound(tokenizer: Tokenizer) -> TokenBound:
-    """The bound of a tokenizer; `UNBOUNDED` for one whose tokens may stand for any number of bytes."""
+def token_bound(tokenizer: Tokenizer, vocabulary: TokenBytes) -> TokenBound:
+    """The bound of a tokenizer and its vocabulary; `UNBOUNDED` if its tokens may stand for any number of bytes."""
     state = json.loads(tokenizer.to_str(pretty=False))
     if _drops_text(state):
         return UNBOUNDED
     rewrites = state["normalizer"] is not None or "ByteLevel" not in _kinds(state["decoder"])
     signs = _SIGNS + _NOT_ASCII if rewrites else _SIGNS
-    texts = _texts(tokenizer, token_bytes(tokenizer))
+    texts = _texts(tokenizer, vocabulary)
     longest, word = 1, 1
     for text in texts:
         longest, word = max(longest, len(text)), max(word, len(text.translate(None, signs)))

@@ -64,7 +64,10 @@ def _drops_space(step: dict[str, Any]) -> bool:
 
 
 def _byte_level(token: str) -> bytes:
-    return b"".join(_BYTE_OF.get(character, character.encode()) for character in token)
+    try:
+        return token.translate(_LATIN_1).encode("latin-1")
+    except UnicodeEncodeError:  # it has characters beyond the alphabet
+        return b"".join(_BYTE_OF.get(character, character.encode()) for character in token)
 
 
 def _sentence_piece(token: str) -> bytes:
@@ -81,3 +84,7 @@ def _byte_alphabet() -> dict[str, bytes]:
 
 
 _BYTE_OF = _byte_alphabet()
+_NOT_LATIN_1 = "\ufffe"
+_LATIN_1 = {ord(character): chr(data[0]) for character, data in _BYTE_OF.items()} | {
+    number: _NOT_LATIN_1 for number in range(256) if chr(number) not in _BYTE_OF
+}

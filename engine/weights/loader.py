@@ -8,30 +8,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.layers.linear import LinearFormat
-from thothy_ai.engine.models.multimodal import renaming
+from thothy_ai.engine.multimodal import renaming
 from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
-from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
+from thothy_ai.engine.weights.model_text import ModelText, TextHere
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.split import model_name
-from thothy_ai.engine.weights.tokenizer import load_tokenizer
 from thothy_ai.kernels.operations import Operations
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class LoadedModel:
 
     config: ModelConfig
     model: Model
-    tokenizer: PreTrainedTokenizerBase | None
+    tokenizer: CoreTokenizer | None
     name: str
     phases: Phases = field(default_factory=Phases)
 
@@ -58,26 +54,26 @@ def load_model(
     max_context: int | None = None,
     finite: bool = False,
     check: Callable[[ModelConfig], None] = lambda _: None,
-    on_folder: Callable[[Path], None] = lambda _: None,
+    text: ModelText | None = None,
     on_read: OnRead = lambda _done, _of: None,
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`), "stored" (those of GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
-    GGUF files; None: the user's cache folder. `max_context`: of a longer context only so much will be used. `on_folder`
-    is told where the model's configuration and tokenizer are, as soon as that is known. `check` is called before any
-    weight is read, and may raise. `on_read` is told the bytes of weights that were read so far, and how many there are.
+    GGUF files; None: the user's cache folder. `max_context`: of a longer context only so much will be used. `text`
+    reads the model's configuration and tokenizer; this process does by default. `check` is called before any weight is
+    read, and may raise. `on_read` is told the bytes of weights that were read so far, and how many there are.
     With `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor
     its tokenizer name an end-of-text token.
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
-    on_folder(folder)
+    text = text or TextHere()
     phases = Phases()
     with ThreadPoolExecutor() as pool, ExitStack() as opened:
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
-            config = ModelConfig.from_folder(folder, named=path).within(max_context)
+            config = ModelConfig.of(text.configuration(folder, path), folder, path).within(max_context)
             if config.quantization is not None and config.quantization.needs_fp8:
                 refuse_fp8_without_hardware(device)
             source: SafetensorsFolder | RandomWeights = RandomWeights(device, dtype)
@@ -88,7 +84,7 @@ def load_model(
                 )
                 config = fitting(path, config, source)
             check(config)
-        tokenizer = pool.submit(_timed_tokenizer, folder, phases)  # on another thread: copies of weights need no GIL
+        tokenizer = pool.submit(_timed_tokenizer, text, folder, phases)  # weights are copied without the GIL
         with phases.timed("weights"):
             if config.family not in FAMILIES and isinstance(source, SafetensorsFolder):
                 source.check_values()
@@ -96,7 +92,7 @@ def load_model(
     name = model_name(path) if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
-    return LoadedModel(ending(config, path, folder, tokenizer.result()), model, tokenizer.result(), name, phases)
+    return LoadedModel(ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
 
 
 def _assembled(
@@ -136,18 +132,19 @@ def as_stored(config: ModelConfig, names: Collection[str]) -> ModelConfig:
     return replace(config, tied_embeddings=config.tied_embeddings and HEAD not in names)
 
 
-def _timed_tokenizer(folder: Path, phases: Phases) -> PreTrainedTokenizerBase | None:
+def _timed_tokenizer(text: ModelText, folder: Path, phases: Phases) -> CoreTokenizer | None:
     with phases.timed("tokenizer"):
-        return load_tokenizer(folder)
+        return text.tokenizer(folder)
 
 
-def ending(config: ModelConfig, path: Path, folder: Path, tokenizer: PreTrainedTokenizerBase | None) -> ModelConfig:
-    """The configuration with all tokens that end a generation: those it names, the tokenizer's end of text and, unless
-    generation_config.json names some, what the chat template writes after an answer. ModelLoadError if there are none.
+def ending(config: ModelConfig, path: Path, tokenizer: CoreTokenizer | None) -> ModelConfig:
+    """The configuration with all tokens that end a generation: those that it and the tokenizer name.
+
+    ModelLoadError if there are none.
     """
     if tokenizer is None:
         return config.ending_with(path, None)
-    turn = None if names_ends(folder) else end_of_turn(tokenizer)
+    turn = tokenizer.end_of_turn
     ends = config.eos_token_ids if turn is None else (*config.eos_token_ids, turn)
     return replace(config, eos_token_ids=ends).ending_with(path, tokenizer.eos_token_id)
 

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.grammar import Grammar, GrammarCompiler
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 SCHEMA = {
     "type": "object",
@@ -31,7 +32,7 @@ def byte_compiler() -> GrammarCompiler:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
-    return GrammarCompiler(tokenizer, VOCAB, (END,))
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, (END,))
 
 
 def schema_grammar() -> Grammar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.family import GGUFNames, Windows
+    from thothy_ai.engine.models.family import Windows
     from thothy_ai.engine.models.tensors import TensorSource
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,6 @@ class ThroughTransformers:
 
     `modules` are the names of their attention modules.
     """
-
-    model_type: ClassVar[str] = ""  # any
-    gguf: ClassVar[GGUFNames | None] = None
 
     config: PreTrainedConfig
     layers: tuple[LayerAttention, ...]

@@ -20,7 +20,7 @@ from thothy_ai.engine.models.quantized.mxfp4 import mxfp4
 from thothy_ai.engine.models.quantized.settings import Settings
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from thothy_ai.engine.configuration import Configuration
 
 _METHODS: dict[str, Callable[[Settings], Quantization]] = {
     "fp8": fp8,
@@ -40,7 +40,7 @@ _CACHE_SCALES = (
 )  # of an fp8 KV cache: ours are by token
 
 
-def quantization_of(config: PreTrainedConfig) -> Quantization | None:
+def quantization_of(config: Configuration) -> Quantization | None:
     """Of a model's configuration; None where nothing is quantized."""
     content = getattr(config, "quantization_config", None)
     if content is None:

@@ -10,6 +10,7 @@ from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.weights.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
+from thothy_ai.engine.weights.model_text import TextHere
 
 CPU = torch.device("cpu")
 NEW_TOKENS = 24
@@ -18,9 +19,10 @@ NEW_TOKENS = 24
 @pytest.fixture(scope="module")
 def oracle() -> Oracle:
     folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
-    assert loaded.tokenizer is not None
-    text = iter(loaded.tokenizer.encode(" ".join(source.text for source in load_sources())))
+    read = TextHere()
+    loaded = load_model(folder, device=CPU, dtype=torch.float32, text=read)
+    assert read.loaded is not None
+    text = iter(read.loaded.encode(" ".join(source.text for source in load_sources())))
 
     def draw(count: int) -> Tokens:
         return tuple(next(text) for _ in range(count))

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.masks import Masks
 from thothy_ai.engine.errors import GrammarError
 from thothy_ai.engine.grammar import Grammar, GrammarCompiler
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 EOS = (0, 2)
 VOCAB = 741  # more than the tokenizer has, and no multiple of 32, as models do
@@ -31,7 +32,7 @@ SCHEMA = {
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
-    return GrammarCompiler(tokenizer, VOCAB, EOS)
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS)
 
 
 def allowed(grammar: Grammar) -> list[int]:

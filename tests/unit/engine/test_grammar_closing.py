@@ -24,12 +24,13 @@ from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_tokens import SENTENCE_END
 from thothy_ai.engine.grammar_walk import Walker
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import schema as fields
 
 EOS = (0, 2)
 VOCAB = 741
 Choose = Callable[[random.Random, Sequence[int], Sequence[bytes]], int]
-COMPILER = GrammarCompiler(make_tokenizer(), VOCAB, EOS)
+COMPILER = GrammarCompiler(core_tokenizer(make_tokenizer()), VOCAB, EOS)
 
 
 def longest(_: random.Random, allowed: Sequence[int], table: Sequence[bytes]) -> int:

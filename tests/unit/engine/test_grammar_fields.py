@@ -18,6 +18,7 @@ from thothy_ai.engine.grammar_fields import StateKey
 from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_position import JsonPosition
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 from thothy_ai.jobs.schema import TEXT
@@ -70,7 +71,7 @@ UNKNOWN = (
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
-    return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS, lexers=2)
 
 
 def kinds() -> Iterator[str]:

@@ -17,6 +17,7 @@ from thothy_ai.engine.errors import BudgetTooSmallError, GrammarError
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, catch_up, goes_on
 from thothy_ai.engine.grammar_json import JsonGrammar
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
@@ -39,7 +40,7 @@ SCHEMAS = [
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
-    return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS, lexers=2)
 
 
 def kinds() -> list[str]:

@@ -23,6 +23,7 @@ from thothy_ai.engine.grammar_batch import advance_all, start_filling
 from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar_slices import general_slices, own_slices
+from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
 
@@ -44,7 +45,7 @@ def compiler(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
     executor = LLExecutor(4)
     monkeypatch.setattr(grammar_batch, "_executor", lambda: executor)
     monkeypatch.setattr(grammar_lexers, "_ENOUGH_GRAMMARS", 3)
-    return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=4)
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS, lexers=4)
 
 
 def grammars(compiler: GrammarCompiler, schemas: Sequence[str]) -> list[JsonGrammar]:
@@ -181,7 +182,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_a_lexer_that_breaks_takes_no_text_along(
     compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerFast, limited: Callable[[int], None]
 ) -> None:
-    whole = walk(grammars(GrammarCompiler(tokenizer, VOCAB, EOS), [EXPLODING] * 8), range(8))
+    whole = walk(grammars(GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS), [EXPLODING] * 8), range(8))
     limited(700)
     for _ in range(4):
         made = grammars(compiler, [EXPLODING] * 8)
@@ -230,7 +231,7 @@ def test_an_error_s_text_is_bounded(compiler: GrammarCompiler) -> None:
 
 def test_a_model_without_an_end_of_text_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(ModelLoadError, match="end-of-text"):
-        GrammarCompiler(tokenizer, VOCAB, ())
+        GrammarCompiler(core_tokenizer(tokenizer), VOCAB, ())
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

@@ -21,6 +21,7 @@ from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar_tokens import allowed_tokens
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 EOS = (0, 2)
 VOCAB = 741
@@ -31,7 +32,7 @@ KEYS = [(bytes([number]), 0, 0, 0, b"") for number in range(9)]
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
-    return GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS, lexers=2)
 
 
 def of_text(compiler: GrammarCompiler, characters: str, most: int, count: int) -> list[JsonGrammar]:

@@ -15,6 +15,7 @@ from thothy_ai.engine.grammar_fields import TextFields
 from thothy_ai.engine.grammar_position import JsonPosition, Place
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_walk import END, Walker
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 EOS = (0, 2)
 VOCAB = 741
@@ -24,7 +25,7 @@ SHORT = 'A "short\\one"\né 😀.'
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> GrammarCompiler:
-    return GrammarCompiler(tokenizer, VOCAB, EOS)
+    return GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS)
 
 
 def completed(compiler: GrammarCompiler, schema: object) -> Any:

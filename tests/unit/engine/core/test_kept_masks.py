@@ -24,6 +24,7 @@ from thothy_ai.engine.execution.runner import Runner, StepHandle
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 VOCAB = 750  # not a multiple of 32, and more than the tokenizer's
 EOS = (0, 2)
@@ -53,7 +54,7 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def requests(tokenizer: PreTrainedTokenizerFast) -> Iterator[CoreRequest]:
     """Some with a schema, half of these led to their end, some with log-probabilities."""
-    draw, compiler = random.Random(8), GrammarCompiler(tokenizer, VOCAB, EOS, lexers=2)
+    draw, compiler = random.Random(8), GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS, lexers=2)
     for number in range(24):
         prompt = tuple(draw.randrange(3, 700) for _ in range(draw.randrange(3, 40)))
         sampling = SamplingParams(MOST, temperature=1.0, seed=number, logprobs=1 if number % 3 == 0 else None)

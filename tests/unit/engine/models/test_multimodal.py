@@ -17,7 +17,7 @@ from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.multimodal import CONTAINERS, text_part
+from thothy_ai.engine.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")

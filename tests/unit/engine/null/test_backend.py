@@ -17,6 +17,7 @@ from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError,
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.null.instances import instance_text
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 PATIENCE = 60
 SCHEMAS: list[dict[str, Any]] = [
@@ -52,7 +53,7 @@ def test_answers_are_what_the_grammar_accepts(schema: dict[str, Any], tokenizer:
     """Held against the real grammar, so that the null engine answers as a real one could."""
     text = instance_text(json.dumps(schema))
     assert text == instance_text(json.dumps(schema))
-    grammar = GrammarCompiler(tokenizer, 700, (0, 2)).compile(json.dumps(schema))
+    grammar = GrammarCompiler(core_tokenizer(tokenizer), 700, (0, 2)).compile(json.dumps(schema))
     matcher: LLMatcher = grammar.matcher
     assert matcher.consume_tokens(tokenizer.encode(text, add_special_tokens=False)), matcher.get_error()
     assert matcher.is_accepting()

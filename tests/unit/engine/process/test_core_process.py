@@ -12,6 +12,7 @@ from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process import core_process, resident
 from thothy_ai.engine.remote.messages import Word
+from thothy_ai.engine.remote.model_text import RemoteText
 
 INFO = EngineInfo("session", "model", "cpu", "float32", 16, 8, 128, 0.0)
 
@@ -40,5 +41,5 @@ def test_nothing_is_reported_before_the_parent_knows_that_the_core_is_ready(monk
     monkeypatch.setattr(resident, "ResidentCore", Core)
     monkeypatch.setattr(core_process.Reports, "start", lambda self, core: (said.append("reports"), reports(self, core)))
     monkeypatch.setattr(core_process.Reports, "_run", lambda self, core: None)
-    core_process._run(channel, EngineOptions(url=""), Future())
+    core_process._run(channel, EngineOptions(url=""), RemoteText(channel), Future())
     assert said == [Word.READY, "reports", Word.ENDED]

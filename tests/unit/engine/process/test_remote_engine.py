@@ -55,6 +55,12 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     threading.Thread.start = started
 """
 
+NO_TRANSFORMERS = """
+import sys
+if "thothy_ai.engine.process.core_process" in sys.orig_argv:
+    sys.modules["transformers"] = None
+"""
+
 FAILING_GRAMMARS = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
@@ -137,7 +143,8 @@ def answers_in_one_process(model: Path) -> list[tuple[Choice, ...]]:
         engine.wait_ended()
 
 
-def test_two_processes_say_what_one_says_and_only_the_core_s_has_torch(model: Path, url: str) -> None:
+def test_two_processes_say_what_one_says_and_share_no_large_library(model: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_TRANSFORMERS)
     wanted = answers_in_one_process(model)
 
     async def body(client: EngineClient) -> None:
@@ -152,7 +159,7 @@ def test_two_processes_say_what_one_says_and_only_the_core_s_has_torch(model: Pa
         assert stats.memory.used_bytes > 0
         assert _rounded(await answers(client, asking_requests())) == _rounded(wanted[len(texts) :])
 
-    with started(options(model, url)) as process:
+    with started(options(model, url), tmp_path) as process:
         ready(process)
         with_client(url, body)
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in (process.pid, core_of(process))]

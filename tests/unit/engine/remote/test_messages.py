@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 
 from tests.support.travelled import ASKING
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams, TokenLogprob, Usage
+from thothy_ai.engine.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.errors import GrammarError, PromptTooLongError
+from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.remote import messages
 
@@ -76,3 +80,21 @@ def test_failures() -> None:
     back = messages.read_failure(travelled(messages.failure_parts(failure)))
     assert (str(back), back.members) == (str(failure), ("a", "b"))
     assert messages.read_failure(messages.failure_parts(None)) is None
+
+
+def test_configurations() -> None:
+    text = Configuration(model_type="llama", eos=[1, 2], rope={"theta": 1e4, "factor": float("inf")}, size=2**80)
+    given = FolderConfiguration(text, "llava", (1, 2))
+    assert messages.read_configuration(travelled(messages.configuration_parts(given))) == given
+
+
+def test_tokenizers() -> None:
+    tokens = JsonTokens([b"a", b'"', b""])
+    tokens.prepare()
+    back = messages.read_tokens(travelled(messages.tokens_parts(tokens)))
+    assert back.table == tokens.table
+    assert vars(back).keys() == vars(tokens).keys()  # with all that is computed
+    coming: Future[JsonTokens] = Future()
+    given = CoreTokenizer('{"lone": "\ud800"}', 7, None, coming)
+    assert messages.read_tokenizer(travelled(messages.tokenizer_parts(given)), coming) == given
+    assert messages.read_tokenizer(travelled(messages.tokenizer_parts(None)), coming) is None

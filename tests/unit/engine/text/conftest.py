@@ -23,7 +23,7 @@ def harness(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes) -> Itera
         cores.append(ScriptedCore(on_events))
         return cores[0]
 
-    bound = token_bound(tokenizer.backend_tokenizer)
+    bound = token_bound(tokenizer.backend_tokenizer, vocabulary)
     frontend = Frontend(TextTools(PromptEncoder(tokenizer), vocabulary, bound), make_core)
     yield Harness(frontend, cores[0], lambda text: tokenizer.encode(text, add_special_tokens=False))
     frontend.stop()

@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.text.bounds import UNBOUNDED, token_bound
+from thothy_ai.engine.text.token_bytes import token_bytes
 
 PIECES = [
     *("a", "Z", "9", " ", "-", "kettle", "The garden waits", "<|im_end|>", "points count", "\n", "你好", "🙂🚀"),
@@ -54,7 +55,7 @@ def sentence_piece() -> Tokenizer:
 @pytest.mark.parametrize("make", [byte_level, composing, sentence_piece])
 def test_no_text_has_fewer_tokens(make: Callable[[], Tokenizer]) -> None:
     tokenizer = make()
-    bound = token_bound(tokenizer)
+    bound = token_bound(tokenizer, token_bytes(tokenizer))
     assert bound is not UNBOUNDED
 
     @given(TEXTS)
@@ -69,7 +70,7 @@ def test_no_text_has_fewer_tokens(make: Callable[[], Tokenizer]) -> None:
 def test_a_long_text_is_known_to_be_long(make: Callable[[], Tokenizer], text: str) -> None:
     tokenizer = make()
     tokens = len(tokenizer.encode(text * 1000, add_special_tokens=False).ids)
-    assert token_bound(tokenizer).least_tokens(text * 1000) > tokens / 200
+    assert token_bound(tokenizer, token_bytes(tokenizer)).least_tokens(text * 1000) > tokens / 200
 
 
 def stripping() -> Tokenizer:
@@ -99,5 +100,6 @@ def without_bytes() -> Tokenizer:
 
 @pytest.mark.parametrize("make", [stripping, absorbing, removing, without_bytes])
 def test_where_text_can_vanish_there_is_no_bound(make: Callable[[], Tokenizer]) -> None:
-    assert token_bound(make()) is UNBOUNDED
+    tokenizer = make()
+    assert token_bound(tokenizer, token_bytes(tokenizer)) is UNBOUNDED
     assert UNBOUNDED.least_tokens("a" * 10**6) == 1

@@ -82,6 +82,15 @@ def test_special_tokens_and_ids_beyond_the_vocabulary_are_no_text(vocabulary: To
     assert vocabulary.of([0, 1, 2, 10_000]) == b""
 
 
+def test_a_token_beyond_the_alphabet_of_byte_level_stands_for_itself() -> None:
+    """As added tokens do, and what a vocabulary has by mistake."""
+    texts = ["a", "Ġa", "Ã©", " ", "\xad", "日本", "Ġ日", "a\n"]
+    tokenizer = Tokenizer(models.BPE({text: number for number, text in enumerate(texts)}, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    expected = [b"a", b" a", "é".encode(), b" ", "\xad".encode(), "日本".encode(), " 日".encode(), b"a\n"]
+    assert list(token_bytes(tokenizer).table) == expected
+
+
 def test_an_unknown_family_is_refused() -> None:
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -22,6 +22,7 @@ from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes
+from thothy_ai.engine.weights.model_text import core_tokenizer
 
 PATIENCE = 60
 LETTERS = TokenBytes(tuple(chr(0x41 + token).encode() for token in range(VOCAB)), drops_first_space=False)
@@ -41,7 +42,7 @@ def engine(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -
 
     def make_core(on_events: OnEvents) -> CoreHost:
         cores.append(arithmetic_core(config, on_events))
-        return CoreHost(cores[0], GrammarCompiler(tokenizer, VOCAB, (0,)), on_events)
+        return CoreHost(cores[0], GrammarCompiler(core_tokenizer(tokenizer), VOCAB, (0,)), on_events)
 
     frontend = Frontend(TextTools(PromptEncoder(tokenizer), LETTERS), make_core)
     cores[0].start()

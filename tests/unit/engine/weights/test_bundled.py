@@ -11,7 +11,7 @@ import gguf
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from tests.support.block_formats import BLOCKS
 from tests.support.naive_tokenizers import byte_level_bpe
@@ -19,6 +19,7 @@ from tests.support.paged_run import PagedRun
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
 CPU = torch.device("cpu")
 
@@ -69,6 +70,13 @@ def bundled(cache: Path) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    found = load_tokenizer(folder)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
 def folder(bundled: LoadedModel, cache: Path) -> Path:
     (converted,) = (cache / "gguf").iterdir()
     return converted
@@ -81,30 +89,27 @@ def test_shape(bundled: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize(("text", "ids"), KNOWN)
-def test_known_texts(text: str, ids: list[int], bundled: LoadedModel) -> None:
-    assert bundled.tokenizer is not None
-    assert bundled.tokenizer(text)["input_ids"] == ids
-    assert bundled.tokenizer.decode(ids) == text
+def test_known_texts(text: str, ids: list[int], tokenizer: PreTrainedTokenizerBase) -> None:
+    assert tokenizer(text)["input_ids"] == ids
+    assert tokenizer.decode(ids) == text
 
 
-def test_a_long_text_against_the_plain_rules(bundled: LoadedModel) -> None:
-    assert bundled.tokenizer is not None
+def test_a_long_text_against_the_plain_rules(tokenizer: PreTrainedTokenizerBase) -> None:
     fields = gguf.GGUFReader(bundled_model_path()).fields
     tokens, merges = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "merges"))
     text = Path(__file__).read_text(encoding="utf-8").split("KNOWN")[0] + "".join(t for t, _ in KNOWN if "<|" not in t)
-    assert bundled.tokenizer(text)["input_ids"] == byte_level_bpe(text, tokens, merges, "smollm")
+    assert tokenizer(text)["input_ids"] == byte_level_bpe(text, tokens, merges, "smollm")
 
 
-def test_the_chat_template_comes_along(bundled: LoadedModel) -> None:
-    assert bundled.tokenizer is not None
-    shown = bundled.tokenizer.apply_chat_template(
+def test_the_chat_template_comes_along(tokenizer: PreTrainedTokenizerBase) -> None:
+    shown = tokenizer.apply_chat_template(
         [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
     )
     assert shown.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
     assert shown.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_other_programs_read_the_same_tokenizer(folder: Path, bundled: LoadedModel) -> None:
+def test_other_programs_read_the_same_tokenizer(folder: Path) -> None:
     other = AutoTokenizer.from_pretrained(folder)
     assert all(other(text)["input_ids"] == ids for text, ids in KNOWN)
 
@@ -130,10 +135,9 @@ def test_weights_are_the_files_blocks(folder: Path) -> None:
             assert key[64 * head + 32 + i].tolist() == row("blk.7.attn_k.weight", 64 * head + 2 * i + 1)
 
 
-def test_logits_match_transformers(bundled: LoadedModel, folder: Path) -> None:
-    assert bundled.tokenizer is not None
+def test_logits_match_transformers(bundled: LoadedModel, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     text = "The capital of France is Paris, and the capital of Italy is"
-    tokens = bundled.tokenizer(text)["input_ids"]
+    tokens = tokenizer(text)["input_ids"]
     run = PagedRun(bundled.model, sequences=1, longest=64, block_size=16)
     parts = [run.step({0: tokens[:9]})[0], *(run.step({0: [token]})[0] for token in tokens[9:])]
     logits = torch.cat(parts)
@@ -141,7 +145,7 @@ def test_logits_match_transformers(bundled: LoadedModel, folder: Path) -> None:
     with torch.no_grad():
         expected = reference(torch.tensor([tokens])).logits[0]
     torch.testing.assert_close(logits, expected, atol=5e-4, rtol=1e-4)
-    assert bundled.tokenizer.decode(logits[-1].argmax()) == " Rome"
+    assert tokenizer.decode(logits[-1].argmax()) == " Rome"
 
 
 def test_absent_wheel_says_how_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,23 @@
+"""What the core needs of a tokenizer: its definition as text, and what its tokens do to JSON."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from thothy_ai.engine.grammar_tokens import JsonTokens
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTokenizer:
+    """`definition` is a tokenizer.json with all added tokens.
+
+    `eos_token_id` is its end of a text, `end_of_turn` what the chat template writes after an answer, unless
+    generation_config.json says which tokens end a generation. `tokens` are those of its vocabulary if they are computed
+    elsewhere: of a size that may turn out to be another one than the logits'.
+    """
+
+    definition: str
+    eos_token_id: int | None = None
+    end_of_turn: int | None = None
+    tokens: Future[JsonTokens] | None = None

@@ -1,0 +1,62 @@
+"""A model's text files as the core's process gets them: read by the text edge, which imports transformers, as messages.
+
+The core has no use for transformers then. It takes two seconds to import, while torch is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from thothy_ai.engine.configuration import FolderConfiguration
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
+from thothy_ai.engine.errors import from_code
+from thothy_ai.engine.grammar_tokens import JsonTokens
+from thothy_ai.engine.remote import messages
+from thothy_ai.engine.remote.channel import Channel
+from thothy_ai.engine.remote.messages import Word
+
+T = TypeVar("T")
+
+
+class RemoteText:
+    """Implements `ModelText`. `hear` is called with messages, on the thread that receives them."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._configuration: Future[FolderConfiguration] = Future()
+        self._tokenizer: Future[CoreTokenizer | None] = Future()
+        self._tokens: Future[JsonTokens] = Future()
+
+    def configuration(self, folder: Path, named: Path) -> FolderConfiguration:
+        """As `ModelText`. Only a folder that was made here, of a file, is not known there."""
+        if folder != named:
+            self._channel.send(Word.FOLDER, str(folder))
+        return self._configuration.result()
+
+    def tokenizer(self, _folder: Path, /) -> CoreTokenizer | None:
+        """As `ModelText`."""
+        return self._tokenizer.result()
+
+    def hear(self, word: str, parts: Sequence[Any]) -> bool:
+        """Take a message: an error or None, and then what was read. Returns whether it is one of these."""
+        match word:
+            case Word.CONFIGURATION:
+                _settle(self._configuration, parts, messages.read_configuration)
+            case Word.TOKENIZER:
+                _settle(self._tokenizer, parts, lambda read: messages.read_tokenizer(read, self._tokens))
+            case Word.TOKENS:
+                _settle(self._tokens, parts, messages.read_tokens)
+            case _:
+                return False
+        return True
+
+
+def _settle(asked: Future[T], message: Sequence[Any], read: Callable[[Any], T]) -> None:
+    error, parts = message
+    if error is None:
+        asked.set_result(read(parts))
+    else:
+        asked.set_exception(from_code(*error))

@@ -1,0 +1,72 @@
+"""The tokens that the text edge computes for the core's grammars: those that llguidance sees in the same definition."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
+
+from tests.support.tiny_tokenizer import make_tokenizer
+from thothy_ai.engine.configuration import Configuration, FolderConfiguration
+from thothy_ai.engine.core_tokenizer import CoreTokenizer
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.grammar_tokens import JsonTokens
+from thothy_ai.engine.grammar_vocabulary import Vocabulary
+from thothy_ai.engine.process.text_tools import json_tokens
+from thothy_ai.engine.text.token_bytes import token_bytes
+from thothy_ai.engine.weights.model_text import core_tokenizer
+
+EOS = (0,)
+
+
+def sentence_piece() -> PreTrainedTokenizerFast:
+    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+    vocab |= {piece: 257 + index for index, piece in enumerate(["\u2581", "a", "é", "\u2581a", '"'])}
+    tokenizer = Tokenizer(models.BPE(vocab, [("\u2581", "a")], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
+
+
+def sized(size: object) -> FolderConfiguration:
+    return FolderConfiguration(Configuration(vocab_size=size), None, EOS)
+
+
+def told(tokens: JsonTokens | Exception) -> Future[JsonTokens]:
+    future: Future[JsonTokens] = Future()
+    if isinstance(tokens, Exception):
+        future.set_exception(tokens)
+    else:
+        future.set_result(tokens)
+    return future
+
+
+@pytest.mark.parametrize("make", [make_tokenizer, sentence_piece])
+@pytest.mark.parametrize("more", [-9, 0, 70])
+def test_they_are_taken_for_the_vocabulary_s(make: type[PreTrainedTokenizerFast], more: int) -> None:
+    tokenizer = make()
+    size = len(tokenizer) + more
+    tokens = json_tokens(token_bytes(tokenizer.backend_tokenizer), sized(size))
+    assert len(tokens.table) == size
+    assert any(tokens.table)
+    definition = core_tokenizer(tokenizer).definition
+    vocabulary = Vocabulary(CoreTokenizer(definition, tokens=told(tokens)), max(size, len(tokenizer)), EOS)
+    assert (vocabulary.tokens is tokens) == (more >= 0)
+
+
+@pytest.mark.parametrize("tokens", [JsonTokens([b"a", b"b"]), ModelLoadError("no vocab_size")])
+def test_others_are_computed_instead(tokenizer: PreTrainedTokenizerFast, tokens: JsonTokens | Exception) -> None:
+    told_nothing, size = core_tokenizer(tokenizer), len(tokenizer)
+    vocabulary = Vocabulary(CoreTokenizer(told_nothing.definition, tokens=told(tokens)), size, EOS)
+    assert vocabulary.tokens.table == Vocabulary(told_nothing, size, EOS).tokens.table
+    assert vocabulary.tokens.table == json_tokens(token_bytes(tokenizer.backend_tokenizer), sized(size)).table
+
+
+@pytest.mark.parametrize("size", [None, "7", 0, -1, 10**12])
+def test_without_the_size_of_the_logits_there_are_none(tokenizer: PreTrainedTokenizerFast, size: object) -> None:
+    with pytest.raises(ModelLoadError, match=f"vocab_size is {size!r}, and the tokenizer has 444"):
+        json_tokens(token_bytes(tokenizer.backend_tokenizer), sized(size))

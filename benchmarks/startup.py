@@ -1,9 +1,12 @@
 """Start-up of an engine's process: seconds until it is ready and until its first job under a schema is done.
 
     python -m benchmarks.startup --shape llama-8b
+    python -m benchmarks.startup --shape tiny --tokenizer FOLDER
 
-Random weights of the shape and a byte-level tokenizer of its size are written to a folder first. The engine starts
-twice: the second time with the page cache and the caches of compiled kernels warm. Its log tells the phases.
+Random weights of the shape and a byte-level tokenizer of its size are written to a folder first; with a tokenizer's
+folder, its vocabulary is taken, and the weights are drawn as the engine starts. The engine starts twice: the second
+time with the page cache and the caches of compiled kernels warm. CPU seconds are those of its two processes until they
+have ended. Its log tells the phases.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +29,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.command_line import CommandLine
+from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
 from thothy_ai.engine.client import connect
@@ -76,6 +81,7 @@ def write_tokenizer(size: int, folder: Path) -> None:
 def start(folder: Path, label: str) -> None:
     """Start an engine, run one job under a schema, and print when what was done."""
     url, began = f"unix://{folder}/engine.sock", time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-c", START, url, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as engine:
         assert engine.stdout is not None
@@ -87,7 +93,10 @@ def start(folder: Path, label: str) -> None:
         engine.send_signal(signal.SIGTERM)
         _, log = engine.communicate()
     phases = [each for each in log.splitlines() if "configuration" in each] or log.splitlines()[-3:]
-    print(f"{label}: ready after {ready:.1f} s, first job under a schema after {done:.1f} s", *phases, sep="\n    ")
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime
+    told = f"ready after {ready:.1f} s, first job under a schema after {done:.1f} s, {seconds:.1f} s of CPU time"
+    print(f"{label}: {told}", *phases, sep="\n    ")
 
 
 async def first_job(url: str) -> None:
@@ -105,11 +114,15 @@ def main() -> None:
     """Write the folder, and start twice."""
     parser = CommandLine("startup", __doc__)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
-    shape = parser.parse_args().shape
-    with tempfile.TemporaryDirectory() as made:
-        write_folder(SHAPES[shape], Path(made))
+    parser.add_argument("--tokenizer", type=Path)
+    chosen = parser.parse_args()
+    with parser.checked(), tempfile.TemporaryDirectory() as made:
+        if chosen.tokenizer is None:
+            write_folder(SHAPES[chosen.shape], Path(made))
+        else:
+            random_folder(chosen.shape, chosen.tokenizer, Path(made))
         for label in ("first", "again"):
-            start(Path(made), f"{shape}, {label}")
+            start(Path(made), f"{chosen.shape}, {label}")
 
 
 if __name__ == "__main__":

@@ -237,14 +237,14 @@ def test_a_model_without_an_end_of_text_is_refused(tokenizer: PreTrainedTokenize
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_the_kinds_texts_are_prose(schema: str) -> None:
     assert own_slices(schema) == ()
-    assert len(general_slices()) == 12
+    assert len(general_slices()) == 4
 
 
 def test_other_character_classes_get_slices_of_their_own_widest_last() -> None:
     slices = own_slices(CLASSES)
-    assert len(slices) == 8
+    assert len(slices) == 4
     assert all('&&[^"\\\\' in each for each in slices), "never a character that JSON escapes"
-    assert ["äöü" in each for each in slices] == [True] * 4 + [False] * 4
+    assert ["äöü" in each for each in slices] == [True] * 2 + [False] * 2
 
 
 @pytest.mark.parametrize("pattern", ["[", "[a-", r"[\p{L}]", "[a[b]]", "[a&&b]", "", "[z-a]", "x" * 9])

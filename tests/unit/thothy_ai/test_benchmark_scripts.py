@@ -39,6 +39,7 @@ def test_help(name: str) -> None:
         ("masks --tokenizer /nowhere", "/nowhere: no such file"),
         ("tekken /nowhere /tmp/none", "/nowhere cannot be converted"),
         ("startup --shape nothing", "invalid choice: 'nothing'"),
+        ("startup --shape tiny --tokenizer /nowhere", "/nowhere: not a folder with a tokenizer"),
         ("text_edge --shape nothing", "invalid choice: 'nothing'"),
         ("text_edge --jobs 0", "argument --jobs: 0 must be greater than 0"),
         ("text_edge --model /nowhere", "/nowhere: no such file or folder"),

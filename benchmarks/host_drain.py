@@ -195,7 +195,7 @@ class Host:
         )
 
     def _core(self, runner: RandomRunner, events: queue.SimpleQueue[list[Event]]) -> EngineCore:
-        config = EngineConfig(32, QWEN.pool_tokens // 32, self._rows, 8192, 8192, group_rows=8)
+        config = EngineConfig(32, QWEN.pool_tokens // 32, self._rows, 8192, 8192, group_rows=8, graphs=True)
         info = EngineInfo("", "", "", "", 32, config.num_blocks, 8192, 0.0)
         cost = StepCost(1e-9, 1e-9, 1e-12, 1e-12)
         gauge = MemoryGauge(torch.device("cpu"), 0)

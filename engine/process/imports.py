@@ -33,3 +33,9 @@ def transformers_without_torch() -> Iterator[None]:
         del os.environ[_UNADVISED]
         if advised is not None:
             os.environ[_UNADVISED] = advised
+
+
+def import_transformers() -> None:
+    """Import, without torch, what reads configurations and tokenizers."""
+    with transformers_without_torch():
+        from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401, PLC0415  slow

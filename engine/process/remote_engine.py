@@ -21,7 +21,7 @@ from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.imports import transformers_without_torch
+from thothy_ai.engine.process.imports import import_transformers, transformers_without_torch
 from thothy_ai.engine.process.text_tools import fast_tokenizer, json_tokens, text_tools
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.core import RemoteCore
@@ -81,6 +81,7 @@ def start_remote(options: EngineOptions, model: Path) -> RemoteEngine:
     """
     process = CoreProcess(options)
     try:
+        import_transformers()  # while the other process imports torch
         tools = _read_text(process, model, model if model.is_dir() else Path(process.expect(Word.FOLDER)))
         info = process.expect(Word.READY)
         return RemoteEngine(process, tools(), info)

@@ -35,7 +35,6 @@ _WINDOW = ".attention.sliding_window"
 def configuration(file: GGUFFile) -> PreTrainedConfig:
     """The transformers configuration of the file's model; UnsupportedModelError names what is not implemented."""
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: PLC0415
 
     _refuse_unimplemented(file)
     names, model_type = names_of(file), model_type_of(file)
@@ -48,8 +47,16 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     fields |= {name: _number(file, key) for name, key in names.settings.items()}
     fields |= {name: _or_default(file, key, default) for name, (key, default) in names.defaults.items()}
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
-    fields |= {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]]}
+    fields |= {"architectures": [causal_class(model_type)]}
     return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
+
+
+def causal_class(model_type: str) -> str:
+    """The name of transformers' class with a language model's head; its own table takes a second to import."""
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
+
+    name: str = CONFIG_MAPPING[model_type].__name__
+    return f"{name.removesuffix('Config').removesuffix('Text')}ForCausalLM"
 
 
 def _common_fields(file: GGUFFile) -> dict[str, Any]:

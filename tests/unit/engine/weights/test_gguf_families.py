@@ -12,11 +12,14 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Quant
 from torch import Tensor
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tests.support.gguf_files import add_tensor, write_gguf
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models import FAMILIES
+from thothy_ai.engine.weights.gguf_config import causal_class
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -149,3 +152,10 @@ def test_what_such_files_lack_or_have_beyond_is_named(
     path = write_gguf(folder, tmp_path / "t.gguf", architecture=architecture, extra=metadata)
     with pytest.raises(error, match=named):
         load(path, tmp_path / "cache")
+
+
+def test_the_class_of_every_family_is_named_as_transformers_does() -> None:
+    written = [family.model_type for family in FAMILIES.values() if family.gguf is not None]
+    assert {name: causal_class(name) for name in (*written, "mistral")} == {
+        name: MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name] for name in (*written, "mistral")
+    }

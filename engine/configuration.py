@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 _MAX_LAYERS = 1024
+_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
 _PLAIN = (str, int, float, bool, type(None))
 
 
 class Configuration(SimpleNamespace):
     """The fields of a configuration, under all names that its architecture has for them.
 
-    Values are what JSON has: others (types of tensors, for one) are left out.
+    Values are what JSON has; the type of its tensors is left out. Of an architecture that runs through transformers'
+    own model, which reads its configuration itself, there are only `model_type` and `vocab_size`.
     """
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the file says
@@ -62,7 +64,8 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
         container = None if text is config else model_type
         if container is not None:
             _require_known(where, text.model_type, FAMILIES)
-        return FolderConfiguration(_plain(text), container, _ends(folder, config, text))
+        plain = _plain(text) if text.model_type in FAMILIES else _of_transformers_model(text)
+        return FolderConfiguration(plain, container, _ends(folder, config, text))
     except EngineError:
         raise
     except Exception as error:  # transformers computes with whatever values the file has
@@ -135,9 +138,14 @@ def _plain(config: PreTrainedConfig) -> Configuration:
     """Its plain values; those of older files are where newer ones have them."""
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
-    names = {"model_type", *vars(config), *config.attribute_map}
+    names = {"model_type", *vars(config), *config.attribute_map} - _TYPES
     values = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    return Configuration(**{name: value for name, value in values.items() if _is_plain(value)})
+    plain = {name: value for name, value in values.items() if _is_plain(value)}
+    return Configuration(**json.loads(json.dumps(plain)))
+
+
+def _of_transformers_model(config: PreTrainedConfig) -> Configuration:
+    return Configuration(model_type=config.model_type, vocab_size=getattr(config, "vocab_size", None))
 
 
 def _is_plain(value: object) -> bool:

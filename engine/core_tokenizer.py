@@ -13,11 +13,11 @@ class CoreTokenizer:
     """`definition` is a tokenizer.json with all added tokens.
 
     `eos_token_id` is its end of a text, `end_of_turn` what the chat template writes after an answer, unless
-    generation_config.json says which tokens end a generation. `tokens` are those of its vocabulary if they are computed
-    elsewhere: of a size that may turn out to be another one than the logits'.
+    generation_config.json says which tokens end a generation. `tokens`, if another process computes them, may be for
+    another size than the logits'; they are not used then.
     """
 
     definition: str
     eos_token_id: int | None = None
     end_of_turn: int | None = None
-    tokens: Future[JsonTokens] | None = None
+    tokens: Future[JsonTokens | None] | None = None

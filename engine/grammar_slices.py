@@ -3,8 +3,8 @@
 A slice is the tokens that match a regular expression, such as "up to ten characters of prose". It applies wherever the
 grammar allows everything that the expression matches, so that a mask walks the other tokens only: 30 to 50 us instead
 of 900 with a vocabulary of 131,072. Slices never change a mask. Those of prose serve most schemas; a schema whose
-texts are of other character classes gets slices of those. There are few: each takes 20 to 50 ms to build, in which no
-other Python code runs, and most masks are remembered (`grammar_memory.py`).
+texts are of other character classes gets slices of those. There are few: each takes 20 to 50 ms to build, with the
+interpreter's lock held, and most masks are remembered (`grammar_memory.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NOT_PROSE = (
 _PHRASE = f"[^{_NOT_PROSE}.!?…。！？]"
 _PROSE = f"[^{_NOT_PROSE}]"
 _JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # of which a JSON string consists, escapes apart
-_LENGTHS = (10, 40)  # characters: near the end of a bounded text only the shorter slices apply
-_LONG = (30,)
+_LENGTHS = (10, 40)  # characters: near the end of a bounded text only the shorter slice applies, or none
+_ANY_TEXT = (30,)
 
 _MAX_CLASSES = 3  # of a schema, that get slices
 _MAX_EXAMINED = 8
@@ -37,7 +37,7 @@ _SAMPLE: Final = "".join(map(chr, (*range(0x2800), *range(0x2800, 0xD800, 16), *
 
 def general_slices() -> list[str]:
     """Expressions for prose in any script, and for the text of any JSON string."""
-    return [*_up_to(_PHRASE, _LENGTHS), *_up_to(_PROSE, _LONG), *_up_to(_JSON_TEXT, _LONG)]
+    return [*_up_to(_PHRASE, _LENGTHS), *_up_to(_PROSE, _ANY_TEXT), *_up_to(_JSON_TEXT, _ANY_TEXT)]
 
 
 def own_slices(schema: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,17 +17,20 @@ from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_slices import general_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 _PRINTABLE = range(0x20, 0x7F)  # bytes that most texts may go on with
-_MAX_SETS = 8  # of slices, beside those of prose; 0.5 s to build and some 10 MB each with a vocabulary of 131,072
+_MAX_SETS = 8  # of slices, beside those of prose; 0.3 s to build and some 10 MB each with a vocabulary of 131,072
 
 T = TypeVar("T")
 
 
 class Vocabulary:
-    """Built on threads of its own: 2 s for 131,072 tokens, in which llguidance keeps the interpreter's lock.
+    """Built on threads of its own: for 131,072 tokens, llguidance keeps the interpreter's lock for 1 to 2 s, and sets
+    of tokens take another second if they do not come with the tokenizer.
 
     `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
     too: until they are there, the schema uses those of prose. Used by any thread.
@@ -72,19 +76,21 @@ class Vocabulary:
         general = LLTokenizer(
             self._tokenizer.definition, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
         )
-        self._table = token_table(general)
-        self.quotes = frozenset(token for token, data in enumerate(self._table) if b'"' in data)
+        self.quotes = frozenset(token for token, data in enumerate(token_table(general)) if b'"' in data)
         alone = [general.tokenize_bytes(bytes([byte])) for byte in _PRINTABLE]
         self.choices = Choices([tokens[0] for tokens in alone if len(tokens) == 1])
         return general
 
     def _json_tokens(self) -> JsonTokens:
         """Those that come with the tokenizer, if they are of these tokens; otherwise computed here."""
-        self._general.result()
-        coming = self._tokenizer.tokens
-        if coming is not None and coming.exception() is None and coming.result().table == self._table:
-            return coming.result()
-        tokens = JsonTokens(self._table)
+        general, coming = self._general.result(), self._tokenizer.tokens
+        table = token_table(general)
+        if coming is not None:
+            found = None if coming.exception() else coming.result()
+            if found is not None and found.table == table:
+                return found
+            log.info("the vocabulary's tokens are computed here: those of the text edge are not the same")
+        tokens = JsonTokens(table)
         tokens.prepare()
         return tokens
 

@@ -53,7 +53,7 @@ class Cohere:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(attention_bias=config.attention_bias, head_norms=config.use_qk_norm, logit_scale=config.logit_scale)

@@ -101,7 +101,7 @@ class Family(Architecture, Protocol):
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration; UnsupportedModelError for what would be computed wrongly."""
+        """From a model's configuration; UnsupportedModelError for what would be computed wrongly."""
         ...
 
 

@@ -73,7 +73,7 @@ class Gemma2:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
         require_full_rotary(config)
         if config.use_bidirectional_attention:

@@ -76,7 +76,7 @@ class Gemma3:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
         if config.use_bidirectional_attention:
             raise UnsupportedModelError("bidirectional attention is not implemented")

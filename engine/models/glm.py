@@ -28,7 +28,7 @@ class Glm:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         return cls(attention_bias=config.attention_bias)
 

@@ -85,7 +85,7 @@ class Glm4Moe:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         layers, dense = config.num_hidden_layers, min(config.first_k_dense_replace, config.num_hidden_layers)
         inner = config.moe_intermediate_size

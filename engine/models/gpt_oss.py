@@ -69,7 +69,7 @@ class GptOss:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         limit = getattr(config, "swiglu_limit", CLAMPED_SWIGLU.limit)

@@ -62,7 +62,7 @@ class Granite:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         for name in ("residual_multiplier", "logits_scaling"):

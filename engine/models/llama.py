@@ -41,7 +41,7 @@ class Llama:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(attention_bias=config.attention_bias, mlp_bias=config.mlp_bias)

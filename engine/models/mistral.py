@@ -39,7 +39,7 @@ class Mistral:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(windows=(config.sliding_window,))

@@ -47,7 +47,7 @@ class Olmo2:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(attention_bias=config.attention_bias)

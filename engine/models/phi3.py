@@ -47,7 +47,7 @@ class Phi3:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         return cls(windows=(config.sliding_window,))
 

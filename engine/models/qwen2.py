@@ -40,7 +40,7 @@ class Qwen2:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(windows=layer_windows(config))

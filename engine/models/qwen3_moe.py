@@ -53,7 +53,7 @@ class Qwen3Moe:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         count, step, dense = config.num_experts, config.decoder_sparse_step, set(config.mlp_only_layers)

@@ -43,7 +43,7 @@ class SmolLM3:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From its configuration."""
+        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         rotates = tuple(bool(each) for each in config.no_rope_layers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from thothy_ai.engine.backend import RunningEngine
-from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.serving.address import admissions_at
@@ -19,9 +18,7 @@ def make_engine(options: EngineOptions) -> RunningEngine:
     """A started engine; EngineError, in one line, if it cannot be made."""
     if options.null:
         return NullEngine(options.null_latency, options, admissions_at(options.url))
-    if options.model is None:
-        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
     from thothy_ai.engine.process.remote_engine import start_remote  # noqa: PLC0415  a null engine has no tokenizer
 
-    return start_remote(options, options.model)
+    return start_remote(options)

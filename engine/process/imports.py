@@ -1,7 +1,7 @@
-"""Imports of transformers that leave torch out, and with it what transformers imports of torch.
+"""The text edge's imports of transformers, which leave torch out, and with it what transformers imports of torch.
 
-A process that only reads configurations and tokenizers needs none of that: compilers, distributed tensors, kernels from
-a hub, which take seconds to import (`benchmarks/RESULTS.md`, start-up).
+It only reads configurations and tokenizers, and needs none of that: compilers, distributed tensors, kernels from a hub,
+which take seconds to import (`benchmarks/RESULTS.md`, start-up).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """An engine whose core runs in a process of its own: this one has the text edge, and neither weights nor torch.
 
-The model loads there while its tokenizer loads here. What keeps it from loading is reported there, and raised here.
+The weights load there. This process reads the model's configuration and tokenizer, and sends the core what it needs of
+them. What keeps the model from loading is reported there, and raised here.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
+from thothy_ai.engine.errors import EngineError, InvalidRequestError, ModelLoadError, from_code
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.imports import import_transformers, transformers_without_torch
 from thothy_ai.engine.process.text_tools import fast_tokenizer, json_tokens, text_tools
@@ -74,15 +75,17 @@ class RemoteEngine:
         AdmissionFile.remove(self._path, self._core.info().session_id)
 
 
-def start_remote(options: EngineOptions, model: Path) -> RemoteEngine:
-    """Start a process, load `model` there and serve it; EngineError, in one line, if it cannot be loaded.
+def start_remote(options: EngineOptions) -> RemoteEngine:
+    """Start a process, load a model there and serve it; EngineError, in one line, if it cannot be loaded.
 
     Call it on a thread that runs as long as this process: the kernel ends the other process with that thread.
     """
+    if options.model is None:
+        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
     process = CoreProcess(options)
     try:
         import_transformers()  # while the other process imports torch
-        tools = _read_text(process, model, model if model.is_dir() else Path(process.expect(Word.FOLDER)))
+        tools = _read_text(process, options.model)
         info = process.expect(Word.READY)
         return RemoteEngine(process, tools(), info)
     except BaseException:
@@ -90,17 +93,18 @@ def start_remote(options: EngineOptions, model: Path) -> RemoteEngine:
         raise
 
 
-def _read_text(process: CoreProcess, model: Path, folder: Path) -> Callable[[], TextTools]:
+def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
     """Read the model's text files for both processes, and tell the core's what it needs of them.
 
     What keeps the text tools from being made is raised by the call: the core's errors come first.
     """
+    folder = model if model.is_dir() else Path(process.expect(Word.FOLDER))
     with transformers_without_torch():
         text = TextHere()
         configuration = _outcome(lambda: text.configuration(folder, model))
         process.tell(Word.CONFIGURATION, lambda: configuration_parts(configuration.result()))
         process.tell(Word.TOKENIZER, lambda: tokenizer_parts(text.tokenizer(folder)))
-        tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.name)))
+        tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.resolve().name)))
     process.tell(Word.TOKENS, lambda: tokens_parts(json_tokens(tools.result().vocabulary, configuration.result())))
     return tools.result
 
@@ -133,25 +137,29 @@ class CoreProcess:
         self.channel.send(Word.START, options_parts(replace(options, token=None)))
 
     def tell(self, word: Word, read: Callable[[], object]) -> None:
-        """Say what was read, or why it can't be. One that has ended is not told: `expect` learns why."""
+        """Say what was read, or why it can't be. Raises what keeps the model from loading if the process has ended."""
         made = _outcome(read)
         error = made.exception()
-        with suppress(OSError):
+        try:
             if error is None:
                 self.channel.send(word, None, made.result())
             else:
                 code = error.code if isinstance(error, EngineError) else EngineError.code
                 self.channel.send(word, (code, str(error)), None)
+        except ConnectionError:
+            self.expect(Word.READY)
 
     def expect(self, word: Word) -> Any:  # noqa: ANN401  whatever the message holds
         """Wait for this message while the model loads. Raises what keeps it from loading."""
         for said, *parts in self._messages:
             if said == word:
                 return parts[0]
+            if said == Word.FOLDER:
+                continue  # it was known here
             raise from_code(*parts)
         if (code := self._wait()) > 0:  # it wrote a traceback
             raise SystemExit(code)
-        raise ModelLoadError(f"{self.describe_end()} while it loaded the model")
+        raise ModelLoadError(f"while the model was loading, {self.describe_end()}")
 
     def describe_end(self) -> str:
         """How the process ended, once its channel is closed."""

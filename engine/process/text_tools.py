@@ -39,14 +39,14 @@ def text_tools(tokenizer: PreTrainedTokenizerFast) -> TextTools:
     return TextTools(PromptEncoder(tokenizer), vocabulary, token_bound(backend, vocabulary))
 
 
-def json_tokens(vocabulary: TokenBytes, configuration: FolderConfiguration) -> JsonTokens:
-    """What the core's grammars look up, with all sets computed; ModelLoadError without the size of the logits.
+def json_tokens(vocabulary: TokenBytes, configuration: FolderConfiguration) -> JsonTokens | None:
+    """What the core's grammars look up, with all sets computed; None if the size of the logits cannot be right.
 
     The logits may have more tokens than the vocabulary, but hardly twice as many.
     """
     size = getattr(configuration.text, "vocab_size", None)
     if not isinstance(size, int) or not 0 < size <= 2 * len(vocabulary.table):
-        raise ModelLoadError(f"vocab_size is {size!r}, and the tokenizer has {len(vocabulary.table)} tokens")
+        return None
     table = [b"" if data.startswith(_MARKER) else data for data in vocabulary.table[:size]]
     tokens = JsonTokens([*table, *[b""] * (size - len(table))])
     tokens.prepare()

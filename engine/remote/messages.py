@@ -2,7 +2,7 @@
 
     text edge                     core
     start   options         ──▶
-                            ◀──   folder  path            (where a GGUF file was converted to)
+                            ◀──   folder  path            (where the model's text files are)
     configuration           ──▶                           (each of these three, or the error instead)
     tokenizer               ──▶
     tokens                  ──▶
@@ -69,13 +69,14 @@ def read_options(parts: Plain) -> EngineOptions:
 
 def configuration_parts(configuration: FolderConfiguration) -> Sequence[object]:
     """A folder's configuration as plain values; as text, since it may have any number."""
-    return (json.dumps(vars(configuration.text)), configuration.container, configuration.eos_token_ids)
+    return (json.dumps([vars(configuration.text), configuration.eos_token_ids]), configuration.container)
 
 
 def read_configuration(parts: Sequence[Any]) -> FolderConfiguration:
     """A configuration from `configuration_parts`."""
-    text, container, ends = parts
-    return FolderConfiguration(Configuration(**json.loads(text)), container, tuple(ends))
+    numbers, container = parts
+    text, ends = json.loads(numbers)
+    return FolderConfiguration(Configuration(**text), container, tuple(ends))
 
 
 def tokenizer_parts(tokenizer: CoreTokenizer | None) -> Sequence[object] | None:
@@ -85,7 +86,7 @@ def tokenizer_parts(tokenizer: CoreTokenizer | None) -> Sequence[object] | None:
     return (tokenizer.definition, tokenizer.eos_token_id, tokenizer.end_of_turn)
 
 
-def read_tokenizer(parts: Sequence[Any] | None, tokens: Future[JsonTokens]) -> CoreTokenizer | None:
+def read_tokenizer(parts: Sequence[Any] | None, tokens: Future[JsonTokens | None]) -> CoreTokenizer | None:
     """A tokenizer from `tokenizer_parts`, with tokens that are still to come."""
     if parts is None:
         return None
@@ -93,14 +94,14 @@ def read_tokenizer(parts: Sequence[Any] | None, tokens: Future[JsonTokens]) -> C
     return CoreTokenizer(definition, eos, turn, tokens)
 
 
-def tokens_parts(tokens: JsonTokens) -> bytes:
+def tokens_parts(tokens: JsonTokens | None) -> bytes:
     """Tokens, and all sets of them that are computed."""
     return pickle.dumps(tokens)
 
 
-def read_tokens(parts: bytes) -> JsonTokens:
+def read_tokens(parts: bytes) -> JsonTokens | None:
     """Tokens from `tokens_parts`."""
-    tokens: JsonTokens = pickle.loads(parts)  # noqa: S301  it comes from the process that started this one
+    tokens: JsonTokens | None = pickle.loads(parts)  # noqa: S301  it comes from the process that started this one
     return tokens
 
 

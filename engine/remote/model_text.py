@@ -28,12 +28,11 @@ class RemoteText:
         self._channel = channel
         self._configuration: Future[FolderConfiguration] = Future()
         self._tokenizer: Future[CoreTokenizer | None] = Future()
-        self._tokens: Future[JsonTokens] = Future()
+        self._tokens: Future[JsonTokens | None] = Future()
 
-    def configuration(self, folder: Path, named: Path) -> FolderConfiguration:
-        """As `ModelText`. Only a folder that was made here, of a file, is not known there."""
-        if folder != named:
-            self._channel.send(Word.FOLDER, str(folder))
+    def configuration(self, folder: Path, _named: Path, /) -> FolderConfiguration:
+        """As `ModelText`."""
+        self._channel.send(Word.FOLDER, str(folder))
         return self._configuration.result()
 
     def tokenizer(self, _folder: Path, /) -> CoreTokenizer | None:

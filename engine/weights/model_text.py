@@ -20,7 +20,7 @@ class ModelText(Protocol):
     `configuration` is asked for first; `tokenizer`, later, on any thread.
     """
 
-    def configuration(self, folder: Path, named: Path) -> FolderConfiguration:
+    def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
         """Its configuration. `named` is what it is called in errors."""
         ...
 
@@ -35,7 +35,7 @@ class TextHere:
     def __init__(self) -> None:
         self.loaded: PreTrainedTokenizerBase | None = None
 
-    def configuration(self, folder: Path, named: Path) -> FolderConfiguration:
+    def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
         """As `ModelText`."""
         return read_configuration(folder, named)
 
@@ -48,9 +48,6 @@ class TextHere:
 
 
 def core_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path | None = None) -> CoreTokenizer:
-    """Of a tokenizer that transformers loaded, from this folder if any; it neither pads nor truncates from now on."""
-    backend = tokenizer.backend_tokenizer  # a copy would be parsed again
-    backend.no_padding()
-    backend.no_truncation()
+    """Of a tokenizer that neither pads nor truncates, as `load_tokenizer` loads it; from this folder, if any."""
     turn = None if folder is not None and names_ends(folder) else end_of_turn(tokenizer)
-    return CoreTokenizer(backend.to_str(), tokenizer.eos_token_id, turn)
+    return CoreTokenizer(tokenizer.backend_tokenizer.to_str(), tokenizer.eos_token_id, turn)

@@ -80,10 +80,11 @@ class LiveText:
             return
         self._redis = Redis.from_url(
             self._settings.require_redis_url(),
-            socket_timeout=None,  # redis-py's loses cancellations before Python 3.12: ours instead, around every call
             socket_connect_timeout=ANSWER_SECONDS,
             health_check_interval=HEALTH_SECONDS,
         )
+        # redis-py's timeout, which a URL may have, loses cancellations before Python 3.12: ours, around every call.
+        self._redis.connection_pool.connection_kwargs["socket_timeout"] = None
         try:
             while True:
                 try:

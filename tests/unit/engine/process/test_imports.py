@@ -10,8 +10,10 @@ from typing import Any
 
 from tests.support import tiny_containers, tiny_models
 from thothy_ai.engine import model_types
+from thothy_ai.engine.configuration import read_configuration, transformers_configuration
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.multimodal import text_part
 from thothy_ai.engine.weights.inventory import expected_tensors
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads(
@@ -40,6 +42,9 @@ for folder, read in zip(sys.argv[1:], sys.stdin):
     print([config, expected_tensors(Path(folder), config)])
 print(*(name for name in ("torch", "transformers", "torch._dynamo", "torch.distributed.tensor") if name in sys.modules))
 """
+
+
+NOT_READ = {"dtype", "id2label", "label2id", "output_attentions", "transformers_version"}
 
 
 def run(code: str, *arguments: Path, told: str = "") -> list[str]:
@@ -75,3 +80,17 @@ def test_the_text_edge_reads_configurations_without_torch_and_the_core_uses_them
     assert imported == "torch"
     here = [(folder, ModelConfig.from_folder(folder)) for folder in folders]
     assert used == [str([config, expected_tensors(folder, config)]) for folder, config in here]
+
+
+def test_no_value_of_a_configuration_is_lost(tmp_path: Path) -> None:
+    folders = [tiny_models.tiny_model(family, tmp_path / "families") for family in tiny_models.FAMILIES]
+    folders += published(tmp_path)
+    quantized = folders[0] / "config.json"
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    quantized.write_text(json.dumps(json.loads(quantized.read_text()) | {"quantization_config": fp8}))
+    for folder in folders:
+        config = text_part(transformers_configuration(folder))
+        wanted = json.loads(json.dumps(config.to_dict()))
+        found = vars(read_configuration(folder).text)
+        assert {name for name in wanted if name not in NOT_READ and found.get(name) != wanted[name]} == set(), folder
+        assert found.get("quantization_config") == (fp8 if folder == folders[0] else None)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.support.engine_process import ended, options, started
+from tests.support.engine_process import ended, options, ready, started
+from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.process.remote_engine import CoreProcess
+from thothy_ai.engine.remote.messages import Word
 
 
 @pytest.mark.parametrize("fault", ["no folder", "no weights", "memory", "tokenizer", "device"])
@@ -54,3 +61,23 @@ def test_a_core_that_is_killed_as_it_loads_is_one_line_and_code_2(model: Path, u
         code, errors = ended(process)
     assert (code, len(errors)) == (2, 1)
     assert "killed by SIGKILL" in errors[0]
+
+
+def test_a_core_that_ended_while_the_text_edge_was_reading(model: Path, url: str) -> None:
+    process = CoreProcess(options(model, url))
+    try:
+        os.kill(process._popen.pid, signal.SIGKILL)
+        process._popen.wait()
+        with pytest.raises(ModelLoadError, match=r"while the model was loading, .* killed by SIGKILL"):
+            process.tell(Word.TOKENIZER, lambda: None)
+    finally:
+        process.close()
+
+
+def test_ends_of_text_of_any_size(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": [config["eos_token_id"], 2**70]}))
+    with started(options(folder, f"unix://{tmp_path}/e.sock")) as process:
+        ready(process)

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.remote import messages
 from thothy_ai.engine.remote.messages import Word
 from thothy_ai.engine.remote.model_text import RemoteText
 
 FOLDER = Path("/model")
-CONFIGURATION = ['{"model_type": "llama", "rope": {"factor": 1e400}, "many": [1, null]}', None, [5, 2**70]]
+CONFIGURATION = ['[{"model_type": "llama", "rope": {"factor": 1e400}, "many": [1, null]}, [5]]', None]
 
 
 def made() -> tuple[RemoteText, list[tuple[str, ...]]]:
@@ -21,14 +20,12 @@ def made() -> tuple[RemoteText, list[tuple[str, ...]]]:
     return RemoteText(SimpleNamespace(send=lambda *parts: said.append(parts))), said  # type: ignore[arg-type]
 
 
-def test_only_a_folder_that_was_made_here_is_told() -> None:
-    for named, expected in ((FOLDER, []), (Path("/model.gguf"), [(Word.FOLDER, "/model")])):
-        text, said = made()
-        assert text.hear(Word.CONFIGURATION, [None, CONFIGURATION])
-        found = text.configuration(FOLDER, named)
-        assert said == expected
-        assert messages.configuration_parts(found)[1:] == (None, (5, 2**70))
-        assert found.text.rope == {"factor": float("inf")}
+def test_the_text_edge_is_told_where_the_files_are() -> None:
+    text, said = made()
+    assert text.hear(Word.CONFIGURATION, [None, CONFIGURATION])
+    found = text.configuration(FOLDER, Path("/model.gguf"))
+    assert said == [(Word.FOLDER, "/model")]
+    assert (found.text.rope, found.container, found.eos_token_ids) == ({"factor": float("inf")}, None, (5,))
 
 
 def test_errors_are_raised_where_the_files_are_asked_for() -> None:

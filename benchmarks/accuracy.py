@@ -30,7 +30,7 @@ from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.step import StepColumns
@@ -76,11 +76,11 @@ def variants(device: torch.device) -> list[Variant]:
 
 def read(path: Path, variant: Variant, device: torch.device) -> Reading:
     """Predict all texts under one variant."""
-    text = TextHere()
-    loaded = load_model(path, device=device, dtype=variant.dtype, weights=variant.weights, text=text)
-    if text.loaded is None:
+    read_here = LocalText()
+    loaded = load_model(path, device=device, dtype=variant.dtype, weights=variant.weights, text=read_here)
+    if read_here.loaded is None:
         raise ModelLoadError(f"{path} has no tokenizer")
-    texts = [text.loaded.encode(source.text) for source in load_sources()]
+    texts = [read_here.loaded.encode(source.text) for source in load_sources()]
     readings = [_read_text(loaded.model, FP8 if variant.fp8_cache else variant.dtype, text) for text in texts]
     return Reading(*(torch.cat(parts) for parts in zip(*readings, strict=True)))
 

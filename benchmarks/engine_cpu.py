@@ -21,10 +21,11 @@ from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
+from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText
 
 STATIC_BATCH = 16
 
@@ -160,9 +161,10 @@ def _timed(side: Callable[[Sequence[Work]], None], work: list[Work]) -> float:
 def run(folder: Path) -> list[Comparison]:
     """Both comparisons of the static-batching peer on the Hugging Face folder's model."""
     torch.set_num_threads(2)
-    text = TextHere()
+    text = LocalText()
     loaded = load_model(folder, device=torch.device("cpu"), dtype=torch.float32, cache_dir=None, text=text)
-    tokenizer = text.loaded
+    if (tokenizer := text.loaded) is None:
+        raise ModelLoadError(f"{folder} has no tokenizer")
     engine, peer = EngineSide(loaded), StaticBatches(folder)
     warm = [Work((1, 2, 3), 4)] * 2
     engine(warm)

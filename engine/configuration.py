@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 _MAX_LAYERS = 1024
-_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
+_TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
 _PLAIN = (str, int, float, bool, type(None))
 
 
 class Configuration(SimpleNamespace):
-    """The fields of a configuration, under all names that its architecture has for them.
+    """The fields of a configuration, under every name that its architecture knows them by.
 
     Values are what JSON has; the type of its tensors is left out. Of an architecture that runs through transformers'
     own model, which reads its configuration itself, there are only `model_type` and `vocab_size`.
@@ -138,7 +138,7 @@ def _plain(config: PreTrainedConfig) -> Configuration:
     """Its plain values; those of older files are where newer ones have them."""
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
-    names = {"model_type", *vars(config), *config.attribute_map} - _TYPES
+    names = {"model_type", *vars(config), *config.attribute_map} - _TENSOR_TYPES
     values = {name: getattr(config, name) for name in names if hasattr(config, name)}
     plain = {name: value for name, value in values.items() if _is_plain(value)}
     return Configuration(**json.loads(json.dumps(plain)))

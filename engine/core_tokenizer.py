@@ -12,8 +12,8 @@ from thothy_ai.engine.grammar_tokens import JsonTokens
 class CoreTokenizer:
     """`definition` is a tokenizer.json with all added tokens.
 
-    `eos_token_id` is its end of a text, `end_of_turn` what the chat template writes after an answer, unless
-    generation_config.json says which tokens end a generation. `tokens`, if another process computes them, may be for
+    `eos_token_id` is its end of a text. `end_of_turn` is the token that the chat template writes after an answer; None
+    if generation_config.json says which tokens end a generation. `tokens`, if another process computes them, may be for
     another size than the logits'; they are not used then.
     """
 

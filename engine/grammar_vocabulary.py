@@ -17,10 +17,10 @@ from thothy_ai.engine.grammar_memory import ForcedMemory
 from thothy_ai.engine.grammar_slices import general_slices
 from thothy_ai.engine.grammar_tokens import JsonTokens
 
-log = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
+
+log = logging.getLogger(__name__)
 
 _PRINTABLE = range(0x20, 0x7F)  # bytes that most texts may go on with
 _MAX_SETS = 8  # of slices, beside those of prose; 0.3 s to build and some 10 MB each with a vocabulary of 131,072
@@ -89,7 +89,7 @@ class Vocabulary:
             found = None if coming.exception() else coming.result()
             if found is not None and found.table == table:
                 return found
-            log.info("the vocabulary's tokens are computed here: those of the text edge are not the same")
+            log.info("the core computes the token sets itself: the text edge sent none that fit this model's logits")
         tokens = JsonTokens(table)
         tokens.prepare()
         return tokens

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
+from thothy_ai.engine.errors import InvalidRequestError
+
 VARIABLES = "THOTHY_ENGINE_"  # how the variables begin that options are read from
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -136,6 +138,13 @@ class EngineOptions:
     log_level: Annotated[str, Option("Least severe level that is logged.", choices=LOG_LEVELS, setting="log_level")] = (
         "INFO"
     )
+
+
+def required_model(options: EngineOptions) -> Path:
+    """The model's path; InvalidRequestError without one."""
+    if options.model is None:
+        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    return options.model
 
 
 @dataclass(frozen=True, slots=True)

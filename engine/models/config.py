@@ -80,7 +80,7 @@ class ModelConfig:
             return replace(cls._from_config(where, read.text, read.eos_token_ids), container=read.container)
         except EngineError:
             raise
-        except Exception as error:  # it computes with whatever values the file has
+        except Exception as error:  # families compute with whatever values the file has
             raise unusable(where, error) from error
 
     @property

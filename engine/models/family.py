@@ -81,7 +81,7 @@ GGUF_NORMS_BEFORE = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention
 
 
 class Architecture(Protocol):
-    """What a model computes, as its configuration has it."""
+    """How a model computes, as its configuration says: a family of ours, or transformers' own model."""
 
     @property
     def windows(self) -> Windows:

@@ -52,10 +52,8 @@ def main() -> None:
     threading.Thread(target=_or_exit, args=(_obey, received, text, core), name="engine-commands", daemon=True).start()
     try:
         _run(channel, options, text, core)
-    except EngineError as error:
-        channel.send(Word.REFUSED, error.code, str(error))
-    except (ModuleNotFoundError, OSError) as error:
-        channel.send(Word.REFUSED, EngineError.code, str(error))
+    except (EngineError, ModuleNotFoundError, OSError) as error:
+        channel.send(Word.REFUSED, *messages.error_parts(error))
     _exit(0)
 
 

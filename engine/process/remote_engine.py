@@ -13,24 +13,31 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import EngineError, InvalidRequestError, ModelLoadError, from_code
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
+from thothy_ai.engine.options import EngineOptions, required_model
 from thothy_ai.engine.process.imports import import_transformers, transformers_without_torch
-from thothy_ai.engine.process.text_tools import fast_tokenizer, json_tokens, text_tools
+from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.core import RemoteCore
-from thothy_ai.engine.remote.messages import Word, configuration_parts, options_parts, tokenizer_parts, tokens_parts
+from thothy_ai.engine.remote.messages import (
+    Word,
+    configuration_parts,
+    error_parts,
+    json_tokens_parts,
+    options_parts,
+    tokenizer_parts,
+)
 from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.serving.wire import read_info
 from thothy_ai.engine.text.frontend import Frontend, TextTools
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText, json_tokens
 
 _MODULE = "thothy_ai.engine.process.core_process"
 _END_SECONDS = 10.0  # for a process that was told to end, or that has closed its channel
@@ -80,12 +87,11 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
 
     Call it on a thread that runs as long as this process: the kernel ends the other process with that thread.
     """
-    if options.model is None:
-        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    model = required_model(options)
     process = CoreProcess(options)
     try:
         import_transformers()  # while the other process imports torch
-        tools = _read_text(process, options.model)
+        tools = _read_text(process, model)
         info = process.expect(Word.READY)
         return RemoteEngine(process, tools(), info)
     except BaseException:
@@ -98,19 +104,29 @@ def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
 
     What keeps the text tools from being made is raised by the call: the core's errors come first.
     """
-    folder = model if model.is_dir() else Path(process.expect(Word.FOLDER))
+    folder = model if _is_folder(model) else Path(process.expect(Word.FOLDER))
     with transformers_without_torch():
-        text = TextHere()
+        text = LocalText()
         configuration = _outcome(lambda: text.configuration(folder, model))
         process.tell(Word.CONFIGURATION, lambda: configuration_parts(configuration.result()))
         process.tell(Word.TOKENIZER, lambda: tokenizer_parts(text.tokenizer(folder)))
         tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.resolve().name)))
-    process.tell(Word.TOKENS, lambda: tokens_parts(json_tokens(tools.result().vocabulary, configuration.result())))
+    process.tell(
+        Word.JSON_TOKENS, lambda: json_tokens_parts(json_tokens(tools.result().vocabulary, configuration.result()))
+    )
     return tools.result
 
 
+def _is_folder(path: Path) -> bool:
+    """Whether it is one that can be looked at; why not, the core says."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def _outcome(make: Callable[[], T]) -> Future[T]:
-    """What it returns, or the error that it raises."""
+    """What it returns, or the EngineError or OSError that it raises."""
     made: Future[T] = Future()
     try:
         made.set_result(make())
@@ -137,17 +153,14 @@ class CoreProcess:
         self.channel.send(Word.START, options_parts(replace(options, token=None)))
 
     def tell(self, word: Word, read: Callable[[], object]) -> None:
-        """Say what was read, or why it can't be. Raises what keeps the model from loading if the process has ended."""
-        made = _outcome(read)
-        error = made.exception()
+        """Send what `read` returns, or the error that it raises. A process that has ended is not told."""
+        said: tuple[object, object]
         try:
-            if error is None:
-                self.channel.send(word, None, made.result())
-            else:
-                code = error.code if isinstance(error, EngineError) else EngineError.code
-                self.channel.send(word, (code, str(error)), None)
-        except ConnectionError:
-            self.expect(Word.READY)
+            said = (None, read())
+        except (EngineError, OSError) as error:
+            said = (error_parts(error), None)
+        with suppress(ConnectionError):  # `expect` learns how it ended
+            self.channel.send(word, *said)
 
     def expect(self, word: Word) -> Any:  # noqa: ANN401  whatever the message holds
         """Wait for this message while the model loads. Raises what keeps it from loading."""
@@ -155,8 +168,10 @@ class CoreProcess:
             if said == word:
                 return parts[0]
             if said == Word.FOLDER:
-                continue  # it was known here
-            raise from_code(*parts)
+                continue  # the model is a folder: nobody waited to hear where it is
+            if said == Word.REFUSED:
+                raise from_code(*parts)
+            break
         if (code := self._wait()) > 0:  # it wrote a traceback
             raise SystemExit(code)
         raise ModelLoadError(f"while the model was loading, {self.describe_end()}")

@@ -14,17 +14,17 @@ from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
+from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.options import EngineOptions, required_model
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
 from thothy_ai.engine.process.text_tools import fast_tokenizer, no_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import ModelText, TextHere
+from thothy_ai.engine.weights.model_text import LocalText, ModelText
 
 _YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
 
@@ -80,7 +80,7 @@ class ResidentModel:
 
 def load_engine(options: EngineOptions) -> ResidentModel:
     """Load a model and start its engine in this process; ModelLoadError or a subclass says why not, in one line."""
-    text = TextHere()
+    text = LocalText()
     loaded = load(options, text)
     residents: list[ResidentCore] = []
 
@@ -94,9 +94,7 @@ def load_engine(options: EngineOptions) -> ResidentModel:
 
 def load(options: EngineOptions, text: ModelText) -> LoadedModel:
     """The model on its device; ModelLoadError or a subclass says in one line why not. `text` reads its text files."""
-    model = options.model
-    if model is None:
-        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    model = required_model(options)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = resolve_device(options.device)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thothy_ai.engine.configuration import FolderConfiguration
 from thothy_ai.engine.errors import ModelLoadError
-from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
-from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
+from thothy_ai.engine.text.token_bytes import token_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
-
-_MARKER = b"\xff"  # no text has it; with it llguidance marks special tokens
 
 
 def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreTrainedTokenizerFast:
@@ -37,17 +33,3 @@ def text_tools(tokenizer: PreTrainedTokenizerFast) -> TextTools:
     backend = tokenizer.backend_tokenizer
     vocabulary = token_bytes(backend)
     return TextTools(PromptEncoder(tokenizer), vocabulary, token_bound(backend, vocabulary))
-
-
-def json_tokens(vocabulary: TokenBytes, configuration: FolderConfiguration) -> JsonTokens | None:
-    """What the core's grammars look up, with all sets computed; None if the size of the logits cannot be right.
-
-    The logits may have more tokens than the vocabulary, but hardly twice as many.
-    """
-    size = getattr(configuration.text, "vocab_size", None)
-    if not isinstance(size, int) or not 0 < size <= 2 * len(vocabulary.table):
-        return None
-    table = [b"" if data.startswith(_MARKER) else data for data in vocabulary.table[:size]]
-    tokens = JsonTokens([*table, *[b""] * (size - len(table))])
-    tokens.prepare()
-    return tokens

@@ -5,7 +5,7 @@
                             ◀──   folder  path            (where the model's text files are)
     configuration           ──▶                           (each of these three, or the error instead)
     tokenizer               ──▶
-    tokens                  ──▶
+    json_tokens             ──▶
                             ◀──   ready   info            or  refused  code, message  (and the process ends)
     submit  request         ──▶
     abort   id, reason      ──▶
@@ -45,7 +45,7 @@ class Word(StrEnum):
     FOLDER = "folder"
     CONFIGURATION = "configuration"
     TOKENIZER = "tokenizer"
-    TOKENS = "tokens"
+    JSON_TOKENS = "json_tokens"
     READY = "ready"
     REFUSED = "refused"
     SUBMIT = "submit"
@@ -68,7 +68,7 @@ def read_options(parts: Plain) -> EngineOptions:
 
 
 def configuration_parts(configuration: FolderConfiguration) -> Sequence[object]:
-    """A folder's configuration as plain values; as text, since it may have any number."""
+    """A folder's configuration as plain values; as JSON text, since its integers may be larger than msgpack's."""
     return (json.dumps([vars(configuration.text), configuration.eos_token_ids]), configuration.container)
 
 
@@ -94,13 +94,13 @@ def read_tokenizer(parts: Sequence[Any] | None, tokens: Future[JsonTokens | None
     return CoreTokenizer(definition, eos, turn, tokens)
 
 
-def tokens_parts(tokens: JsonTokens | None) -> bytes:
+def json_tokens_parts(tokens: JsonTokens | None) -> bytes:
     """Tokens, and all sets of them that are computed."""
     return pickle.dumps(tokens)
 
 
-def read_tokens(parts: bytes) -> JsonTokens | None:
-    """Tokens from `tokens_parts`."""
+def read_json_tokens(parts: bytes) -> JsonTokens | None:
+    """Tokens from `json_tokens_parts`."""
     tokens: JsonTokens | None = pickle.loads(parts)  # noqa: S301  it comes from the process that started this one
     return tokens
 
@@ -158,9 +158,9 @@ def _read_logprob(logprob: float, tokens: Sequence[int], logprobs: Sequence[floa
     return TokenLogprob(logprob, tuple(tokens), tuple(logprobs))
 
 
-def error_parts(error: EngineError) -> tuple[str, str]:
-    """An error as plain values, for `from_code`."""
-    return (error.code, str(error))
+def error_parts(error: Exception) -> tuple[str, str]:
+    """An error as plain values, for `from_code`; one of another type as an EngineError."""
+    return (error.code if isinstance(error, EngineError) else EngineError.code, str(error))
 
 
 def stats_parts(stats: EngineStats) -> Sequence[Sequence[float]]:

@@ -1,6 +1,7 @@
-"""A model's text files as the core's process gets them: read by the text edge, which imports transformers, as messages.
+"""A model's configuration and tokenizer in the core's process.
 
-The core has no use for transformers then. It takes two seconds to import, while torch is imported here.
+The text edge reads them, and sends them as messages: transformers takes two seconds to import, and the core imports
+torch meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class RemoteText:
         self._channel = channel
         self._configuration: Future[FolderConfiguration] = Future()
         self._tokenizer: Future[CoreTokenizer | None] = Future()
-        self._tokens: Future[JsonTokens | None] = Future()
+        self._json_tokens: Future[JsonTokens | None] = Future()
 
     def configuration(self, folder: Path, _named: Path, /) -> FolderConfiguration:
         """As `ModelText`."""
@@ -45,9 +46,9 @@ class RemoteText:
             case Word.CONFIGURATION:
                 _settle(self._configuration, parts, messages.read_configuration)
             case Word.TOKENIZER:
-                _settle(self._tokenizer, parts, lambda read: messages.read_tokenizer(read, self._tokens))
-            case Word.TOKENS:
-                _settle(self._tokens, parts, messages.read_tokens)
+                _settle(self._tokenizer, parts, lambda read: messages.read_tokenizer(read, self._json_tokens))
+            case Word.JSON_TOKENS:
+                _settle(self._json_tokens, parts, messages.read_json_tokens)
             case _:
                 return False
         return True

@@ -24,7 +24,7 @@ from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
-from thothy_ai.engine.weights.model_text import ModelText, TextHere
+from thothy_ai.engine.weights.model_text import LocalText, ModelText
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.split import model_name
 from thothy_ai.kernels.operations import Operations
@@ -68,7 +68,7 @@ def load_model(
     """
     form = weight_format(weights, device)
     folder = _as_folder(path, dtype, cache_dir or default_cache_dir(), packed=keeps_packed(weights))
-    text = text or TextHere()
+    text = text or LocalText()
     phases = Phases()
     with ThreadPoolExecutor() as pool, ExitStack() as opened:
         pool.submit(read_ahead, folder)

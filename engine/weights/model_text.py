@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from thothy_ai.engine.configuration import FolderConfiguration, read_configuration
 from thothy_ai.engine.core_tokenizer import CoreTokenizer
+from thothy_ai.engine.grammar_tokens import JsonTokens
+from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+_MARKER = b"\xff"  # no text has it; with it llguidance marks special tokens
+
 
 class ModelText(Protocol):
-    """Reads a folder, or asks who does. ModelLoadError or a subclass says what is wrong with a file.
+    """Reads a model's folder, or gets what another process has read.
 
-    `configuration` is asked for first; `tokenizer`, later, on any thread.
+    ModelLoadError or a subclass says what is wrong with a file. `configuration` is asked for first; `tokenizer` later,
+    on any thread.
     """
 
     def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
@@ -29,7 +34,7 @@ class ModelText(Protocol):
         ...
 
 
-class TextHere:
+class LocalText:
     """Implements `ModelText` with transformers in this process. `loaded` is the tokenizer that was read last."""
 
     def __init__(self) -> None:
@@ -48,6 +53,23 @@ class TextHere:
 
 
 def core_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path | None = None) -> CoreTokenizer:
-    """Of a tokenizer that neither pads nor truncates, as `load_tokenizer` loads it; from this folder, if any."""
+    """Of a tokenizer that transformers loaded, from this folder if any; it neither pads nor truncates from now on."""
+    backend = tokenizer.backend_tokenizer  # a copy would be parsed again
+    backend.no_padding()
+    backend.no_truncation()
     turn = None if folder is not None and names_ends(folder) else end_of_turn(tokenizer)
-    return CoreTokenizer(tokenizer.backend_tokenizer.to_str(), tokenizer.eos_token_id, turn)
+    return CoreTokenizer(backend.to_str(), tokenizer.eos_token_id, turn)
+
+
+def json_tokens(vocabulary: TokenBytes, configuration: FolderConfiguration) -> JsonTokens | None:
+    """What the core's grammars look up, with all sets computed; None if the size of the logits cannot be right.
+
+    The logits may have more tokens than the vocabulary, but hardly twice as many.
+    """
+    size = getattr(configuration.text, "vocab_size", None)
+    if not isinstance(size, int) or not 0 < size <= 2 * len(vocabulary.table):
+        return None
+    table = [b"" if data.startswith(_MARKER) else data for data in vocabulary.table[:size]]
+    tokens = JsonTokens([*table, *[b""] * (size - len(table))])
+    tokens.prepare()
+    return tokens

@@ -21,18 +21,14 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a Hugging Face folder; None when there is none, ModelLoadError when it can't be read.
 
     A tokenizer.json is taken as it stands: the class that AutoTokenizer picks by model type may rebuild it from the
-    vocabulary alone, and loses what is special about it (SmolLM2's digits, for one). Its length limit, truncation and
-    padding are dropped: how long a prompt may be is the engine's to say. What only a slow tokenizer can read is
-    refused, and so is one that is code of the model's own: what transformers would make of it need not encode as it
-    does.
+    vocabulary alone, and loses what is special about it (SmolLM2's digits, for one). Its length limit is dropped: how
+    long a prompt may be is the engine's to say. What only a slow tokenizer can read is refused, and so is one that is
+    code of the model's own: what transformers would make of it need not encode as it does.
     """
     try:
         tokenizer = _read(folder)
         if tokenizer is not None and not tokenizer.chat_template:
             tokenizer.chat_template = _processors_template(folder)
-        if tokenizer is not None and tokenizer.is_fast:
-            tokenizer.backend_tokenizer.no_padding()
-            tokenizer.backend_tokenizer.no_truncation()
     except ModelLoadError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for a malformed file

@@ -11,7 +11,7 @@ from tests.support.paged_run import PagedRun
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 1, 7, 7, 30]
@@ -20,7 +20,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 def load(path: Path, cache: Path) -> LoadedModel:
-    text = TextHere()
+    text = LocalText()
     loaded = load_model(path, device=CPU, dtype=torch.float32, cache_dir=cache, max_context=4096, text=text)
     text_tools(fast_tokenizer(text.loaded, loaded.name))
     return loaded

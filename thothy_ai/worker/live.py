@@ -81,10 +81,11 @@ class LiveText:
         self._redis = Redis.from_url(
             self._settings.require_redis_url(),
             socket_connect_timeout=ANSWER_SECONDS,
+            socket_timeout=None,  # redis-py's loses cancellations before Python 3.12: ours, around every call
             health_check_interval=HEALTH_SECONDS,
         )
-        # redis-py's timeout, which a URL may have, loses cancellations before Python 3.12: ours, around every call.
-        self._redis.connection_pool.connection_kwargs["socket_timeout"] = None
+        options = self._redis.connection_pool.connection_kwargs  # where one that the URL has wins over ours
+        options |= dict.fromkeys({"socket_timeout", "orig_socket_timeout"} & options.keys())
         try:
             while True:
                 try:

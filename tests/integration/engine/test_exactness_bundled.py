@@ -10,7 +10,7 @@ from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.weights.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText
 
 CPU = torch.device("cpu")
 NEW_TOKENS = 24
@@ -19,7 +19,7 @@ NEW_TOKENS = 24
 @pytest.fixture(scope="module")
 def oracle() -> Oracle:
     folder = converted_folder(bundled_model_path(), torch.float32, default_cache_dir())
-    read = TextHere()
+    read = LocalText()
     loaded = load_model(folder, device=CPU, dtype=torch.float32, text=read)
     assert read.loaded is not None
     text = iter(read.loaded.encode(" ".join(source.text for source in load_sources())))

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import tiny_containers, tiny_models
-from thothy_ai.engine import model_types
 from thothy_ai.engine.configuration import read_configuration, transformers_configuration
-from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.multimodal import text_part
 from thothy_ai.engine.weights.inventory import expected_tensors
@@ -62,10 +60,6 @@ def published(tmp_path: Path) -> list[Path]:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(model["config"]))
     return folders
-
-
-def test_the_architectures_that_are_known_without_torch_are_those_that_there_are() -> None:
-    assert tuple(FAMILIES) == model_types.FAMILIES
 
 
 def test_the_text_edge_reads_configurations_without_torch_and_the_core_uses_them_without_transformers(

@@ -15,9 +15,8 @@ from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.grammar_tokens import JsonTokens
 from thothy_ai.engine.grammar_vocabulary import Vocabulary
-from thothy_ai.engine.process.text_tools import json_tokens
 from thothy_ai.engine.text.token_bytes import token_bytes
-from thothy_ai.engine.weights.model_text import core_tokenizer
+from thothy_ai.engine.weights.model_text import core_tokenizer, json_tokens
 
 EOS = (0,)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,21 @@ import pytest
 from tests.support.engine_process import ended, options, ready, started
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.process.remote_engine import CoreProcess
+from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.messages import Word
+
+APPEARING = """
+import os, sys
+from pathlib import Path
+if "thothy_ai.engine.process.core_process" not in sys.orig_argv:
+    is_dir = Path.is_dir
+    def looked(self):
+        found = is_dir(self)
+        if str(self) == {late!r} and not found:
+            os.symlink({model!r}, {late!r})
+        return found
+    Path.is_dir = looked
+"""
 
 
 @pytest.mark.parametrize("fault", ["no folder", "no weights", "memory", "tokenizer", "device"])
@@ -63,15 +78,30 @@ def test_a_core_that_is_killed_as_it_loads_is_one_line_and_code_2(model: Path, u
     assert "killed by SIGKILL" in errors[0]
 
 
-def test_a_core_that_ended_while_the_text_edge_was_reading(model: Path, url: str) -> None:
-    process = CoreProcess(options(model, url))
-    try:
-        os.kill(process._popen.pid, signal.SIGKILL)
-        process._popen.wait()
-        with pytest.raises(ModelLoadError, match=r"while the model was loading, .* killed by SIGKILL"):
-            process.tell(Word.TOKENIZER, lambda: None)
-    finally:
-        process.close()
+@pytest.mark.parametrize("words", [[], [Word.FOLDER], [Word.FOLDER, Word.READY, Word.STEP], [Word.STEP]])
+def test_a_core_that_ended_while_the_text_edge_was_reading(words: list[Word], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had said by then does not matter, except that it was ready: then its end is that of a running engine."""
+    process = CoreProcess.__new__(CoreProcess)
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(CoreProcess, "_wait", lambda _: -signal.SIGKILL)
+    with closing(Channel(ours)) as process.channel:
+        process._messages = iter(process.channel)
+        with closing(Channel(theirs)) as core:
+            for word in words:
+                core.send(word, {}, [])
+        process.tell(Word.JSON_TOKENS, lambda: None)
+        if Word.READY in words:
+            assert process.expect(Word.READY) == {}
+        else:
+            with pytest.raises(ModelLoadError, match=r"^while the model was loading, .* was killed by SIGKILL"):
+                process.expect(Word.READY)
+
+
+def test_a_folder_that_appears_after_the_text_edge_has_looked_for_it(model: Path, tmp_path: Path) -> None:
+    late, url = tmp_path / "late", f"unix://{tmp_path}/e.sock"
+    (tmp_path / "sitecustomize.py").write_text(APPEARING.format(model=str(model), late=str(late)))
+    with started(options(late, url), tmp_path) as process:
+        ready(process)
 
 
 def test_ends_of_text_of_any_size(model: Path, tmp_path: Path) -> None:

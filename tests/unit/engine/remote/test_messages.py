@@ -92,12 +92,12 @@ def test_configurations() -> None:
 def test_tokenizers() -> None:
     tokens = JsonTokens([b"a", b'"', b""])
     tokens.prepare()
-    back = messages.read_tokens(travelled(messages.tokens_parts(tokens)))
+    back = messages.read_json_tokens(travelled(messages.json_tokens_parts(tokens)))
     assert back is not None
     assert vars(back).keys() == vars(tokens).keys()  # with all that is computed
     for name, value in vars(tokens).items():
         np.testing.assert_equal(vars(back)[name], value)
-    assert messages.read_tokens(travelled(messages.tokens_parts(None))) is None
+    assert messages.read_json_tokens(travelled(messages.json_tokens_parts(None))) is None
     coming: Future[JsonTokens | None] = Future()
     given = CoreTokenizer('{"lone": "\ud800"}', 7, None, coming)
     assert messages.read_tokenizer(travelled(messages.tokenizer_parts(given)), coming) == given

@@ -11,7 +11,7 @@ from tests.support.small_tokenizer import write_tokenizer
 from thothy_ai.bench.models import random_folder
 from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText
 from thothy_ai.engine.weights.random import MARKER, RandomWeights
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ def test_a_marked_folder_has_random_weights_of_its_shapes(tmp_path: Path) -> Non
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
     folder = tmp_path / "tiny"
     folder.mkdir()
-    text = TextHere()
+    text = LocalText()
     loaded = load_model(random_folder("tiny", tokenizer, folder), device=CPU, dtype=torch.float32, text=text)
     assert loaded.name == "tiny (random weights)"
     assert text.loaded is not None

@@ -14,7 +14,7 @@ from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.bundled import bundled_model_path
 from thothy_ai.engine.weights.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
-from thothy_ai.engine.weights.model_text import TextHere
+from thothy_ai.engine.weights.model_text import LocalText
 
 CPU = torch.device("cpu")
 QUANTIZED = "layers.1"  # and 10 to 19
@@ -39,7 +39,7 @@ def plain(source: Path) -> Tensor:
 
 def log_probabilities(path: Path, weights: str = "auto") -> Tensor:
     """Of each token but the first of a text [T - 1]."""
-    text = TextHere()
+    text = LocalText()
     loaded = load_model(path, device=CPU, dtype=torch.float32, weights=weights, text=text)
     assert text.loaded is not None
     tokens = text.loaded.encode(load_sources()[0].text)[:TOKENS]

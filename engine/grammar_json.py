@@ -140,7 +140,7 @@ class JsonGrammar:
 
     def may_force_after(self, token: int) -> bool:
         """Where a string may end: what follows it is forced more often than not."""
-        return token in self._lexers.vocabulary.quotes
+        return token in self.tokens.with_quote
 
     def forced(self) -> Sequence[int]:
         """llguidance's fast-forward tokens."""

@@ -95,6 +95,11 @@ class JsonTokens:
         return found
 
     @cached_property
+    def with_quote(self) -> frozenset[int]:
+        """That have a quotation mark, wherever it is."""
+        return frozenset(token for token, data in enumerate(self.table) if b'"' in data)
+
+    @cached_property
     def quotes(self) -> list[int]:
         """That end a string, and perhaps what it is in, and begin nothing; the longest first."""
         return self._longest_first(_CLOSING)

@@ -35,11 +35,10 @@ class Vocabulary:
     `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
     too: until they are there, the schema uses those of prose. Used by any thread.
 
-    `quotes` are the tokens with a quotation mark, `choices` tell what a mask leaves open. Both are there once
-    `with_slices` has returned. `forced` has what grammars of different schemas share, and is the core's.
+    `choices` tell what a mask leaves open, and are there once `with_slices` has returned. `forced` has what grammars of
+    different schemas share, and is the core's.
     """
 
-    quotes: frozenset[int]
     choices: Choices
 
     def __init__(self, tokenizer: CoreTokenizer, size: int, eos: Sequence[int]) -> None:
@@ -76,7 +75,6 @@ class Vocabulary:
         general = LLTokenizer(
             self._tokenizer.definition, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
         )
-        self.quotes = frozenset(token for token, data in enumerate(token_table(general)) if b'"' in data)
         alone = [general.tokenize_bytes(bytes([byte])) for byte in _PRINTABLE]
         self.choices = Choices([tokens[0] for tokens in alone if len(tokens) == 1])
         return general

@@ -16,7 +16,8 @@ _UNADVISED = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 
 @contextmanager
 def transformers_without_torch() -> Iterator[None]:
-    """What is imported of transformers meanwhile, and whatever that imports later, finds no torch in this process.
+    """Import what reads configurations and tokenizers. It, what is imported of transformers meanwhile, and whatever
+    these import later, finds no torch in this process.
 
     Too late once torch is imported: nothing is hidden then. No other thread may import torch meanwhile.
     """
@@ -27,15 +28,11 @@ def transformers_without_torch() -> Iterator[None]:
     os.environ[_UNADVISED] = "1"  # that it found no torch
     sys.modules["torch"] = None  # type: ignore[assignment]  # how Python marks a module that must not be imported
     try:
+        from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401, PLC0415  slow
+
         yield
     finally:
         sys.modules.pop("torch", None)
         del os.environ[_UNADVISED]
         if advised is not None:
             os.environ[_UNADVISED] = advised
-
-
-def import_transformers() -> None:
-    """Import, without torch, what reads configurations and tokenizers."""
-    with transformers_without_torch():
-        from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast  # noqa: F401, PLC0415  slow

@@ -22,7 +22,7 @@ from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
 from thothy_ai.engine.options import EngineOptions, required_model
-from thothy_ai.engine.process.imports import import_transformers, transformers_without_torch
+from thothy_ai.engine.process.imports import transformers_without_torch
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.core import RemoteCore
@@ -90,7 +90,6 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
     model = required_model(options)
     process = CoreProcess(options)
     try:
-        import_transformers()  # while the other process imports torch
         tools = _read_text(process, model)
         info = process.expect(Word.READY)
         return RemoteEngine(process, tools(), info)
@@ -104,8 +103,8 @@ def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
 
     What keeps the text tools from being made is raised by the call: the core's errors come first.
     """
-    folder = model if _is_folder(model) else Path(process.expect(Word.FOLDER))
-    with transformers_without_torch():
+    with transformers_without_torch():  # imported while the other process imports torch
+        folder = model if _is_folder(model) else Path(process.expect(Word.FOLDER))
         text = LocalText()
         configuration = _outcome(lambda: text.configuration(folder, model))
         process.tell(Word.CONFIGURATION, lambda: configuration_parts(configuration.result()))
@@ -168,7 +167,7 @@ class CoreProcess:
             if said == word:
                 return parts[0]
             if said == Word.FOLDER:
-                continue  # the model is a folder: nobody waited to hear where it is
+                continue  # not waited for, since the model is a folder
             if said == Word.REFUSED:
                 raise from_code(*parts)
             break

@@ -9,12 +9,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
-
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.text.chat_template import ChatTemplate
-from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids
+from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids, unlimited
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -24,9 +22,7 @@ class PromptEncoder:
     """Turns requests into token ids. Used by one thread."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self._backend: Tokenizer = tokenizer.backend_tokenizer
-        self._backend.no_padding()
-        self._backend.no_truncation()
+        self._backend = unlimited(tokenizer)
         self._special = SpecialTokens(self._backend)
         self._template = ChatTemplate(tokenizer, self._special)
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 import secrets
+from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer
 
 from thothy_ai.engine.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 class SpecialTokens:
@@ -75,6 +79,14 @@ class MarkedTokenizer:
         if not self._control.isdisjoint(encoded):
             raise InvalidRequestError("a message contains a special token, which this tokenizer cannot encode as text")
         return tuple(self._ids.get(token, token) for token in encoded)
+
+
+def unlimited(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+    """Its backend, which neither pads nor truncates from now on: a copy would take as long as to load it again."""
+    backend: Tokenizer = tokenizer.backend_tokenizer
+    backend.no_padding()
+    backend.no_truncation()
+    return backend
 
 
 def token_ids(tokenizer: Tokenizer, text: str, *, adds_special: bool) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from thothy_ai.engine.configuration import FolderConfiguration, read_configuration
 from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.grammar_tokens import JsonTokens
+from thothy_ai.engine.text.special_tokens import unlimited
 from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
@@ -54,11 +55,9 @@ class LocalText:
 
 def core_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path | None = None) -> CoreTokenizer:
     """Of a tokenizer that transformers loaded, from this folder if any; it neither pads nor truncates from now on."""
-    backend = tokenizer.backend_tokenizer  # a copy would be parsed again
-    backend.no_padding()
-    backend.no_truncation()
+    definition = unlimited(tokenizer).to_str()
     turn = None if folder is not None and names_ends(folder) else end_of_turn(tokenizer)
-    return CoreTokenizer(backend.to_str(), tokenizer.eos_token_id, turn)
+    return CoreTokenizer(definition, tokenizer.eos_token_id, turn)
 
 
 def json_tokens(vocabulary: TokenBytes, configuration: FolderConfiguration) -> JsonTokens | None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
 from thothy_ai.kernels.reference.rope import write_kv
+
+if TYPE_CHECKING:
+    from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
+    from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
 FP8 = torch.float8_e4m3fn
 TOLERANCES = {torch.float32: (3e-6, 1e-5), torch.float16: (3e-3, 5e-3), torch.bfloat16: (1.5e-2, 1e-2)}
@@ -185,24 +189,10 @@ def shape_of(case: Case) -> AttentionShape:
     return AttentionShape(64, case.q.shape[1], kv_heads, dim, block_size, 4096, case.q.dtype, kv_dtype, case.q.device)
 
 
-class Part(Protocol):
-    """Attention of a step's decode sequences, or of its prefills."""
-
-    def plan(self, batch: AttentionBatch) -> None: ...
-
-    def __call__(
-        self,
-        q: Tensor,
-        cache: LayerCache,
-        batch: AttentionBatch,
-        out: Tensor,
-        params: AttentionParams,
-        sinks: Tensor | None,
-    ) -> object: ...
-
-
-def over_nan(part: Part, case: Case, params: AttentionParams, sinks: Tensor | None) -> Tensor:
-    """What a part of attention makes of the case, over a result that is NaN."""
+def over_nan(
+    part: DecodeAttention | PrefillAttention, case: Case, params: AttentionParams, sinks: Tensor | None
+) -> Tensor:
+    """What decode or prefill attention makes of the case, over a result that is NaN."""
     part.plan(case.batch)
     out = torch.full_like(case.q, torch.nan)
     part(case.q, case.cache, case.batch, out, params, sinks)

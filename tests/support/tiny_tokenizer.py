@@ -1,8 +1,10 @@
-"""A small tokenizer of the byte-level kind, with a chat template, trained here in no time."""
+"""Small tokenizers: of the byte-level kind, with a chat template, trained here in no time; and of SentencePiece's."""
 
 from __future__ import annotations
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 TEXTS = (
@@ -32,4 +34,16 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     backend.train_from_iterator(TEXTS * 4, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
     tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def sentence_piece(words: Sequence[str], merges: Sequence[tuple[str, str]]) -> Tokenizer:
+    """Llama 2's pipeline in small: a word mark for spaces, one prepended, bytes for what the vocabulary lacks."""
+    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+    vocab |= {word: 257 + place for place, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(vocab, [*merges], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    strip = decoders.Strip(" ", 1, 0)
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), strip]
+    tokenizer.decoder = decoders.Sequence(steps)
     return tokenizer

@@ -6,10 +6,9 @@ from concurrent.futures import Future
 from functools import cached_property
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.tiny_tokenizer import make_tokenizer
+from tests.support.tiny_tokenizer import make_tokenizer, sentence_piece
 from thothy_ai.engine.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.errors import ModelLoadError
@@ -21,14 +20,8 @@ from thothy_ai.engine.weights.model_text import core_tokenizer, json_tokens
 EOS = (0,)
 
 
-def sentence_piece() -> PreTrainedTokenizerFast:
-    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
-    vocab |= {piece: 257 + index for index, piece in enumerate(["\u2581", "a", "é", "\u2581a", '"'])}
-    tokenizer = Tokenizer(models.BPE(vocab, [("\u2581", "a")], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+def small_sentence_piece() -> PreTrainedTokenizerFast:
+    tokenizer = sentence_piece(["\u2581", "a", "é", "\u2581a", '"'], [("\u2581", "a")])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
@@ -45,7 +38,7 @@ def told(tokens: JsonTokens | Exception | None) -> Future[JsonTokens | None]:
     return future
 
 
-@pytest.mark.parametrize("make", [make_tokenizer, sentence_piece])
+@pytest.mark.parametrize("make", [make_tokenizer, small_sentence_piece])
 @pytest.mark.parametrize("more", [-9, 0, 70])
 def test_they_are_taken_for_the_vocabulary_s(make: type[PreTrainedTokenizerFast], more: int) -> None:
     tokenizer = make()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from tests.support.tiny_tokenizer import make_tokenizer
+from tests.support.tiny_tokenizer import make_tokenizer, sentence_piece
 from thothy_ai.engine.text.bounds import UNBOUNDED, token_bound
 from thothy_ai.engine.text.token_bytes import token_bytes
 
@@ -40,19 +40,12 @@ def composing() -> Tokenizer:
     return tokenizer
 
 
-def sentence_piece() -> Tokenizer:
+def small_sentence_piece() -> Tokenizer:
     words = ["▁", "▁▁", "▁▁▁▁", "t", "h", "e", "a", "th", "the", "▁the", "é", "한"]
-    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
-    vocab |= {word: len(vocab) + place for place, word in enumerate(words)}
-    merges = [("▁", "▁"), ("▁▁", "▁▁"), ("t", "h"), ("th", "e"), ("▁", "the")]
-    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    strip = decoders.Strip(" ", 1, 0)
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip])
-    return tokenizer
+    return sentence_piece(words, [("▁", "▁"), ("▁▁", "▁▁"), ("t", "h"), ("th", "e"), ("▁", "the")])
 
 
-@pytest.mark.parametrize("make", [byte_level, composing, sentence_piece])
+@pytest.mark.parametrize("make", [byte_level, composing, small_sentence_piece])
 def test_no_text_has_fewer_tokens(make: Callable[[], Tokenizer]) -> None:
     tokenizer = make()
     bound = token_bound(tokenizer, token_bytes(tokenizer))
@@ -65,7 +58,7 @@ def test_no_text_has_fewer_tokens(make: Callable[[], Tokenizer]) -> None:
     holds()
 
 
-@pytest.mark.parametrize("make", [byte_level, composing, sentence_piece])
+@pytest.mark.parametrize("make", [byte_level, composing, small_sentence_piece])
 @pytest.mark.parametrize("text", ["the garden waits for rain ", "-" * 10, "한국어 "])
 def test_a_long_text_is_known_to_be_long(make: Callable[[], Tokenizer], text: str) -> None:
     tokenizer = make()
@@ -93,7 +86,7 @@ def removing() -> Tokenizer:
 
 
 def without_bytes() -> Tokenizer:
-    tokenizer = sentence_piece()
+    tokenizer = small_sentence_piece()
     tokenizer.model = models.BPE({"<unk>": 0, "a": 1}, [], unk_token="<unk>", fuse_unk=True)
     return tokenizer
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.tiny_tokenizer import sentence_piece
 from thothy_ai.engine.errors import UnsupportedModelError
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
@@ -60,22 +61,10 @@ def test_byte_level_agrees_with_the_tokenizer(
 
 @given(st.text(alphabet="aé你🙂 <0x>\n", max_size=20))
 def test_sentence_piece_agrees_with_the_tokenizer(text: str) -> None:
-    backend = sentence_piece()
+    backend = sentence_piece(["\u2581", "a", "é", "\u2581a", "<"], [("\u2581", "a")])
     tokens = backend.encode(text).ids
     detokenizer = Detokenizer(token_bytes(backend))
     assert "".join(detokenizer.push([token]) for token in tokens) == backend.decode(tokens) == text
-
-
-def sentence_piece() -> Tokenizer:
-    """Llama 2's pipeline in small: a word mark for spaces, one prepended, bytes for what the vocabulary lacks."""
-    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
-    vocab |= {piece: 257 + index for index, piece in enumerate(["\u2581", "a", "é", "\u2581a", "<"])}
-    tokenizer = Tokenizer(models.BPE(vocab, [("\u2581", "a")], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    return tokenizer
 
 
 def test_special_tokens_and_ids_beyond_the_vocabulary_are_no_text(vocabulary: TokenBytes) -> None:

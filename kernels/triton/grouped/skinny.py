@@ -18,6 +18,7 @@ from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.triton.grouped.numbers import TYPES, offset_of, scale_and_zero, slice_of
 from thothy_ai.kernels.triton.grouped.results import divided, merged_rows, store_results
 from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
+from thothy_ai.kernels.triton.grouped.tokens_first import multiply as multiply_tokens_first
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.sms import SMs
 
@@ -50,10 +51,17 @@ def counters(weight: GroupedInts) -> Tensor:
 def multiply(
     x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, K], 0 < T, and T <= tile.tokens if the tile is split.
+    """Fill out [T, N] for x [T, K] by the tile's kernel, 0 < T, and T <= tile.tokens if the tile is split.
 
     `done` are counters that are zero, and are so again.
     """
+    kernel = multiply_tokens_first if tile.tokens_first else _multiply_weights_first
+    return kernel(x, weight, bias, out, tile, done)
+
+
+def _multiply_weights_first(
+    x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
+) -> Tensor:
     rows, outputs = len(x), weight.outputs
     share, parts, partials = divided(weight, rows, out, tile)
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](

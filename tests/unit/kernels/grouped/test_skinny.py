@@ -79,6 +79,7 @@ def test_every_form_of_weight(
     [
         *((rows, tile) for rows in (1, 7, 16, 33, 61) for tile in (WHOLE, SPLIT)),
         *((rows, tile) for rows in (1, 7, 16, 17, 32) for tile in (TOKENS_FIRST, TOKENS_FIRST_SPLIT)),
+        (61, SPLIT._replace(outputs=128)),  # too many rows to be merged at once
     ],
 )
 def test_any_number_of_rows(rows: int, tile: GroupedTile, device: torch.device, poisoned: Poisoned) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.kernels.fp8 import FP8
+from thothy_ai.kernels.operations import operations_for
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = {"auto": None, "fp8": FP8}
@@ -39,6 +40,17 @@ def use_device(device: torch.device) -> None:
     """Make it this thread's: events, streams and Triton's launches take the current one."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
+
+
+def launch_first(device: torch.device) -> None:
+    """Launch a kernel that changes nothing, on any thread.
+
+    Triton's first launch takes a second: it imports its dialects, finds the driver and hashes its own sources. While
+    weights are read, most of that costs nothing.
+    """
+    use_device(device)
+    target, index, values = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(3))
+    operations_for(device).scatter(target, index, values)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,15 +30,22 @@ def graph_sizes(max_rows: int) -> list[int]:
     return sorted({size for size in sizes if size <= max_rows})
 
 
-def worthwhile(seconds: Mapping[int, float]) -> list[int]:
-    """The sizes that no larger one beats, ascending; `seconds` are those of a replay of each."""
+def worthwhile(times: Mapping[int, float]) -> list[int]:
+    """The sizes that no larger one beats, ascending; `times` are those of a replay of each."""
     kept: list[int] = []
     fastest = math.inf  # of the larger ones
-    for size in sorted(seconds, reverse=True):
-        if seconds[size] <= fastest * _SLOWER:
+    for size in sorted(times, reverse=True):
+        if times[size] <= fastest * _SLOWER:
             kept.append(size)
-        fastest = min(fastest, seconds[size])
+        fastest = min(fastest, times[size])
     return kept[::-1]
+
+
+class _Timing(NamedTuple):
+    """Events around a replay."""
+
+    begin: torch.cuda.Event
+    end: torch.cuda.Event
 
 
 class DecodeGraphs:
@@ -58,7 +66,6 @@ class DecodeGraphs:
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
                 forward(size)  # compiles and loads what must not be compiled or loaded during the capture
-                stream.synchronize()
                 self._captured[size] = _capture(forward, size, pool)
             self._sizes = self._worthwhile(sizes, pad)
         torch.cuda.current_stream().wait_stream(stream)
@@ -66,18 +73,23 @@ class DecodeGraphs:
 
     def _worthwhile(self, sizes: list[int], pad: Callable[[int], None]) -> list[int]:
         """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
-        seconds = {size: self._seconds(size, pad, replays=1) for size in sizes}
-        for size in set(sizes).difference(worthwhile(seconds)):
-            seconds[size] = self._seconds(size, pad, replays=4)
-        kept = worthwhile(seconds)
+        times = self._times(sizes, pad, replays=1)
+        slow = set(sizes).difference(worthwhile(times))
+        times |= self._times(slow, pad, replays=4)
+        kept = worthwhile(times)
         log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(sizes).difference(kept)))
         return kept
 
-    def _seconds(self, size: int, pad: Callable[[int], None], replays: int) -> float:
-        """The shortest replay, after one that loads the graph."""
-        pad(size)
-        self._captured[size][0].replay()
-        return min(_replay_seconds(self._captured[size][0]) for _ in range(replays))
+    def _times(self, sizes: Iterable[int], pad: Callable[[int], None], replays: int) -> dict[int, float]:
+        """Milliseconds of each size's shortest replay after one that loads the graph. The host waits at the end."""
+        timed: dict[int, list[_Timing]] = {}
+        for size in sizes:
+            pad(size)
+            graph = self._captured[size][0]
+            graph.replay()
+            timed[size] = [_timed_replay(graph) for _ in range(replays)]
+        torch.cuda.current_stream().synchronize()
+        return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
 
     def size_for(self, members: int) -> int | None:
         """The smallest captured size for so many members, or None."""
@@ -103,11 +115,9 @@ def _capture(
     return graph, hidden
 
 
-def _replay_seconds(graph: torch.cuda.CUDAGraph) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
+def _timed_replay(graph: torch.cuda.CUDAGraph) -> _Timing:
+    timing = _Timing(*(torch.cuda.Event(enable_timing=True) for _ in range(2)))
+    timing.begin.record()
     graph.replay()
-    end.record()
-    end.synchronize()
-    milliseconds: float = begin.elapsed_time(end)
-    return milliseconds / 1e3
+    timing.end.record()
+    return timing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
+from thothy_ai.engine.execution.device import launch_first, resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.options import EngineOptions, required_model
 from thothy_ai.engine.process.build import build_core
@@ -102,7 +103,8 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
     dtype = resolve_dtype(options.dtype, device)
     progress = LoadingProgress(sys.stderr)
     try:
-        with progress.showing():
+        with ThreadPoolExecutor() as pool, progress.showing():
+            pool.submit(launch_first, device)  # its error comes again where a kernel is needed
             return load_model(
                 model,
                 device=device,

@@ -27,6 +27,8 @@ FORMS = {
     "groups of 32 with zeros": Form(96, 320, 32, zeros=True),
     "groups of 64, inputs and outputs that fill no tile": Form(72, 200, 64),
     "a whole row with zeros": Form(80, 600, 600, zeros=True),
+    "groups of 32, outputs that fill no tile": Form(70, 512, 32),
+    "groups of 32, odd outputs": Form(71, 512, 32),
     "groups of 512": Form(64, 1024, 512),
     "a group that the inputs do not fill": Form(64, 576, 128, zeros=True),
     "8 bits, groups of 128": Form(64, 384, 128, 8),

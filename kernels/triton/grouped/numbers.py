@@ -9,7 +9,25 @@ import triton.language as tl
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
+# 4-bit numbers of both halves of a word become floating-point numbers as in Marlin (Frantar et al., 2024,
+# arXiv:2408.11743): one instruction takes their bits and puts the exponent of 128 (bf16) or 1024 (fp16) above them,
+# which makes them that much more; the next subtracts it, and with it 8 or the zeros.
+_BF16 = "{{.reg .b32 t; shr.u32 t, $1, {shift}; lop3.b32 t, t, 0x000F000F, 0x43004300, 0xEA; {less}}}"
+_FP16 = "{{.reg .b32 t; shr.u32 t, $1, {shift}; lop3.b32 t, t, 0x000F000F, 0x64006400, 0xEA; {less}}}"
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+
+
+def _of_places(form: str, less: str) -> tl.constexpr:
+    """The instructions for each place of a number in a half."""
+    return tl.constexpr(tuple(form.format(shift=shift, less=less) for shift in (0, 4, 8, 12)))
+
+
+_BF16_LESS_8 = _of_places(
+    _BF16, ".reg .b32 a, b; mov.b32 a, 0x3F803F80; mov.b32 b, 0xC308C308; fma.rn.bf16x2 $0, t, a, b;"
+)
+_BF16_LESS_ZEROS = _of_places(_BF16, ".reg .b32 a; mov.b32 a, 0xBF80BF80; fma.rn.bf16x2 $0, $3, a, t;")
+_FP16_LESS_8 = _of_places(_FP16, ".reg .b32 b; mov.b32 b, 0x64086408; sub.f16x2 $0, t, b;")
+_FP16_LESS_ZEROS = _of_places(_FP16, "sub.f16x2 $0, t, $3;")
 
 
 @triton.jit
@@ -72,3 +90,45 @@ def _less(both, zero, dtype: tl.constexpr):
         is_pure=True,
         pack=1,
     )
+
+
+@triton.jit
+def slice_in_place(packed, zeros, place: tl.constexpr, dtype: tl.constexpr):
+    """Slice `place` of packed words [N, L] of 4-bit numbers, less `zeros` or 8: [N, 2 * L], exact in `dtype`.
+
+    `zeros` [N, 1] are `wide_zeros`, or None. The result must be an operand of `mma.sync`: there a thread has
+    neighbouring inputs in one register, and makes both of one word. After the join of `slice_of` Triton would load
+    operands in an order that costs a move for each.
+    """
+    ROWS: tl.constexpr = packed.shape[0]
+    LANES: tl.constexpr = packed.shape[1]
+    if _INTERPRETED:
+        zero = tl.full([ROWS, 1], 8, tl.int32) if zeros is None else zeros & 15
+        values = slice_of(packed, zero, place, 4, dtype)
+    else:
+        twice = tl.reshape(tl.broadcast_to(packed[:, :, None], [ROWS, LANES, 2]), [ROWS, 2 * LANES])
+        if zeros is None:
+            LESS_8: tl.constexpr = _BF16_LESS_8[place] if dtype == tl.bfloat16 else _FP16_LESS_8[place]
+            values = tl.inline_asm_elementwise(LESS_8, "=r,r,r", [twice], dtype=dtype.value, is_pure=True, pack=2)
+        else:
+            LESS_ZEROS: tl.constexpr = _BF16_LESS_ZEROS[place] if dtype == tl.bfloat16 else _FP16_LESS_ZEROS[place]
+            values = tl.inline_asm_elementwise(
+                LESS_ZEROS, "=r,r,r,r,r", [twice, zeros], dtype=dtype.value, is_pure=True, pack=2
+            )
+    return values
+
+
+@triton.jit
+def wide_zeros(factor, OFFSETS: tl.constexpr, dtype: tl.constexpr):
+    """The zeros of factors int32, 0 beside offsets, as `slice_in_place` takes them: in both halves of a word, 128 more
+    in bf16 or 1024 more in fp16.
+    """
+    if OFFSETS:
+        zeros = tl.zeros(factor.shape, tl.int32)
+    elif _INTERPRETED:
+        zeros = (factor >> 16) | (factor & -65536)
+    else:
+        zeros = tl.inline_asm_elementwise(
+            "prmt.b32 $0, $1, 0, 0x3232;", "=r,r", [factor], dtype=tl.int32, is_pure=True, pack=1
+        )
+    return zeros | (0x43004300 if dtype == tl.bfloat16 else 0x64006400)

@@ -15,15 +15,14 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.grouped import GroupedInts
-from thothy_ai.kernels.triton.arrival import last_to_arrive
 from thothy_ai.kernels.triton.grouped.numbers import TYPES, offset_of, scale_and_zero, slice_of
+from thothy_ai.kernels.triton.grouped.results import divided, merged_rows, store_results
 from thothy_ai.kernels.triton.grouped.tiles import OUTPUTS, GroupedTile, suited
+from thothy_ai.kernels.triton.grouped.tokens_first import multiply as multiply_tokens_first
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
-from thothy_ai.kernels.triton.partials import merged_partials, store_partial
 from thothy_ai.kernels.triton.sms import SMs
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_MERGED_BY_A_WARP = 1024  # numbers at a time, of each part: few enough for its registers
 
 
 class SkinnyMatmul:
@@ -52,14 +51,19 @@ def counters(weight: GroupedInts) -> Tensor:
 def multiply(
     x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, K], 0 < T, and T <= tile.tokens if the tile is split.
+    """Fill out [T, N] for x [T, K] by the tile's kernel, 0 < T, and T <= tile.tokens if the tile is split.
 
     `done` are counters that are zero, and are so again.
     """
+    kernel = multiply_tokens_first if tile.tokens_first else _multiply_weights_first
+    return kernel(x, weight, bias, out, tile, done)
+
+
+def _multiply_weights_first(
+    x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
+) -> Tensor:
     rows, outputs = len(x), weight.outputs
-    share = triton.cdiv(weight.spans, tile.split)
-    parts = triton.cdiv(weight.spans, share)
-    partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
+    share, parts, partials = divided(weight, rows, out, tile)
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
         out,
         partials,
@@ -85,7 +89,7 @@ def multiply(
         PARTS=parts,
         WHOLE=weight.inputs == weight.spans * weight.span,
         STAGES=tile.stages,
-        CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
+        CHUNK=merged_rows(tile),
         num_warps=tile.warps,
     )
     return out
@@ -162,15 +166,9 @@ def _matmul_kernel(
                     sums_of_inputs = tl.dot(ones, tl.trans(b), sums_of_inputs)
             sums += _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES, OFFSETS)
 
-    if PARTS == 1:
-        _store(out, tl.trans(sums), row, output, bias, rows, outputs)
-    else:
-        store_partial(partials, tl.trans(sums), part, row, output, rows, outputs)
-        if last_to_arrive(done + tile, PARTS):
-            for start in range(0, rows, CHUNK):
-                merged_row = start + tl.arange(0, CHUNK)
-                merged = merged_partials(partials, merged_row, output, rows, outputs, PARTS)
-                _store(out, merged, merged_row, output, bias, rows, outputs)
+    store_results(
+        out, partials, done, tl.trans(sums), part, tile, row, output, bias, rows, outputs, PARTS=PARTS, CHUNK=CHUNK
+    )
 
 
 @triton.jit
@@ -191,12 +189,3 @@ def _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES: tl.constexpr, 
     if OFFSETS:
         scaled += sums_of_inputs * offset_of(factor, SCALES)
     return scaled
-
-
-@triton.jit
-def _store(out, sums, row, output, bias, rows, outputs):
-    """sums [T, N] and the bias."""
-    if bias is not None:
-        sums += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
-    target = out + (row.to(tl.int64) * outputs)[:, None] + output[None, :]
-    tl.store(target, sums.to(out.dtype.element_ty), mask=(row < rows)[:, None] & (output < outputs)[None, :])

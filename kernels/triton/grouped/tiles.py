@@ -25,13 +25,15 @@ _TWO_WARPS = {
 _STAGES = (3, 2)
 _HALF = 2  # bytes of an activation
 _FACTORS = 1024  # bytes that a group's factors take in shared memory
+_TOKENS_FIRST_GROUPS = (32,)  # of 4-bit weights, those that the kernel `tokens_first` is measured with
 
 
 class GroupedTile(NamedTuple):
     """How a matmul is cut and compiled.
 
     A program has `outputs` rows of the weight and `tokens`, a power of two. It takes a span of inputs at a time, loads
-    `stages` spans ahead, and takes one of about `split` parts of all spans.
+    `stages` spans ahead, and takes one of about `split` parts of all spans. `tokens_first` names the kernel; there a
+    thread has no more than `registers`, if these are not left to the compiler.
     """
 
     outputs: int
@@ -39,6 +41,31 @@ class GroupedTile(NamedTuple):
     split: int
     stages: int
     warps: int = 4
+    registers: int | None = None
+    tokens_first: bool = False
+
+
+class _Cut(NamedTuple):
+    """How the kernel `tokens_first` is cut and compiled for some tokens, and how many programs an SM then holds."""
+
+    outputs: int
+    warps: int
+    registers: int | None
+    programs: int
+
+    def tiles(self, outputs: int) -> int:
+        """Of a weight with so many outputs."""
+        return -(-outputs // self.outputs)
+
+    def fills(self, outputs: int, sms: SMs) -> bool:
+        """Whether one or two programs for each tile are all that the SMs hold, or nearly."""
+        held = sms.count * self.programs
+        return any(_NEARLY * held <= parts * self.tiles(outputs) <= held for parts in (1, 2))
+
+
+_CUTS = {16: _Cut(64, 2, 128, 4), 32: _Cut(128, 4, None, 2)}  # by tokens
+_WIDE = _Cut(256, 4, None, 2)  # of 16 tokens, which it loads a quarter as often
+_NEARLY = 0.8
 
 
 def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
@@ -48,6 +75,8 @@ def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
     if rows > MAX_ROWS:
         return None
     tokens = min(128, power_of_two(rows, _MIN_TOKENS))
+    if tokens in _CUTS and weight.bits == 4 and weight.group in _TOKENS_FIRST_GROUPS:
+        return tokens_first_tile(tokens, weight.outputs, sms)
     form = "scales" if weight.symmetric else "words"
     groups = 0 if weight.symmetric else max(1, weight.span // weight.group)  # whose factors are loaded ahead
     return _suited(tokens, rows <= tokens, form, weight.outputs, weight.lanes, weight.span, groups, sms)
@@ -70,3 +99,11 @@ def _suited(
     warps, programs = _TWO_WARPS.get((tokens, factors, lanes), (4, _PROGRAMS_OF_SM) if few else (8, 1))
     split = max(1, round(sms.count * programs / -(-outputs // tile_outputs))) if alone else 1
     return GroupedTile(tile_outputs, tokens, split, stages[0], warps)
+
+
+@cache
+def tokens_first_tile(tokens: int, outputs: int, sms: SMs) -> GroupedTile:
+    """The tile of the kernel `tokens_first` for 16 or 32 tokens; what it loads ahead fits any GPU's shared memory."""
+    cut = _WIDE if tokens == _MIN_TOKENS and _WIDE.fills(outputs, sms) else _CUTS[tokens]
+    split = max(1, round(sms.count * cut.programs / cut.tiles(outputs)))
+    return GroupedTile(cut.outputs, tokens, split, _STAGES[0], cut.warps, cut.registers, tokens_first=True)

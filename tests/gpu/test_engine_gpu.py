@@ -70,11 +70,14 @@ def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(loaded: LoadedMode
 
 
 def test_the_pool_takes_what_is_planned_and_a_drain_takes_no_more(loaded: LoadedModel) -> None:
-    options = EngineOptions(url="", memory_utilization=0.2, max_rows=8)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    free, total = torch.cuda.mem_get_info()
+    options = EngineOptions(url="", memory_utilization=1 - free / total + 0.1, max_rows=8)  # others may use the GPU
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         sampling = SamplingParams(max_tokens=16, ignore_eos=True)
         prompts = random_prompts(loaded.config.vocab_size)
         driver.run(CoreRequest(str(i), prompt, sampling) for i, prompt in enumerate(prompts))
         stats = driver.core.stats()
-    assert 0 < stats.memory.planned_bytes < 0.2 * stats.memory.total_bytes
-    assert torch.cuda.max_memory_allocated() < 0.25 * stats.memory.total_bytes
+    assert 0 < stats.memory.planned_bytes < options.memory_utilization * stats.memory.total_bytes
+    assert torch.cuda.max_memory_allocated() < 1.1 * stats.memory.planned_bytes

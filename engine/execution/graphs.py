@@ -56,16 +56,23 @@ class DecodeGraphs:
         self._captured: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.replays = 0  # so far
 
-    def capture(self, sizes: list[int], forward: Callable[[int], Tensor], pad: Callable[[int], None]) -> None:
+    def capture(
+        self,
+        sizes: list[int],
+        pad: Callable[[int], None],
+        load: Callable[[int], object],
+        forward: Callable[[int], Tensor],
+    ) -> None:
         """Capture those of `sizes` that no larger one beats. `forward(size)` computes hidden states [size, hidden] from
-        buffers that stay in place; `pad(size)` sends a step of padding members to those.
+        buffers that stay in place; `pad(size)` sends a step of padding members to those, and `load(size)` compiles and
+        loads all kernels that `forward` then uses: none may be during the capture.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
-                forward(size)  # compiles and loads what must not be compiled or loaded during the capture
+                load(size)
                 self._captured[size] = _capture(forward, size, pool)
             self._sizes = self._worthwhile(sizes, pad)
         torch.cuda.current_stream().wait_stream(stream)

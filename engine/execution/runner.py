@@ -6,7 +6,7 @@ caller calls when it chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -200,14 +200,20 @@ class Runner:
 
     @torch.inference_mode()
     def _capture(self) -> None:
-        def forward(size: int) -> Tensor:
-            tokens, batch = self._rows.decode_inputs(size)
-            return self._model.forward(tokens, batch, self._cache, self._attention)
-
         def pad(size: int) -> None:
             self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
-        self._graphs.capture(self._graph_sizes, forward, pad)
+        load = self._decode_pass(*self._model.abridged(self._cache))
+        self._graphs.capture(self._graph_sizes, pad, load, self._decode_pass(self._model, self._cache))
+
+    def _decode_pass(self, model: Model, cache: KVCache) -> Callable[[int], Tensor]:
+        """Of so many members, which were sent before: hidden states [size, hidden]."""
+
+        def forward(size: int) -> Tensor:
+            tokens, batch = self._rows.decode_inputs(size)
+            return model.forward(tokens, batch, cache, self._attention)
+
+        return forward
 
     @torch.inference_mode()
     def _capture_mixed(self, size: int) -> None:

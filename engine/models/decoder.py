@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.models.layer_kinds import one_of_each_kind
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Embedding, Head
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
@@ -71,6 +72,10 @@ class StepDecoder(Protocol):
         """Logits [R, vocab] of hidden states [R, hidden]."""
         ...
 
+    def abridged(self, caches: Sequence[LayerCache], /) -> tuple[StepDecoder, Sequence[LayerCache]]:
+        """The same with one layer of each kind, and their caches: its pass runs all the kernels that this one's does."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
@@ -116,6 +121,11 @@ class Decoder:
     def logits(self, hidden: Tensor) -> Tensor:
         """By the head."""
         return self.head(hidden)
+
+    def abridged(self, caches: Sequence[LayerCache]) -> tuple[Decoder, Sequence[LayerCache]]:
+        """As `StepDecoder` says."""
+        kept = one_of_each_kind(self.layers)
+        return replace(self, layers=tuple(self.layers[index] for index in kept)), [caches[index] for index in kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +187,8 @@ class Model:
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [R, vocab] of hidden states [R, hidden], in the model's type."""
         return self.decoder.logits(hidden)
+
+    def abridged(self, cache: KVCache) -> tuple[Model, KVCache]:
+        """With one layer of each kind, and the cache of these: it computes nothing of use, with the same kernels."""
+        decoder, layers = self.decoder.abridged(cache.layers)
+        return replace(self, decoder=decoder), replace(cache, layers=tuple(layers))

@@ -1,4 +1,4 @@
-"""A model on its device with a core around it; and, with the text edge in front, an engine in one process."""
+"""A model on its device with a core around it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import torch
 
@@ -22,10 +21,9 @@ from thothy_ai.engine.options import EngineOptions, required_model
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory
-from thothy_ai.engine.process.text_tools import fast_tokenizer, no_tokenizer, text_tools
-from thothy_ai.engine.text.frontend import Frontend
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.engine.weights.model_text import LocalText, ModelText
+from thothy_ai.engine.weights.model_text import ModelText
+from thothy_ai.engine.weights.tokenizer import no_tokenizer
 
 _YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
 
@@ -53,44 +51,6 @@ class ResidentCore:
         gc.freeze()  # what was loaded stays: the collector need not traverse it again
         gc.set_threshold(_YOUNG_OBJECTS)
         self.core.start(admissions_in(file, CORE))
-
-
-@dataclass(frozen=True, slots=True)
-class ResidentModel:
-    """Implements `RunningEngine` in this process: requests go to the text edge, and the core computes."""
-
-    backend: Frontend
-    core: EngineCore
-
-    @property
-    def failure(self) -> Exception | None:
-        """The error of the step that failed."""
-        return self.core.failure
-
-    def progress(self) -> int:
-        """Steps so far."""
-        return self.core.stats().core.steps
-
-    def wait_ended(self) -> None:
-        """Block until the core's thread has ended."""
-        self.core.join()
-
-    def close(self) -> None:
-        """Nothing is left of it but this process."""
-
-
-def load_engine(options: EngineOptions) -> ResidentModel:
-    """Load a model and start its engine in this process; ModelLoadError or a subclass says why not, in one line."""
-    text = LocalText()
-    loaded = load(options, text)
-    residents: list[ResidentCore] = []
-
-    def make_core(on_events: OnEvents) -> CoreHost:
-        residents.append(ResidentCore(loaded, options, on_events))
-        return residents[0].host
-
-    frontend = Frontend(text_tools(fast_tokenizer(text.loaded, loaded.name)), make_core)
-    return ResidentModel(frontend, residents[0].core)
 
 
 def load(options: EngineOptions, text: ModelText) -> LoadedModel:

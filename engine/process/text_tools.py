@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thothy_ai.engine.errors import ModelLoadError
 from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
+from thothy_ai.engine.weights.tokenizer import no_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -21,11 +21,6 @@ def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreT
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise no_tokenizer(name)
     return tokenizer
-
-
-def no_tokenizer(name: str) -> ModelLoadError:
-    """What to raise for a model without one."""
-    return ModelLoadError(f"{name} has no tokenizer.json, nor a file from which one can be made")
 
 
 def text_tools(tokenizer: PreTrainedTokenizerFast) -> TextTools:

@@ -36,6 +36,11 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     return tokenizer
 
 
+def no_tokenizer(name: str) -> ModelLoadError:
+    """What to raise for a model without one."""
+    return ModelLoadError(f"{name} has no tokenizer.json, nor a file from which one can be made")
+
+
 def tokenizer_file(folder: Path) -> str | None:
     """The file that the tokenizer is read from; None when there is none. UnsupportedModelError for one that is not."""
     for name in (FAST, TEKKEN):

@@ -64,6 +64,10 @@ class TransformersDecoder:
         logits: Tensor = self._head(inputs_embeds=hidden[None], use_cache=False)[0][0]
         return logits
 
+    def abridged(self, caches: Sequence[LayerCache]) -> tuple[TransformersDecoder, Sequence[LayerCache]]:
+        """All of it: its layers are transformers', whose kinds are not known."""
+        return self, caches
+
 
 class _Output(tuple[Tensor]):
     """What a model returns, of whichever type: its hidden states come first, and all else is None."""

@@ -19,7 +19,7 @@ from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError
 from thothy_ai.engine.model_check import ModelReport, check_model
 from thothy_ai.engine.options import EngineOptions
-from thothy_ai.engine.process.resident import load_engine
+from thothy_ai.engine.process.one_process import load_engine
 from thothy_ai.engine.weights.random import MARKER
 
 ON_A_CPU = EngineOptions(url="", device="cpu", max_context=128, max_rows=4)

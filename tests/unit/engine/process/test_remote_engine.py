@@ -14,7 +14,7 @@ from tests.support.engine_process import ENDLESS, core_of, ended, options, ready
 from thothy_ai.engine.api import BeamSearch, Choice, GenerationRequest, LogitBias, Message, SamplingParams
 from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.errors import GrammarError
-from thothy_ai.engine.process.resident import load_engine
+from thothy_ai.engine.process.one_process import load_engine
 
 ASKING = SamplingParams(
     max_tokens=12,

@@ -1,0 +1,52 @@
+"""An engine in one process: the text edge in front of a resident core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thothy_ai.engine.core.host import CoreHost
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.resident import ResidentCore, load
+from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
+from thothy_ai.engine.text.frontend import Frontend
+from thothy_ai.engine.weights.model_text import LocalText
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentModel:
+    """Implements `RunningEngine` in this process: requests go to the text edge, and the core computes."""
+
+    backend: Frontend
+    core: EngineCore
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error of the step that failed."""
+        return self.core.failure
+
+    def progress(self) -> int:
+        """Steps so far."""
+        return self.core.stats().core.steps
+
+    def wait_ended(self) -> None:
+        """Block until the core's thread has ended."""
+        self.core.join()
+
+    def close(self) -> None:
+        """Nothing is left of it but this process."""
+
+
+def load_engine(options: EngineOptions) -> ResidentModel:
+    """Load a model and start its engine in this process; ModelLoadError or a subclass says why not, in one line."""
+    text = LocalText()
+    loaded = load(options, text)
+    residents: list[ResidentCore] = []
+
+    def make_core(on_events: OnEvents) -> CoreHost:
+        residents.append(ResidentCore(loaded, options, on_events))
+        return residents[0].host
+
+    frontend = Frontend(text_tools(fast_tokenizer(text.loaded, loaded.name)), make_core)
+    return ResidentModel(frontend, residents[0].core)

@@ -1,0 +1,80 @@
+"""An abridged model has a layer of each kind: it runs all kernels of the whole one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.tiny_models import FAMILIES, tiny_model
+from thothy_ai.engine.models.decoder import Decoder, Model
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.layer_kinds import kind_of
+from thothy_ai.engine.models.layers.blocks import PreNormLayer
+from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.paged import AttentionParams
+
+CPU = torch.device("cpu")
+TWO_KINDS = {"gemma2", "gemma3_text", "smollm3", "cohere2", "gpt_oss", "qwen3_moe", "glm4_moe"}
+CHANGES = {  # of a weight [outputs, inputs]
+    "the same": lambda weight: weight.clone(),
+    "type": lambda weight: weight.half(),
+    "shape": lambda weight: weight[:-16].clone(),
+    "stride": lambda weight: weight.t().contiguous().t(),
+    "alignment": lambda weight: torch.cat([weight.flatten()[:1], weight.flatten()])[1:].view(weight.shape),
+}
+
+
+def loaded(family: str, folder: Path) -> tuple[Model, Decoder]:
+    model = load_model(tiny_model(family, folder), device=CPU, dtype=torch.bfloat16).model
+    assert isinstance(model.decoder, Decoder)
+    return model, model.decoder
+
+
+def layer(folder: Path) -> PreNormLayer:
+    first: Any = loaded("llama", folder)[1].layers[0]
+    assert isinstance(first, PreNormLayer)
+    return first
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_is_abridged_to_a_layer_of_each_kind_and_its_cache(family: str, tmp_path: Path) -> None:
+    model, decoder = loaded(family, tmp_path)
+    cache = KVCache.allocate(model.config, 2, 16, model.dtype, CPU)
+    abridged, its_cache = model.abridged(cache)
+    assert isinstance(abridged.decoder, Decoder)
+    kept = 2 if family in TWO_KINDS else 1
+    assert [id(each) for each in abridged.decoder.layers] == [id(each) for each in decoder.layers[:kept]]
+    assert [each.keys.data_ptr() for each in its_cache.layers] == [each.keys.data_ptr() for each in cache.layers[:kept]]
+    assert replace(abridged.decoder, layers=decoder.layers) == decoder
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_kind_says_what_tensors_look_like_and_not_their_values(change: str, tmp_path: Path) -> None:
+    one = layer(tmp_path)
+    qkv: Any = one.attention.qkv
+    before, qkv._weight = kind_of(one), CHANGES[change](qkv._weight)
+    assert (kind_of(one) == before) is (change == "the same")
+
+
+def test_a_kind_has_the_settings_and_the_parts_that_are_missing(tmp_path: Path) -> None:
+    one = layer(tmp_path)
+    attention = one.attention
+    others = [
+        replace(attention, params=AttentionParams(window=8)),
+        replace(attention, norm_eps=1e-3),
+        replace(attention, rotary=None),
+        replace(attention, qkv=attention.output),
+    ]
+    kinds = {kind_of(replace(one, attention=each)) for each in (attention, *others)}
+    assert len(kinds) == 1 + len(others)
+    assert kind_of(replace(one, attention=replace(attention))) in kinds
+
+
+def test_what_cannot_be_compared_is_of_a_kind_of_its_own() -> None:
+    one: dict[str, int] = {}
+    assert kind_of((one,)) == kind_of((one,))
+    assert kind_of((one,)) != kind_of(({},))

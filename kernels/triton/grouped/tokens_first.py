@@ -41,7 +41,7 @@ def multiply(
         done,
         x,
         weight.words,
-        weight.factors.view(torch.int32) if paired else weight.factors,
+        weight.factors.view(-1).view(torch.int32) if paired else weight.factors,
         bias,
         rows,
         outputs,

@@ -114,6 +114,16 @@ def test_scales_of_other_types(
 
 
 @SPLIT_TILES
+def test_a_row_of_scales_may_have_any_stride(tile: GroupedTile, device: torch.device, poisoned: Poisoned) -> None:
+    """That of a single row of a transposed tensor is 1."""
+    weight, wanted = random_weight(Form(64, 128, 128), device)
+    weight = replace(weight, factors=weight.factors.view(-1, 1).t())
+    x, out = normal(3, 128).to(device, torch.bfloat16), poisoned(3, 64, dtype=torch.float32)
+    multiply(x, weight, None, out, tile, counters(weight))
+    assert_matmul(out, x, wanted)
+
+
+@SPLIT_TILES
 def test_rows_of_a_view(tile: GroupedTile, device: torch.device, poisoned: Poisoned) -> None:
     weight, wanted = random_weight(FORMS["groups of 128"], device)
     x = normal(4, 1024).to(device, torch.float16)[:, 512:]

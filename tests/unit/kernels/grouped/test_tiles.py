@@ -23,7 +23,7 @@ def weight() -> GroupedInts:
 
 
 def test_two_warps_are_faster_for_few_rows_whose_factors_are_words() -> None:
-    zeros = random_weight(Form(64, 256, 128, zeros=True), torch.device("cpu"))[0]
+    zeros = random_weight(Form(64, 256, 64, zeros=True), torch.device("cpu"))[0]
     assert suited(16, with_outputs(zeros, 4096), H200) == GroupedTile(64, 16, 8, 3, 2)
     assert suited(64, with_outputs(zeros, 4096), H200) == GroupedTile(64, 64, 6, 3, 4)
 
@@ -42,9 +42,8 @@ def with_outputs(weight: GroupedInts, outputs: int) -> GroupedInts:
 @pytest.mark.parametrize(
     ("rows", "outputs", "tile"),
     [
-        (1, 6144, GroupedTile(64, 16, 4, 3)),
-        (16, 4096, GroupedTile(64, 16, 6, 3)),
-        (16, 28672, GroupedTile(64, 16, 1, 3)),
+        (17, 6144, GroupedTile(64, 32, 4, 3)),
+        (32, 4096, GroupedTile(64, 32, 6, 3)),
         (40, 4096, GroupedTile(64, 64, 6, 3)),
         (65, 4096, GroupedTile(128, 128, 4, 3, 8)),
         (256, 4096, GroupedTile(128, 128, 1, 3, 8)),
@@ -55,6 +54,18 @@ def test_an_h200_has_the_tiles_that_it_ran_fastest(
     rows: int, outputs: int, tile: GroupedTile | None, weight: GroupedInts
 ) -> None:
     assert suited(rows, with_outputs(weight, outputs), H200) == tile
+
+
+@pytest.mark.parametrize(
+    ("rows", "outputs", "tile"),
+    [
+        (1, 6144, GroupedTile(64, 16, 4, 3)),
+        (16, 4096, GroupedTile(64, 16, 6, 3)),
+        (16, 28672, GroupedTile(64, 16, 1, 3)),
+    ],
+)
+def test_groups_of_64_have_weights_first(rows: int, outputs: int, tile: GroupedTile, weight: GroupedInts) -> None:
+    assert suited(rows, with_outputs(replace(weight, group=64), outputs), H200) == tile
 
 
 def of_32(**form: bool) -> GroupedInts:
@@ -87,7 +98,25 @@ def test_groups_of_32_have_tokens_first_up_to_32_rows(
     assert suited(rows, with_outputs(of_32(**kind), outputs), H200) == tile
 
 
-@pytest.mark.parametrize("form", [Form(64, 256, 64), Form(64, 256, 128, zeros=True), Form(64, 256, 32, 8)])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "outputs", "tile"),
+    [
+        (1, 6144, NARROW._replace(split=6)),
+        (16, 28672, WIDE._replace(split=2)),
+        (17, 6144, None),
+    ],
+)
+def test_groups_of_128_have_tokens_first_up_to_16_rows(
+    rows: int, outputs: int, tile: GroupedTile | None, *, zeros: bool
+) -> None:
+    weight = random_weight(Form(64, 256, 128, zeros=zeros), torch.device("cpu"))[0]
+    found = suited(rows, with_outputs(weight, outputs), H200)
+    assert found
+    assert found == tile or (tile is None and not found.tokens_first)
+
+
+@pytest.mark.parametrize("form", [Form(64, 256, 64), Form(64, 256, 64, zeros=True), Form(64, 256, 32, 8)])
 def test_other_groups_and_8_bits_have_weights_first(form: Form) -> None:
     tile = suited(16, random_weight(form, torch.device("cpu"))[0], H200)
     assert tile

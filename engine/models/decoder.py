@@ -73,7 +73,7 @@ class StepDecoder(Protocol):
         ...
 
     def abridged(self, caches: Sequence[LayerCache], /) -> tuple[StepDecoder, Sequence[LayerCache]]:
-        """The same with one layer of each kind, and their caches: its pass runs all the kernels that this one's does."""
+        """The same with one layer of each kind, and their caches: its pass runs all kernels that the whole one does."""
         ...
 
 

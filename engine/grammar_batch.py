@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,41 +31,27 @@ if TYPE_CHECKING:
 
 _MOST_ENGINES = 4  # in one process, that do not wait for each other's masks
 
-T = TypeVar("T")
-
 
 class Filling:
-    """Masks that other threads are filling, while matchers get what they lack of their texts. Until `wait` has
-    returned, none of the grammars may be used.
-    """
+    """Masks that other threads are filling; until they are there, none of the grammars may advance."""
 
-    def __init__(self, masks: RowMasks, ours: _Started | None, others: Sequence[tuple[Grammar, int]]) -> None:
-        self._masks, self._ours, self._others = masks, ours, others
+    def __init__(
+        self,
+        masks: RowMasks,
+        work: _Work | None,
+        others: Sequence[tuple[Grammar, int]],
+        running: Sequence[Future[None]],
+    ) -> None:
+        self._masks, self._work, self._others, self._running = masks, work, others, running
 
     def wait(self) -> list[int]:
         """Return once all rows have their masks: those for whose grammars something may be forced."""
-        lacking = [] if self._ours is None else self._ours.finish()
+        for part in self._running:
+            part.result()
+        lacking = [] if self._work is None else self._work.finish()
         for other, row in self._others:
             self._masks.give(row, filled(other, self._masks.memory.words))
         return [*(row for _, row in self._others), *lacking]
-
-
-class _Started:
-    """Work for other threads: masks to compute, and matchers to catch up beside that."""
-
-    def __init__(self, work: _Work, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
-        self._work, part = work, work.part()
-        self._late = [grammar for grammar, _ in grammars if grammar.behind]
-        self._computed = None if part is None else _submitted(part)
-        self._consumed = _submitted(_consume(self._late)) if self._late else None
-
-    def finish(self) -> list[int]:
-        """Wait until all is done; returns the rows that leave no choice."""
-        if self._computed is not None:
-            self._computed.result()
-        if self._consumed is not None:
-            _note_caught_up(self._late, self._consumed.result())
-        return self._work.finish()
 
 
 class _Work:
@@ -195,10 +181,23 @@ def filled(grammar: Grammar, words: int) -> Bits:
 
 
 def start_filling(masks: RowMasks, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
-    """Begin to fill the masks of these rows; they are there once `Filling.wait` has returned."""
+    """Begin to fill the masks of these rows; they are there once `Filling.wait` has returned.
+
+    Where masks are computed, it returns once another thread is at work: that needs the interpreter's lock until then,
+    which the caller's further work would keep from it for milliseconds.
+    """
     ours = [(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)]
     others = [] if len(ours) == len(grammars) else [each for each in grammars if not isinstance(each[0], JsonGrammar)]
-    return Filling(masks, _Started(_Work(masks, ours), ours) if ours else None, others)
+    if not ours:
+        return Filling(masks, None, others, ())
+    work = _Work(masks, ours)
+    part = work.part()
+    if part is None:
+        return Filling(masks, work, others, ())
+    begun = threading.Semaphore(0)
+    running = _thread().submit(_run, part, begun)
+    begun.acquire()
+    return Filling(masks, work, others, (running,))
 
 
 def goes_on(grammar: Grammar, token: int) -> bool:
@@ -209,8 +208,11 @@ def goes_on(grammar: Grammar, token: int) -> bool:
 def catch_up(grammars: Iterable[Grammar | None]) -> None:
     """Have their matchers consume the tokens that they lack."""
     late = [each for each in grammars if isinstance(each, JsonGrammar) and each.behind]
-    if late:
-        _note_caught_up(late, _consume(late)())
+    if not late:
+        return
+    consumed = _executor().consume_token_par([each.late for each in late])
+    for grammar, done in zip(late, consumed, strict=True):
+        grammar.caught_up(consumed=done)
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
@@ -223,28 +225,9 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
     ]
 
 
-def _consume(late: Sequence[JsonGrammar]) -> Callable[[], list[bool]]:
-    return partial(_executor().consume_token_par, [grammar.late for grammar in late])
-
-
-def _note_caught_up(late: Sequence[JsonGrammar], consumed: Sequence[bool]) -> None:
-    for grammar, done in zip(late, consumed, strict=True):
-        grammar.caught_up(consumed=done)
-
-
-def _submitted(work: Callable[[], T]) -> Future[T]:
-    """Returns once another thread is at work: that needs the interpreter's lock until then, which the caller's further
-    work would keep from it for milliseconds.
-    """
-    begun = threading.Semaphore(0)
-    running = _threads().submit(_run, work, begun)
-    begun.acquire()
-    return running
-
-
-def _run(work: Callable[[], T], begun: threading.Semaphore) -> T:
+def _run(part: Callable[[], None], begun: threading.Semaphore) -> None:
     begun.release()
-    return work()
+    part()
 
 
 def _compute(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: Tensor) -> None:
@@ -264,9 +247,9 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    """They hand a step's masks and its tokens to llguidance's threads, and wait for these; each engine has a step."""
-    return ThreadPoolExecutor(2 * _MOST_ENGINES, thread_name_prefix="engine-masks")
+def _thread() -> ThreadPoolExecutor:
+    """Hands a step's masks to llguidance's threads and waits for them; one step at a time per engine."""
+    return ThreadPoolExecutor(_MOST_ENGINES, thread_name_prefix="engine-masks")
 
 
 @cache

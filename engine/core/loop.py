@@ -4,10 +4,10 @@
     overlap on       forward N+1   read N   masks N+1 begin   plan N+2   masks N+1 end   sample N+1   forward N+2 …
 
 With overlap the device has the forward of step N+1 queued while the host reads step N and advances grammars. While
-other threads fill the masks of step N+1, this one settles step N, plans step N+2, and reports what step N gained.
-A step without grammars has no masks to wait for: it is sampled as soon as its forward is launched, and what it gained
-is reported once the next but one is launched, before the core waits for the next. Both orders run the same pieces;
-requests and aborts are taken between steps.
+other threads fill the masks of step N+1, this one settles step N and plans step N+2. A step without grammars has no
+masks to wait for: it is sampled as soon as its forward is launched. Once step N+2 is launched, and before the core
+waits for step N+1, what step N gained is counted and reported, and grammars catch up with its tokens that only went on
+with a text. Both orders run the same pieces; requests and aborts are taken between steps.
 
 The runner gets a `Step`, which is plain data; which sequences its members stand for is known here only.
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from thothy_ai.engine.admissions import Admissions
@@ -40,8 +41,10 @@ from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprob
 from thothy_ai.engine.core_api import CoreRequest, OnEvents, StepFailedError
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.grammar_batch import catch_up
 from thothy_ai.engine.grammar_memory import MaskMemory
 from thothy_ai.engine.scheduling.scheduler import Scheduler
+from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 from thothy_ai.engine.step import StepResult
 
@@ -88,6 +91,7 @@ class EngineCore:
         self._requests = Requests(config, self._scheduler, self._counters, vocab_size, eos)
         self._planned: ScheduledStep | None = None
         self._unreported: list[_Read] = []
+        self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
         self._stopping = False
         self._stats = self._snapshot()
@@ -151,8 +155,9 @@ class EngineCore:
     def _turn(self, last: _Launched | None) -> _Launched | None:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
-        if self._unreported:
-            self._publish()  # of the step before the last: launching it does not wait for threads that report events
+        self._publish()  # of the step before the last: launching it does not wait for threads that report events
+        catch_up(sequence.request.grammar for sequence, _ in self._took)
+        self._took = ()
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
             masks = self._start_masks(step)
@@ -194,7 +199,6 @@ class EngineCore:
     def _sample(self, step: _Launched, masks: PendingMasks | None) -> None:
         """Sample a launched step under its masks; one without any has been sampled."""
         if masks is not None:
-            self._publish()  # while other threads are at work
             with self._counters.filling_masks():
                 filled = masks.wait()
             self._launcher.sample(step.handle, filled)
@@ -219,7 +223,7 @@ class EngineCore:
         if result.logprobs:
             take_logprobs(members, launched.scheduled.step, result.logprobs)
         take_samples((*member, token) for member, token in zip(members, result.tokens, strict=True))
-        scheduled = launched.scheduled
+        scheduled, self._took = launched.scheduled, members
         return _Read(scheduled, result, divide(result.seconds, scheduled.step, scheduled.prefill, self._cost))
 
     def _settle(self, read: _Read) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from concurrent.futures import Future
+
 import torch
 
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.operations import operations_for
+
+log = logging.getLogger(__name__)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = {"auto": None, "fp8": FP8}
@@ -42,15 +48,29 @@ def use_device(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
-def launch_first(device: torch.device) -> None:
-    """Launch a kernel that changes nothing, on any thread.
+def start_triton(device: torch.device) -> Future[None]:
+    """Launch a kernel that changes nothing, on a thread of its own; done at once on a CPU.
 
     Triton's first launch takes a second: it imports its dialects, finds the driver and hashes its own sources. While
-    weights are read, most of that costs nothing.
+    weights are read, most of that costs nothing. No error is raised: it comes again where a kernel is needed.
     """
-    use_device(device)
-    target, index, values = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(3))
-    operations_for(device).scatter(target, index, values)
+    started: Future[None] = Future()
+    if device.type == "cuda":
+        threading.Thread(target=_launch_first, args=(device, started), name="engine-triton", daemon=True).start()
+    else:
+        started.set_result(None)
+    return started
+
+
+def _launch_first(device: torch.device, started: Future[None]) -> None:
+    try:
+        use_device(device)
+        target, index, values = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(3))
+        operations_for(device).scatter(target, index, values)
+    except Exception:
+        log.debug("Triton's first launch failed", exc_info=True)
+    finally:
+        started.set_result(None)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

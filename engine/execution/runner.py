@@ -207,7 +207,7 @@ class Runner:
         self._graphs.capture(self._graph_sizes, pad, load, self._decode_pass(self._model, self._cache))
 
     def _decode_pass(self, model: Model, cache: KVCache) -> Callable[[int], Tensor]:
-        """Of so many members, which were sent before: hidden states [size, hidden]."""
+        """Returns what runs a decode step of `size` members, which was sent before: hidden states [size, hidden]."""
 
         def forward(size: int) -> Tensor:
             tokens, batch = self._rows.decode_inputs(size)

@@ -73,7 +73,7 @@ class StepDecoder(Protocol):
         ...
 
     def abridged(self, caches: Sequence[LayerCache], /) -> tuple[StepDecoder, Sequence[LayerCache]]:
-        """The same with one layer of each kind, and their caches: its pass runs all kernels that the whole one does."""
+        """A decoder with one layer of each kind, and the caches of these: its pass runs all kernels of this one's."""
         ...
 
 
@@ -124,7 +124,7 @@ class Decoder:
 
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[Decoder, Sequence[LayerCache]]:
         """As `StepDecoder` says."""
-        kept = one_of_each_kind(self.layers)
+        kept = one_of_each_kind(zip(self.layers, caches, strict=True))
         return replace(self, layers=tuple(self.layers[index] for index in kept)), [caches[index] for index in kept]
 
 

@@ -1,4 +1,8 @@
-"""Layers of one kind run the same kernels: they differ in their weights' values alone."""
+"""Layers of one kind run the same kernels: they differ in their weights' values alone.
+
+What Triton compiles for and what cuBLAS chooses by is compared: types, settings, shapes, strides and alignment. Parts
+that cannot be compared are taken to be different.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,24 @@ from dataclasses import fields, is_dataclass
 
 from torch import Tensor
 
-_ALIGNMENT = 16  # bytes: kernels are compiled for addresses that are multiples of it, and for others
+_ALIGNMENT = 256  # bytes: what any kernel of a GPU can make use of
 _OURS = "thothy_ai."
 
 
-def one_of_each_kind(layers: Iterable[object]) -> list[int]:
-    """The index of the first layer of each kind."""
+def one_of_each_kind(parts: Iterable[object]) -> list[int]:
+    """The index of the first part of each kind."""
     first: dict[Hashable, int] = {}
-    for index, layer in enumerate(layers):
-        first.setdefault(kind_of(layer), index)
+    for index, part in enumerate(parts):
+        first.setdefault(kind_of(part), index)
     return [*first.values()]
 
 
 def kind_of(part: object) -> Hashable:
     """What decides how a layer, or a part of one, computes: types, settings, and what its tensors look like."""
     if isinstance(part, Tensor):
-        return tuple(part.shape), part.stride(), part.dtype, part.data_ptr() % _ALIGNMENT
+        if not part.is_cuda:
+            return tuple(part.shape), part.dtype, None if part.is_mkldnn else part.stride()  # packed ones have none
+        return tuple(part.shape), part.dtype, part.stride(), part.data_ptr() % _ALIGNMENT
     if isinstance(part, tuple | list):
         return type(part), *map(kind_of, part)
     if type(part).__module__.startswith(_OURS):
@@ -33,4 +39,4 @@ def kind_of(part: object) -> Hashable:
 def _values(part: object) -> Iterator[object]:
     if is_dataclass(part):
         return (getattr(part, field.name) for field in fields(part))
-    return iter(vars(part).values())
+    return iter(vars(part).values()) if hasattr(part, "__dict__") else iter([id(part)])

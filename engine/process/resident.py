@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -15,7 +14,7 @@ from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.execution.device import launch_first, resolve_device, resolve_dtype, use_device
+from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.options import EngineOptions, required_model
 from thothy_ai.engine.process.build import build_core
@@ -63,9 +62,9 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
     dtype = resolve_dtype(options.dtype, device)
     progress = LoadingProgress(sys.stderr)
     try:
-        with ThreadPoolExecutor() as pool, progress.showing():
-            pool.submit(launch_first, device)  # its error comes again where a kernel is needed
-            return load_model(
+        with progress.showing():
+            triton = start_triton(device)
+            loaded = load_model(
                 model,
                 device=device,
                 dtype=dtype,
@@ -77,5 +76,7 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
                 text=text,
                 on_read=progress,
             )
+            triton.result()
+            return loaded
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{model} does not fit {device}: {error}") from error

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from triton import knobs
 
+from benchmarks.checkpoints import SCHEMES, write_quantized
+from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.bench.drain import Drain
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.execution import graphs
 from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 VOCAB = 151_936
@@ -78,6 +85,42 @@ VARIANTS: list[dict[str, Any]] = [
     {"weights": "fp8", "kv_dtype": "fp8"},
     {"graphs": False},
 ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("weights", ["auto", "fp8"])
+def test_nothing_is_compiled_while_a_graph_is_captured(
+    family: str, weights: str, compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_captures(tiny_model(family, tmp_path), weights, compiled, monkeypatch)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nothing_is_compiled_while_a_graph_of_a_quantized_model_is_captured(
+    scheme: str, compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 64}
+    folder = write_quantized(tiny_model("qwen2", tmp_path, **sizes), tmp_path / "quantized", SCHEMES[scheme])
+    check_captures(folder, "auto", compiled, monkeypatch)
+
+
+def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass over one layer of each kind, before each capture, has compiled and loaded all."""
+    capture, during = graphs._capture, list[list[str]]()
+
+    def watched(*arguments: Any) -> Any:
+        compiled.clear()
+        captured = capture(*arguments)
+        during.append([*compiled])
+        return captured
+
+    monkeypatch.setattr(graphs, "_capture", watched)
+    device = torch.device("cuda", 0)
+    options = EngineOptions(url="", device="cuda", kv_tokens=4096, max_rows=40, weights=weights)
+    loaded = load_model(folder, device=device, dtype=torch.bfloat16, weights=weights)
+    build_core(loaded, options, lambda _: None)
+    assert during
+    assert not any(during)
 
 
 @pytest.mark.parametrize("overrides", VARIANTS, ids=str)

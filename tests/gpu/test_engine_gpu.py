@@ -73,11 +73,12 @@ def test_the_pool_takes_what_is_planned_and_a_drain_takes_no_more(loaded: Loaded
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     free, total = torch.cuda.mem_get_info()
-    options = EngineOptions(url="", memory_utilization=1 - free / total + 0.1, max_rows=8)  # others may use the GPU
+    utilization = min(1.0, 1 - free / total + 0.1)  # others may use the GPU
+    options = EngineOptions(url="", memory_utilization=utilization, max_rows=8)
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         sampling = SamplingParams(max_tokens=16, ignore_eos=True)
         prompts = random_prompts(loaded.config.vocab_size)
         driver.run(CoreRequest(str(i), prompt, sampling) for i, prompt in enumerate(prompts))
         stats = driver.core.stats()
-    assert 0 < stats.memory.planned_bytes < options.memory_utilization * stats.memory.total_bytes
+    assert 0 < stats.memory.planned_bytes < utilization * stats.memory.total_bytes
     assert torch.cuda.max_memory_allocated() < 1.1 * stats.memory.planned_bytes

@@ -1,4 +1,4 @@
-"""The matmul with an integer weight that has groups, on a GPU: our own kernel for few rows, cuBLAS for more.
+"""The matmul with an integer weight that has groups, on a GPU: kernels of our own for few rows, cuBLAS for more.
 
 For many rows the weight is dequantized piece by piece into a scratch matrix, which cuBLAS multiplies: reading and
 writing it costs little beside the matmul itself.

@@ -103,7 +103,7 @@ def slice_in_place(packed, zeros, place: tl.constexpr, dtype: tl.constexpr):
     ROWS: tl.constexpr = packed.shape[0]
     LANES: tl.constexpr = packed.shape[1]
     if _INTERPRETED:
-        zero = tl.full([ROWS, 1], 8, tl.int32) if zeros is None else zeros & 15
+        zero = tl.full([ROWS, 1], 8, tl.int32) if zeros is None else zeros & 127
         values = slice_of(packed, zero, place, 4, dtype)
     else:
         twice = tl.reshape(tl.broadcast_to(packed[:, :, None], [ROWS, LANES, 2]), [ROWS, 2 * LANES])

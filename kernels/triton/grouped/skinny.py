@@ -1,10 +1,11 @@
 """The matmul of a few rows and an integer weight with groups in Triton: bound by how fast the weight is read.
 
-As in the matmul of a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner
-dimension is split over programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in
-registers, where tensor cores take them from. Sums of a group are multiplied by its scale, and an offset by the sum of
-its inputs, so that nothing is rounded but the activations. What tensor cores need is loaded some spans ahead into
-shared memory, factors with zeros included; scales alone are loaded a span ahead into registers.
+Tiles (`tiles`) say which of two kernels multiplies: that of `tokens_first`, or the one here. Here, as in the matmul of
+a few fp8 rows, the weight's rows are the long side of the tensor cores' tiles, and the inner dimension is split over
+programs; the parts of a tile add up in a fixed order. Numbers become floating-point numbers in registers, where tensor
+cores take them from. Sums of a group are multiplied by its scale, and an offset by the sum of its inputs, so that
+nothing is rounded but the activations. What tensor cores need is loaded some spans ahead into shared memory, factors
+with zeros included; scales alone are loaded a span ahead into registers.
 """
 
 from __future__ import annotations

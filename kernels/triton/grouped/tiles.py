@@ -64,7 +64,7 @@ class _Cut(NamedTuple):
 
 
 _CUTS = {16: _Cut(64, 2, 128, 4), 32: _Cut(128, 4, None, 2)}  # by tokens
-_WIDE = _Cut(256, 4, None, 2)  # of 16 tokens, which it loads a quarter as often
+_WIDE = _Cut(256, 4, None, 2)  # of 16 tokens: four narrow tiles would load them four times
 _NEARLY = 0.8
 
 

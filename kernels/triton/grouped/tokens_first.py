@@ -1,10 +1,10 @@
 """The matmul of up to 32 rows and an integer weight of 4 bits with groups in Triton: rows are the first operand.
 
 As in `skinny`, numbers become floating-point numbers in registers (`slice_in_place`, as in Marlin), sums of a group are
-multiplied by its scale, and the parts of the inner dimension add up in a fixed order. Here rows are the tensor
-cores' first operand: for 16 of them there is no instruction that four warps would wait for together, so every warp has
-outputs of its own. All that is loaded, scales alone included, comes through shared memory some spans ahead, in vectors;
-the group is a constant of the kernel, so that a scale is found without a division.
+multiplied by its scale, and the parts of the inner dimension add up in a fixed order. Here rows are the tensor cores'
+first operand, for `mma.sync`: no instruction of it spans several warps, so each warp has its own outputs and waits for
+no other. All that is loaded, scales alone included, comes through shared memory some spans ahead, in vectors; the group
+is a constant of the kernel, so that a scale is found without a division.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_TOKENS = tl.constexpr(32)
 def multiply(
     x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
 ) -> Tensor:
-    """Fill out [T, N] for x [T, K], 0 < T, and T <= tile.tokens if the tile is split.
+    """Fill out [T, N] for x [T, K] of 16 bits and a weight of 4, 0 < T, and T <= tile.tokens if the tile is split.
 
     `done` are counters that are zero, and are so again.
     """

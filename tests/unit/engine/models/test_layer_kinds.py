@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.checkpoints import SCHEMES, write_quantized
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.models.decoder import Decoder, Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.models.layer_kinds import kind_of
+from thothy_ai.engine.models.layer_kinds import kind_of, one_of_each_kind
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionParams
@@ -24,12 +25,13 @@ CHANGES = {  # of a weight [outputs, inputs]
     "type": lambda weight: weight.half(),
     "shape": lambda weight: weight[:-16].clone(),
     "stride": lambda weight: weight.t().contiguous().t(),
-    "alignment": lambda weight: torch.cat([weight.flatten()[:1], weight.flatten()])[1:].view(weight.shape),
 }
 
 
-def loaded(family: str, folder: Path) -> tuple[Model, Decoder]:
-    model = load_model(tiny_model(family, folder), device=CPU, dtype=torch.bfloat16).model
+def loaded(
+    family: str, folder: Path, weights: str = "auto", dtype: torch.dtype = torch.bfloat16
+) -> tuple[Model, Decoder]:
+    model = load_model(tiny_model(family, folder), device=CPU, dtype=dtype, weights=weights).model
     assert isinstance(model.decoder, Decoder)
     return model, model.decoder
 
@@ -41,8 +43,13 @@ def layer(folder: Path) -> PreNormLayer:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_model_is_abridged_to_a_layer_of_each_kind_and_its_cache(family: str, tmp_path: Path) -> None:
-    model, decoder = loaded(family, tmp_path)
+@pytest.mark.parametrize(
+    ("weights", "dtype"), [("auto", torch.bfloat16), ("fp8", torch.bfloat16), ("auto", torch.float32)], ids=str
+)
+def test_a_model_is_abridged_to_a_layer_of_each_kind_and_its_cache(
+    family: str, weights: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model, decoder = loaded(family, tmp_path, weights, dtype)
     cache = KVCache.allocate(model.config, 2, 16, model.dtype, CPU)
     abridged, its_cache = model.abridged(cache)
     assert isinstance(abridged.decoder, Decoder)
@@ -50,6 +57,12 @@ def test_a_model_is_abridged_to_a_layer_of_each_kind_and_its_cache(family: str, 
     assert [id(each) for each in abridged.decoder.layers] == [id(each) for each in decoder.layers[:kept]]
     assert [each.keys.data_ptr() for each in its_cache.layers] == [each.keys.data_ptr() for each in cache.layers[:kept]]
     assert replace(abridged.decoder, layers=decoder.layers) == decoder
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_kernels_of_a_gpu_are_chosen_by_alignment() -> None:
+    one = torch.zeros(1024, device="cuda")
+    assert kind_of(one[:64]) == kind_of(one[64:128]) != kind_of(one[1:65])
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -72,6 +85,22 @@ def test_a_kind_has_the_settings_and_the_parts_that_are_missing(tmp_path: Path) 
     kinds = {kind_of(replace(one, attention=each)) for each in (attention, *others)}
     assert len(kinds) == 1 + len(others)
     assert kind_of(replace(one, attention=replace(attention))) in kinds
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_quantized_layers_are_of_one_kind(scheme: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 64}
+    folder = write_quantized(tiny_model("qwen2", tmp_path, **sizes), tmp_path / "quantized", SCHEMES[scheme])
+    decoder = load_model(folder, device=CPU, dtype=torch.bfloat16).model.decoder
+    assert isinstance(decoder, Decoder)
+    assert one_of_each_kind(decoder.layers) == [0]
+
+
+def test_caches_that_look_different_make_kinds(tmp_path: Path) -> None:
+    model, _ = loaded("llama", tmp_path)
+    plain, wide = (KVCache.allocate(model.config, 2, size, model.dtype, CPU).layers for size in (16, 32))
+    _, cache = model.abridged(KVCache((plain[0], wide[1], plain[2])))
+    assert [layer.keys.shape[1] for layer in cache.layers] == [16, 32]
 
 
 def test_what_cannot_be_compared_is_of_a_kind_of_its_own() -> None:

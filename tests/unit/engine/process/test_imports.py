@@ -62,6 +62,17 @@ def published(tmp_path: Path) -> list[Path]:
     return folders
 
 
+def test_the_core_s_process_does_not_import_the_frontend() -> None:
+    """It would take jinja2 and more."""
+    modules = ("thothy_ai.engine.text.frontend", "thothy_ai.engine.text.prompts", "jinja2", "transformers")
+    code = f"""
+import sys
+import thothy_ai.engine.process.core_process, thothy_ai.engine.process.resident
+print(*(name for name in {modules} if name in sys.modules))
+"""
+    assert run(code) == [""]
+
+
 def test_the_text_edge_reads_configurations_without_torch_and_the_core_uses_them_without_transformers(
     tmp_path: Path,
 ) -> None:

@@ -6,16 +6,22 @@ import json
 import shutil
 import signal
 import socket
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.engine_process import ended, options, ready, started
 from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.execution import device
+from thothy_ai.engine.process import resident
 from thothy_ai.engine.process.remote_engine import CoreProcess
 from thothy_ai.engine.remote.channel import Channel
 from thothy_ai.engine.remote.messages import Word
+from thothy_ai.engine.weights.model_text import LocalText
 
 APPEARING = """
 import os, sys
@@ -111,3 +117,28 @@ def test_ends_of_text_of_any_size(model: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": [config["eos_token_id"], 2**70]}))
     with started(options(folder, f"unix://{tmp_path}/e.sock")) as process:
         ready(process)
+
+
+def test_a_load_waits_for_triton_unless_it_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triton: Future[None] = Future()
+    monkeypatch.setattr(resident, "start_triton", lambda _: triton)
+    with pytest.raises(ModelLoadError, match="no such file"):
+        resident.load(options(tmp_path / "nowhere", ""), LocalText())
+    loaded = threading.Event()
+    monkeypatch.setattr(resident, "load_model", lambda *_, **__: loaded.set())
+    with ThreadPoolExecutor() as pool:
+        loading = pool.submit(resident.load, options(model, ""), LocalText())
+        assert loaded.wait(timeout=60)
+        with pytest.raises(TimeoutError):
+            loading.result(timeout=0.2)
+        triton.set_result(None)
+        loading.result(timeout=60)
+
+
+def test_triton_s_first_launch_fails_where_a_kernel_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: torch.device) -> None:
+        raise RuntimeError(f"no driver for {device}")
+
+    monkeypatch.setattr(device, "use_device", refuse)
+    device.start_triton(torch.device("cuda", 0)).result(timeout=60)
+    assert device.start_triton(torch.device("cpu")).done()

@@ -14,6 +14,7 @@ from tests.support.integer_weights import FORMS, Form, random_weight
 from tests.support.layer_checks import TOLERANCES, normal
 from tests.support.margins import Margins
 from thothy_ai.kernels.grouped import GroupedInts
+from thothy_ai.kernels.reference.grouped import packed
 from thothy_ai.kernels.triton.grouped import GroupedMatmul
 from thothy_ai.kernels.triton.grouped.skinny import SkinnyMatmul, counters, multiply
 from thothy_ai.kernels.triton.grouped.tiles import MAX_ROWS, GroupedTile
@@ -121,6 +122,18 @@ def test_a_row_of_scales_may_have_any_stride(tile: GroupedTile, device: torch.de
     x, out = normal(3, 128).to(device, torch.bfloat16), poisoned(3, 64, dtype=torch.float32)
     multiply(x, weight, None, out, tile, counters(weight))
     assert_matmul(out, x, wanted)
+
+
+@SPLIT_TILES
+@pytest.mark.parametrize("zero", [0, 15, 16, 31])
+def test_zeros_that_4_bits_do_not_hold(zero: int, tile: GroupedTile, device: torch.device, poisoned: Poisoned) -> None:
+    """GPTQ stores zeros less one."""
+    numbers = torch.randint(16, (64, 256), generator=torch.Generator().manual_seed(1))
+    scales = torch.full((2, 64), 0.25, dtype=torch.float16, device=device)
+    weight = packed(numbers.to(device), scales, torch.full((2, 64), zero, device=device), 4, 128)
+    x, out = normal(3, 256).to(device, torch.bfloat16), poisoned(3, 64, dtype=torch.float32)
+    multiply(x, weight, None, out, tile, counters(weight))
+    assert_matmul(out, x, (numbers - zero).double().to(device) / 4)
 
 
 @SPLIT_TILES

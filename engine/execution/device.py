@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
 
 import torch
 
@@ -48,29 +47,26 @@ def use_device(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
-def start_triton(device: torch.device) -> Future[None]:
-    """Launch a kernel that changes nothing, on a thread of its own; done at once on a CPU.
+def start_triton(device: torch.device) -> threading.Thread:
+    """Launch a kernel that changes nothing, on a thread that has begun; on a CPU, nothing.
 
     Triton's first launch takes a second: it imports its dialects, finds the driver and hashes its own sources. While
     weights are read, most of that costs nothing. No error is raised: it comes again where a kernel is needed.
     """
-    started: Future[None] = Future()
-    if device.type == "cuda":
-        threading.Thread(target=_launch_first, args=(device, started), name="engine-triton", daemon=True).start()
-    else:
-        started.set_result(None)
-    return started
+    thread = threading.Thread(target=_launch_first, args=(device,), name="engine-triton", daemon=True)
+    thread.start()
+    return thread
 
 
-def _launch_first(device: torch.device, started: Future[None]) -> None:
+def _launch_first(device: torch.device) -> None:
+    if device.type != "cuda":
+        return
     try:
         use_device(device)
         target, index, values = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(3))
         operations_for(device).scatter(target, index, values)
     except Exception:
         log.debug("Triton's first launch failed", exc_info=True)
-    finally:
-        started.set_result(None)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -26,9 +26,8 @@ def one_of_each_kind(parts: Iterable[object]) -> list[int]:
 def kind_of(part: object) -> Hashable:
     """What decides how a layer, or a part of one, computes: types, settings, and what its tensors look like."""
     if isinstance(part, Tensor):
-        if not part.is_cuda:
-            return tuple(part.shape), part.dtype, None if part.is_mkldnn else part.stride()  # packed ones have none
-        return tuple(part.shape), part.dtype, part.stride(), part.data_ptr() % _ALIGNMENT
+        strides = None if part.is_mkldnn else part.stride()  # packed ones have none
+        return tuple(part.shape), part.dtype, strides, part.data_ptr() % _ALIGNMENT if part.is_cuda else None
     if isinstance(part, tuple | list):
         return type(part), *map(kind_of, part)
     if type(part).__module__.startswith(_OURS):

@@ -76,7 +76,7 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
                 text=text,
                 on_read=progress,
             )
-            triton.result()
+            triton.join()
             return loaded
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{model} does not fit {device}: {error}") from error

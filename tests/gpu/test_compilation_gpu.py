@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from triton import knobs
 
-from benchmarks.checkpoints import SCHEMES, write_quantized
+from benchmarks.checkpoints import SCHEMES
+from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.bench.drain import Drain
 from thothy_ai.bench.models import bench_model
@@ -99,8 +100,7 @@ def test_nothing_is_compiled_while_a_graph_is_captured(
 def test_nothing_is_compiled_while_a_graph_of_a_quantized_model_is_captured(
     scheme: str, compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 64}
-    folder = write_quantized(tiny_model("qwen2", tmp_path, **sizes), tmp_path / "quantized", SCHEMES[scheme])
+    folder = quantized_model(SCHEMES[scheme], tmp_path, "qwen2", hidden_size=256, intermediate_size=256)
     check_captures(folder, "auto", compiled, monkeypatch)
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.checkpoints import SCHEMES, write_quantized
+from benchmarks.checkpoints import SCHEMES
 from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
-from tests.support.tiny_models import tiny_model
+from tests.support.quantized_models import quantized_model
 from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)
-SIZES = {"hidden_size": 96, "intermediate_size": 160}
 TOKENS = torch.randint(3, 131, (200,), generator=torch.Generator().manual_seed(1)).tolist()
 ACTIVATIONS_TOO = ("fp8", "int8")
 EXACT = ("GPTQ, groups of 32, asymmetric, act-order, version 2", "AWQ, groups of 32", "GPTQ, 8 bits, groups of 128")
@@ -26,8 +25,7 @@ EXACT = ("GPTQ, groups of 32, asymmetric, act-order, version 2", "AWQ, groups of
 @pytest.mark.parametrize("name", SCHEMES)
 def test_log_probabilities(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """Over a prefill of 40 tokens, a chunk of 35 and many decode steps."""
-    plain = tiny_model("qwen2", tmp_path, initializer_range=0.08, **SIZES)
-    folder = write_quantized(plain, tmp_path / "quantized", SCHEMES[name])
+    folder = quantized_model(SCHEMES[name], tmp_path, "qwen2", initializer_range=0.08)
     wanted_folder = write_dequantized(folder, tmp_path / "plain")
     wanted = log_probabilities(load_model(wanted_folder, device=torch.device("cpu"), dtype=torch.float32).model, TOKENS)
     got = log_probabilities(load_model(folder, device=CUDA, dtype=dtype).model, TOKENS)
@@ -42,7 +40,7 @@ def test_log_probabilities(name: str, dtype: torch.dtype, tmp_path: Path) -> Non
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_greedy_tokens_are_those_of_transformers(name: str, graphs: bool, tmp_path: Path) -> None:
-    folder = write_quantized(tiny_model("qwen2", tmp_path, **SIZES), tmp_path / "quantized", SCHEMES[name])
+    folder = quantized_model(SCHEMES[name], tmp_path, "qwen2")
     loaded = load_model(folder, device=CUDA, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
     expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CUDA)

@@ -12,14 +12,14 @@ _INTERPRETED = tl.constexpr(INTERPRETED)
 # 4-bit numbers of both halves of a word become floating-point numbers as in Marlin (Frantar et al., 2024,
 # arXiv:2408.11743): one instruction takes their bits and puts the exponent of 128 (bf16) or 1024 (fp16) above them,
 # which makes them that much more; the next subtracts it, and with it 8 or the zeros.
-_BF16 = "{{.reg .b32 t; shr.u32 t, $1, {shift}; lop3.b32 t, t, 0x000F000F, 0x43004300, 0xEA; {less}}}"
-_FP16 = "{{.reg .b32 t; shr.u32 t, $1, {shift}; lop3.b32 t, t, 0x000F000F, 0x64006400, 0xEA; {less}}}"
+_CONVERT = "{{.reg .b32 t; shr.u32 t, $1, {shift}; lop3.b32 t, t, 0x000F000F, {exponents}, 0xEA; {less}}}"
+_BF16, _FP16 = "0x43004300", "0x64006400"
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
-def _of_places(form: str, less: str) -> tl.constexpr:
+def _of_places(exponents: str, less: str) -> tl.constexpr:
     """The instructions for each place of a number in a half."""
-    return tl.constexpr(tuple(form.format(shift=shift, less=less) for shift in (0, 4, 8, 12)))
+    return tl.constexpr(tuple(_CONVERT.format(shift=shift, exponents=exponents, less=less) for shift in (0, 4, 8, 12)))
 
 
 _BF16_LESS_8 = _of_places(

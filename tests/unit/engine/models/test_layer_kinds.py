@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.checkpoints import SCHEMES, write_quantized
+from benchmarks.checkpoints import SCHEMES
+from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.models.decoder import Decoder, Model
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -89,8 +90,7 @@ def test_a_kind_has_the_settings_and_the_parts_that_are_missing(tmp_path: Path) 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_quantized_layers_are_of_one_kind(scheme: str, tmp_path: Path) -> None:
-    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 64}
-    folder = write_quantized(tiny_model("qwen2", tmp_path, **sizes), tmp_path / "quantized", SCHEMES[scheme])
+    folder = quantized_model(SCHEMES[scheme], tmp_path, "qwen2", hidden_size=256, intermediate_size=256)
     decoder = load_model(folder, device=CPU, dtype=torch.bfloat16).model.decoder
     assert isinstance(decoder, Decoder)
     assert one_of_each_kind(decoder.layers) == [0]

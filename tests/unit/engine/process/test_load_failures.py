@@ -7,7 +7,7 @@ import shutil
 import signal
 import socket
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -120,7 +120,8 @@ def test_ends_of_text_of_any_size(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_load_waits_for_triton_unless_it_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    triton: Future[None] = Future()
+    triton, started = threading.Thread(target=lambda: started.wait(timeout=60)), threading.Event()
+    triton.start()
     monkeypatch.setattr(resident, "start_triton", lambda _: triton)
     with pytest.raises(ModelLoadError, match="no such file"):
         resident.load(options(tmp_path / "nowhere", ""), LocalText())
@@ -131,7 +132,7 @@ def test_a_load_waits_for_triton_unless_it_fails(model: Path, tmp_path: Path, mo
         assert loaded.wait(timeout=60)
         with pytest.raises(TimeoutError):
             loading.result(timeout=0.2)
-        triton.set_result(None)
+        started.set()
         loading.result(timeout=60)
 
 
@@ -140,5 +141,7 @@ def test_triton_s_first_launch_fails_where_a_kernel_is_needed(monkeypatch: pytes
         raise RuntimeError(f"no driver for {device}")
 
     monkeypatch.setattr(device, "use_device", refuse)
-    device.start_triton(torch.device("cuda", 0)).result(timeout=60)
-    assert device.start_triton(torch.device("cpu")).done()
+    for kind in ("cuda:0", "cpu"):
+        thread = device.start_triton(torch.device(kind))
+        thread.join(timeout=60)
+        assert not thread.is_alive()

@@ -7,30 +7,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq, write_quantized
+from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq
 from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
-from tests.support.tiny_models import tiny_model
+from tests.support.quantized_models import quantized_model
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
-SIZES = {"hidden_size": 96, "intermediate_size": 160, "tie_word_embeddings": False}
 ACTIVATIONS_TOO = ("fp8", "int8")  # in the names of schemes whose activations are quantized as well
 ROUNDED_AGAIN = {"fp8, blocks of 128"}
 TOKENS = torch.randint(3, 131, (80,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
-def quantized(scheme: Scheme, tmp_path: Path, family: str = "llama", **overrides: object) -> Path:
-    return write_quantized(tiny_model(family, tmp_path, **(SIZES | overrides)), tmp_path / "quantized", scheme)
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_log_probabilities_are_those_of_the_dequantized_weights(name: str, tmp_path: Path) -> None:
-    folder = quantized(SCHEMES[name], tmp_path, "qwen2", initializer_range=0.08)
+    folder = quantized_model(SCHEMES[name], tmp_path, "qwen2", initializer_range=0.08)
     plain = write_dequantized(folder, tmp_path / "plain")
     models = [load_model(path, device=CPU, dtype=torch.float32).model for path in (folder, plain)]
     got, wanted = (log_probabilities(model, TOKENS) for model in models)
@@ -44,7 +39,7 @@ def test_log_probabilities_are_those_of_the_dequantized_weights(name: str, tmp_p
 @pytest.mark.parametrize("family", ["qwen2", "gemma2"])
 @pytest.mark.parametrize("name", [name for name in SCHEMES if not any(word in name for word in ACTIVATIONS_TOO)])
 def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_path: Path) -> None:
-    folder = quantized(SCHEMES[name], tmp_path, family)
+    folder = quantized_model(SCHEMES[name], tmp_path, family)
     loaded = load_model(folder, device=CPU, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
     expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
@@ -56,7 +51,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_pat
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_memory_is_planned_without_reading_a_weight(name: str, tmp_path: Path) -> None:
-    folder = quantized(SCHEMES[name], tmp_path)
+    folder = quantized_model(SCHEMES[name], tmp_path)
     config = ModelConfig.from_folder(folder)
     model = load_model(folder, device=CPU, dtype=torch.bfloat16).model
     assert weight_bytes(config, "auto", CPU, torch.bfloat16) == model.num_bytes
@@ -77,7 +72,7 @@ MIXED: dict[str, tuple[Scheme, str]] = {
 @pytest.mark.parametrize("quantized_part", MIXED)
 def test_some_layers_are_quantized_and_some_are_not(quantized_part: str, tmp_path: Path) -> None:
     scheme, only = MIXED[quantized_part]
-    folder = write_quantized(tiny_model("qwen2", tmp_path, **SIZES), tmp_path / "quantized", scheme, only)
+    folder = quantized_model(scheme, tmp_path, "qwen2", only)
     loaded = load_model(folder, device=CPU, dtype=torch.float32)
     prompts = random_prompts(loaded.config.vocab_size)
     expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
@@ -87,7 +82,7 @@ def test_some_layers_are_quantized_and_some_are_not(quantized_part: str, tmp_pat
 
 def test_what_is_not_quantized_can_be_turned_into_fp8(tmp_path: Path) -> None:
     scheme, only = MIXED["the MLPs"]
-    folder = write_quantized(tiny_model("qwen2", tmp_path, **SIZES), tmp_path / "quantized", scheme, only)
+    folder = quantized_model(scheme, tmp_path, "qwen2", only)
     plain, fp8_too = (
         load_model(folder, device=CPU, dtype=torch.float32, weights=kind).model for kind in ("auto", "fp8")
     )

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from benchmarks.checkpoints import Scheme, awq, fp8, gptq, w4a16, w8a8_int8, write_quantized
+from benchmarks.checkpoints import Scheme, awq, fp8, gptq, w4a16, w8a8_int8
+from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.loader import load_model
@@ -33,11 +34,6 @@ def refusal(folder: Path, kind: type[ModelLoadError] = ModelLoadError) -> str:
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def quantized(scheme: Scheme, tmp_path: Path) -> Path:
-    plain = tiny_model("llama", tmp_path, hidden_size=96, intermediate_size=160)
-    return write_quantized(plain, tmp_path / "quantized", scheme)
 
 
 def with_group(**changes: Any) -> dict[str, Any]:
@@ -126,7 +122,7 @@ TENSORS: dict[str, tuple[Scheme, Edit, str]] = {
 @pytest.mark.parametrize("fault", TENSORS)
 def test_tensors(fault: str, tmp_path: Path) -> None:
     scheme, edit, message = TENSORS[fault]
-    folder = quantized(scheme, tmp_path)
+    folder = quantized_model(scheme, tmp_path)
     path = folder / "model.safetensors"
     tensors = load_file(path)
     edit(tensors)
@@ -142,7 +138,7 @@ def test_tensors(fault: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("bias", [torch.zeros(96), torch.ones(96)], ids=["zeros", "ones"])
 def test_biases_of_zeros_are_needless(bias: Tensor, tmp_path: Path) -> None:
     """Which early versions of AutoGPTQ wrote for every layer."""
-    folder = quantized(gptq(4, 32), tmp_path)
+    folder = quantized_model(gptq(4, 32), tmp_path)
     path = folder / "model.safetensors"
     save_file(load_file(path) | {f"{Q}.bias": bias}, path)
     if not bias.any():

@@ -60,43 +60,23 @@ class DecodeGraphs:
         self,
         sizes: list[int],
         pad: Callable[[int], None],
-        load: Callable[[int], object],
+        abridged: Callable[[int], Tensor],
         forward: Callable[[int], Tensor],
     ) -> None:
         """Capture those of `sizes` that no larger one beats. `forward(size)` computes hidden states [size, hidden] from
-        buffers that stay in place; `pad(size)` sends a step of padding members to those, and `load(size)` compiles and
-        loads all kernels that `forward` then uses: none may be during the capture.
+        buffers that stay in place; `pad(size)` sends a step of padding members to those. `abridged(size)` runs all
+        kernels of `forward`, in some of its layers: it compiles and loads them, which a capture must not, and tells
+        which sizes are slow.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
+            self._sizes = _worthwhile(sizes, pad, abridged)
+            for size in reversed(self._sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
-                load(size)
                 self._captured[size] = _capture(forward, size, pool)
-            self._sizes = self._worthwhile(sizes, pad)
+                self._captured[size][0].replay()  # loads it
         torch.cuda.current_stream().wait_stream(stream)
-        self._captured = {size: self._captured[size] for size in self._sizes}
-
-    def _worthwhile(self, sizes: list[int], pad: Callable[[int], None]) -> list[int]:
-        """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
-        times = self._times(sizes, pad, replays=1)
-        slow = set(sizes).difference(worthwhile(times))
-        times |= self._times(slow, pad, replays=4)
-        kept = worthwhile(times)
-        log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(sizes).difference(kept)))
-        return kept
-
-    def _times(self, sizes: Iterable[int], pad: Callable[[int], None], replays: int) -> dict[int, float]:
-        """Milliseconds of each size's shortest replay after one that loads the graph. The host waits at the end."""
-        timed: dict[int, list[_Timing]] = {}
-        for size in sizes:
-            pad(size)
-            graph = self._captured[size][0]
-            graph.replay()
-            timed[size] = [_timed_replay(graph) for _ in range(replays)]
-        torch.cuda.current_stream().synchronize()
-        return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
 
     def size_for(self, members: int) -> int | None:
         """The smallest captured size for so many members, or None."""
@@ -109,6 +89,34 @@ class DecodeGraphs:
         graph.replay()
         self.replays += 1
         return hidden
+
+
+def _worthwhile(sizes: list[int], pad: Callable[[int], None], forward: Callable[[int], Tensor]) -> list[int]:
+    """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
+    graphs, pool = dict[int, torch.cuda.CUDAGraph](), torch.cuda.graph_pool_handle()
+    for size in reversed(sizes):
+        pad(size)
+        forward(size)
+        graphs[size], _ = _capture(forward, size, pool)
+    times = _times(graphs, sizes, pad, replays=1)
+    slow = set(sizes).difference(worthwhile(times))
+    times |= _times(graphs, slow, pad, replays=4)
+    kept = worthwhile(times)
+    log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(sizes).difference(kept)))
+    return kept
+
+
+def _times(
+    graphs: Mapping[int, torch.cuda.CUDAGraph], sizes: Iterable[int], pad: Callable[[int], None], replays: int
+) -> dict[int, float]:
+    """Milliseconds of each size's shortest replay after one that loads the graph. The host waits at the end."""
+    timed: dict[int, list[_Timing]] = {}
+    for size in sizes:
+        pad(size)
+        graphs[size].replay()
+        timed[size] = [_timed_replay(graphs[size]) for _ in range(replays)]
+    torch.cuda.current_stream().synchronize()
+    return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
 
 
 def _capture(

@@ -1,21 +1,30 @@
-"""Triton's hash of a kernel, by which its cache finds what was compiled before, made the same in every process.
+"""Hashes of kernels, by which Triton's cache finds what was compiled before, that do not depend on who asks first.
 
-Up to 3.7, constants of the functions that a kernel calls are in its hash only if those were hashed before it
-(triton-lang/triton#10494): threads that compile at once then hash the same kernels differently from start to start, and
-compile them again.
+Up to Triton 3.7, a kernel's hash has the constants of a function that it calls only if that function was hashed before
+(triton-lang/triton#10494): where several threads compile, it would differ from start to start, and the kernel would be
+compiled again.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 
 from triton.runtime.jit import JITFunction
 
 
-def hash_callees_first(kernel: object) -> None:
-    """Hash a kernel, after all functions that it calls by their names. Triton's interpreter needs no hashes."""
-    if not isinstance(kernel, JITFunction) or kernel.hash is not None:
+def hash_kernels(package: str) -> None:
+    """Hash what the package's imported modules have for Triton. Called before anything is compiled."""
+    for name in sorted(sys.modules):
+        if name.startswith(f"{package}."):
+            for value in [*vars(sys.modules[name]).values()]:
+                hash_callees_first(value)
+
+
+def hash_callees_first(value: object) -> None:
+    """Hash a kernel after all functions that it calls by their names. Triton's interpreter needs no hashes."""
+    if not isinstance(value, JITFunction) or value.hash is not None:
         return
-    for value in inspect.getclosurevars(kernel.fn).globals.values():
-        hash_callees_first(value)
-    _ = kernel.cache_key
+    for called in inspect.getclosurevars(value.fn).globals.values():
+        hash_callees_first(called)
+    _ = value.cache_key

@@ -7,9 +7,12 @@ from thothy_ai.kernels.triton import activation, layernorm, norm, quantize, rope
 from thothy_ai.kernels.triton.attention import PagedAttention
 from thothy_ai.kernels.triton.experts import Experts, route
 from thothy_ai.kernels.triton.grouped import GroupedMatmul
+from thothy_ai.kernels.triton.hashes import hash_kernels
 from thothy_ai.kernels.triton.int8_matmul import Int8Matmul
 from thothy_ai.kernels.triton.matmul import Fp8Matmul
 from thothy_ai.kernels.triton.sampling import TokenChooser
+
+hash_kernels("thothy_ai.kernels.triton")  # as this is imported: several threads compile what it leads to
 
 
 class TritonOperations:

@@ -14,7 +14,6 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.sampling import COLUMNS, Column, SamplingBatch, Work
-from thothy_ai.kernels.triton.hashes import hash_callees_first
 from thothy_ai.kernels.triton.sampling.argmax_kernel import argmax_kernel
 from thothy_ai.kernels.triton.sampling.filtered_kernel import filtered_kernel
 
@@ -48,8 +47,6 @@ class TokenChooser:
     def __init__(
         self, max_rows: int, device: torch.device, choosing: Tile = CHOOSING, filtering: Tile = FILTERING
     ) -> None:
-        for kernel in (argmax_kernel, filtered_kernel, _mark_kernel):  # they are compiled by several threads
-            hash_callees_first(kernel)
         self._choosing, self._filtering = choosing, filtering
         self._values = torch.empty(max_rows, _PARTS, dtype=torch.float32, device=device)
         self._tokens = torch.empty(max_rows, _PARTS, dtype=torch.int32, device=device)

@@ -2,8 +2,8 @@
 
 A graph is captured for each of a few sizes; a step is padded to the next one with members in the padding row. A size is
 kept only if no larger one is faster: cuBLAS takes longer for some numbers of rows than for larger ones (llama-8b in
-bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). All graphs share one pool of memory: they never run
-concurrently.
+bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). Graphs that are kept share one pool of memory:
+they never run concurrently.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DecodeGraphs:
             for size in reversed(self._sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
                 self._captured[size] = _capture(forward, size, pool)
-                self._captured[size][0].replay()  # loads it
+                self._captured[size][0].replay()  # copies it to the device, for which its first step would wait
         torch.cuda.current_stream().wait_stream(stream)
 
     def size_for(self, members: int) -> int | None:

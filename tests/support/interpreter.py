@@ -1,12 +1,18 @@
-"""Triton's interpreter without the work that it repeats at every call of a device function."""
+"""Triton's interpreter without the work that it repeats at every call of a device function; processes without it."""
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
 import pytest
 from triton.runtime import interpreter
+
+
+def compiling_environment() -> dict[str, str]:
+    """Of a process whose kernels are compiled instead of interpreted."""
+    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
 
 
 def quicken(monkeypatch: pytest.MonkeyPatch) -> None:

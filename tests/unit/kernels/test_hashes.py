@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+
+from tests.support.interpreter import compiling_environment
 
 PRINTED = """
 import sys
@@ -28,9 +29,8 @@ for value in reversed([*vars(filtered_kernel).values(), *vars(rope).values()]):
 
 def hashes(first: str = "") -> list[str]:
     """Of all kernels, in a new process in which something else happens first."""
-    compiling = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    code = PRINTED.format(first=first)
-    done = subprocess.run([sys.executable, "-c", code], env=compiling, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", PRINTED.format(first=first)]
+    done = subprocess.run(command, env=compiling_environment(), capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from tests.support import compiled_decode
+from tests.support.interpreter import compiling_environment
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import AttentionShape
 from thothy_ai.kernels.triton.attention.decode_tuning import DecodeTuning
@@ -104,10 +104,9 @@ def test_compiled_kernels_need_no_more_than_was_said(
     tuning = DecodeTuning.on(GPUS[architecture], shape)
     assert tuning.group_rows == compiled_decode.GROUP_ROWS
     arguments = (architecture, dim, dtype, fp8, tuning.tile, tuning.ahead, tuning.warps, tuning.registers or 0)
-    compiling = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     compiled = subprocess.run(
         [sys.executable, compiled_decode.__file__, *map(str, arguments)],
-        env=compiling | {"TRITON_CACHE_DIR": str(tmp_path)},
+        env=compiling_environment() | {"TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,

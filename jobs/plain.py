@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from thothy_ai.jobs import checks
@@ -55,6 +56,7 @@ def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> d
     }
 
 
+@lru_cache(maxsize=64)  # each part of an artifact may have the figures of the same source
 def _numbers(source: str, locale: str) -> Sequence[str]:
     """Patterns of a source's figures, each as it stands there; of a source in another language, those that are written
     alike in all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, sentences, words
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -121,6 +122,7 @@ def quoted(field: str, quote: str, source: str) -> Rejection | None:
     return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{field} {what}")
 
 
+@lru_cache(maxsize=64)  # all quotations of an artifact are looked for in the same source
 def normalized(text: str) -> str:
     """Casefolded words in compatibility form, with single spaces for all that is neither letter, mark nor digit."""
     plain = unicodedata.normalize("NFKC", text).casefold()

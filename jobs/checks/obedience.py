@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks.breakouts import breakouts, questions, without_keys
 from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.checks.patterns import Patterns
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
@@ -35,7 +36,7 @@ def obeys_source(text: str, source: str) -> Rejection | None:
     A text that renders the instruction itself, as a translation must, passes.
     """
     demanded = _demanded(source)
-    if not demanded or _commands().search(text):
+    if not demanded or _commands().is_in(text):
         return None
     plain = f" {normalized(text)} "
     found = next(
@@ -44,6 +45,7 @@ def obeys_source(text: str, source: str) -> Rejection | None:
     return Rejection(RejectionReason.OBEYS_SOURCE, f"does what the source demands: {found!r}") if found else None
 
 
+@lru_cache(maxsize=4096)  # each call of a plan asks for the same sentences of its source
 def instructs(text: str) -> bool:
     """Whether a text has an instruction to a language model in it, or imitates the end of the source."""
     return next(_instructions(_INVISIBLE.sub("", text)), None) is not None
@@ -64,7 +66,7 @@ def without_instructions(source: str) -> str:
 def _demanded(source: str) -> tuple[str, ...]:
     """What the instructions in a source want to have written and the rest of it does not say, normalized."""
     source = _INVISIBLE.sub("", source)
-    regions, pieces = list(_regions(source)), list(breakouts(source))
+    regions, pieces = _regions(source), list(breakouts(source))
     if not regions and not pieces:
         return ()
     elsewhere = f" {normalized(_cut(source, [*regions, *pieces]))} "
@@ -92,8 +94,10 @@ def _is_telling(demand: str) -> bool:
     return len(demand) >= (4 if demand.isascii() else 2) and len(demand) <= 200 and not demand.isdigit()
 
 
-def _regions(source: str) -> Iterator[tuple[int, int]]:
+@lru_cache(maxsize=64)  # what a source demands is looked for after it was shown without that
+def _regions(source: str) -> tuple[tuple[int, int], ...]:
     """From the sentence of a command to the end of its paragraph, within reach."""
+    found: list[tuple[int, int]] = []
     last = -1
     for match in _commands().finditer(source):
         if match.start() < last:
@@ -102,7 +106,8 @@ def _regions(source: str) -> Iterator[tuple[int, int]]:
             (end.end() for end in _SENTENCE_END.finditer(source, max(0, match.start() - 200), match.start())), default=0
         )
         last = _paragraph_end(source, match.end())
-        yield max(start, match.start() - 200), last
+        found.append((max(start, match.start() - 200), last))
+    return tuple(found)
 
 
 def _paragraph_end(source: str, position: int) -> int:
@@ -147,10 +152,8 @@ def _praised(region: str) -> Iterator[str]:
 
 
 @cache
-def _commands() -> re.Pattern[str]:
-    return re.compile(
-        "|".join(f"(?:{pattern})" for pattern in table("obedience")["commands"]), re.IGNORECASE | re.MULTILINE
-    )
+def _commands() -> Patterns:
+    return Patterns(table("obedience")["commands"])
 
 
 @cache

@@ -29,7 +29,11 @@ _CONTINUED = re.compile(r"\s*[\w„“«\"'(]")
 def _words(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import WordBreaker  # noqa: PLC0415  20 ms and 40 MB that only validators need
 
-    return tuple(part.casefold() for part in WordBreaker(text, locale) if any(map(str.isalnum, part)))
+    return tuple(part.casefold() for part in WordBreaker(text, locale) if part.isalnum() or _has_alnum(part))
+
+
+def _has_alnum(part: str) -> bool:
+    return len(part) > 1 and any(map(str.isalnum, part))
 
 
 def words(text: str, locale: str = "en") -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 
 from thothy_ai.jobs import language as detect
 from thothy_ai.jobs.checks.numbers import primary
@@ -56,10 +58,11 @@ def _begin_alike(text: str, source: str, locale: str) -> bool:
     return sum(not each.isdigit() for each in shared) >= _SHARED
 
 
-def _content(text: str, locale: str) -> set[str]:
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _content(text: str, locale: str) -> frozenset[str]:
     """The beginnings of a text's longer words, without the article of Arabic and Hebrew."""
     found = (_ARTICLE.sub("", word) for word in words(text, locale) if not word.isdigit())
-    return {word[: _prefix(word)] for word in found if _is_long(word)}
+    return frozenset(word[: _prefix(word)] for word in found if _is_long(word))
 
 
 def _is_long(word: str) -> bool:
@@ -73,7 +76,7 @@ def _prefix(word: str) -> int:
     return _MIN_UNSPACED if _HANGUL.match(word) else _PREFIX
 
 
-def _stems(found: set[str]) -> set[str]:
+def _stems(found: Iterable[str]) -> set[str]:
     return {word[:_STEM] for word in found}
 
 

@@ -46,19 +46,16 @@ def section_fault(
 
     `others` are those before it in its report; `topic` is what the producer asked for.
     """
-    found = (
-        *_faults(section, text, request),
-        checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, _evidence(section)),
-        checks.near_duplicate(section.body, [other.body for other in others]),
-    )
-    return next(filter(None, found), None)
+    return next(filter(None, _faults(section, text, request, others, topic)), None)
 
 
 def _evidence(section: Section) -> str:
     return "\n".join(citation.quote for citation in section.citations)
 
 
-def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+def _faults(
+    section: Section, text: str, request: WritingRequest[Any], others: tuple[Section, ...], topic: str | None
+) -> Iterator[Rejection | None]:
     if not section.citations:
         yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
     for citation in section.citations:
@@ -67,6 +64,8 @@ def _faults(section: Section, text: str, request: WritingRequest[Any]) -> Iterat
     least, most = size_of(request).words
     yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
     yield from prose_faults("body", section.body, text, request)
+    yield checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, _evidence(section))
+    yield checks.near_duplicate(section.body, [other.body for other in others])
 
 
 def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:

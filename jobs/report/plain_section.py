@@ -7,7 +7,8 @@ sentence of the source that has most in common with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -64,7 +65,7 @@ def _kept(outputs: Sequence[Output], text: str, request: WritingRequest[Any]) ->
     rejection = Rejection(RejectionReason.EMPTY, "no sentence could be read")
     for output in outputs:
         sentence = _sentence(output)
-        found = sentence if isinstance(sentence, Rejection) else _fault(sentence, kept, text, request)
+        found = sentence if isinstance(sentence, Rejection) else _fault(sentence, tuple(kept), text, request)
         if found:
             rejection = found
         elif len(kept) < MAX_SENTENCES:
@@ -83,13 +84,17 @@ def _sentence(output: Output) -> str | Rejection:
     return sentence
 
 
-def _fault(sentence: str, kept: Sequence[str], text: str, request: WritingRequest[Any]) -> Rejection | None:
-    found = (
-        *prose_faults("sentence", sentence, text, request),
-        checks.off_topic(sentence, text, request.locale, MIN_SHARE),
-        checks.near_duplicate(sentence, kept),
-    )
-    return next(filter(None, found), None)
+@lru_cache(maxsize=256)  # a plan is replayed at each step
+def _fault(sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]) -> Rejection | None:
+    return next(filter(None, _faults(sentence, kept, text, request)), None)
+
+
+def _faults(
+    sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]
+) -> Iterator[Rejection | None]:
+    yield from prose_faults("sentence", sentence, text, request)
+    yield checks.off_topic(sentence, text, request.locale, MIN_SHARE)
+    yield checks.near_duplicate(sentence, kept)
 
 
 def _citations(kept: Sequence[str], text: str, locale: str) -> tuple[Citation, ...]:

@@ -143,7 +143,7 @@ class Settings(BaseSettings):
         default=None,
         ge=1,
         description="Number of processes in which a worker runs the code of its kinds: prompts and validators. Default:"
-        " half as many as there are processors, from two to four.",
+        " half as many as there are processors, from two to eight.",
     )
     judge_seconds: Seconds = Field(
         default=20,

@@ -29,7 +29,7 @@ from thothy_ai.worker.plans import Judgement, PlanError, PlannedJob, Step
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
 WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
-MAX_DEFAULT_PROCESSES = 4
+MAX_DEFAULT_PROCESSES = 8
 
 
 class JudgeError(Exception):

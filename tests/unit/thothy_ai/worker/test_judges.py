@@ -222,7 +222,7 @@ async def test_nothing_is_left_behind() -> None:
 
 
 def test_there_are_at_least_two() -> None:
-    assert 2 <= default_processes() <= 4
+    assert 2 <= default_processes() <= 8
 
 
 @on_a_loop

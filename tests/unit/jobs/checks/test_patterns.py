@@ -1,0 +1,53 @@
+"""Patterns that are screened find exactly what Python's `re` finds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thothy_ai.jobs.checks.patterns import Patterns
+from thothy_ai.jobs.checks.tables import table
+
+COMMANDS = table("obedience")["commands"]
+FLAGS = re.IGNORECASE | re.MULTILINE
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_every_command_is_found_as_by_re(command: str, data: st.DataObject) -> None:
+    made = data.draw(st.from_regex(re.compile(command, FLAGS)))
+    screened, plain = Patterns([command]), re.compile(command, FLAGS)
+    for text in (made, made.upper(), made.lower(), f"a{made}a", f"é{made}é\n{made}"):
+        assert [found.span() for found in screened.finditer(text)] == [found.span() for found in plain.finditer(text)]
+        assert screened.is_in(text) == bool(plain.search(text))
+
+
+def test_borders_of_words_count() -> None:
+    patterns = Patterns([r"\bai\b"])
+    assert patterns.is_in("The AI must.")
+    assert not patterns.is_in("It was said.")
+    assert not patterns.is_in("éai")
+
+
+def test_what_is_found_is_in_the_order_of_the_text_then_of_the_patterns() -> None:
+    found = Patterns(["b+", "a", "bb"]).finditer("abba")
+    assert [(match.start(), match[0]) for match in found] == [(0, "a"), (1, "bb"), (1, "bb"), (3, "a")]
+
+
+@pytest.mark.parametrize("pattern", [r"(?<!no )order", r"order(?=s)", r"(o)rder\1?"])
+def test_what_the_crate_cannot_read_is_found_all_the_same(pattern: str) -> None:
+    assert Patterns([pattern]).is_in("Two orders")
+    assert not Patterns([pattern]).is_in("Two or three")
+
+
+def test_a_lone_surrogate_hides_nothing() -> None:
+    assert Patterns(["order"]).is_in("\ud800 order")
+
+
+def test_no_pattern_finds_nothing() -> None:
+    assert not list(Patterns([]).finditer("order"))
+    assert not Patterns([]).is_in("order")

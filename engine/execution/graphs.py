@@ -2,8 +2,8 @@
 
 A graph is captured for each of a few sizes; a step is padded to the next one with members in the padding row. A size is
 kept only if no larger one is faster: cuBLAS takes longer for some numbers of rows than for larger ones (llama-8b in
-bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). Graphs that are kept share one pool of memory:
-they never run concurrently.
+bfloat16 on an H200: 442 us per layer for 448 rows, 342 for 512). Sizes are timed in graphs of some layers, and the
+whole model is captured for those that are kept. All graphs share one pool of memory: they never run concurrently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 _FINE, _FINE_UNTIL = 16, 256  # sizes are multiples of 16, and of 32 above: padding costs a few percent at most
 _COARSE = 32
 _SLOWER = 1.03  # than a larger size: timings of one size differ by less
+_REPLAYS = 5  # that are timed
+
+Forward = Callable[[int], Tensor]
+_Captured = tuple[torch.cuda.CUDAGraph, Tensor]
 
 
 def graph_sizes(max_rows: int) -> list[int]:
@@ -53,30 +57,33 @@ class DecodeGraphs:
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
-        self._captured: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._captured: dict[int, _Captured] = {}
         self.replays = 0  # so far
 
-    def capture(
-        self,
-        sizes: list[int],
-        pad: Callable[[int], None],
-        abridged: Callable[[int], Tensor],
-        forward: Callable[[int], Tensor],
-    ) -> None:
+    def capture(self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
         """Capture those of `sizes` that no larger one beats. `forward(size)` computes hidden states [size, hidden] from
         buffers that stay in place; `pad(size)` sends a step of padding members to those. `abridged(size)` runs all
-        kernels of `forward`, in some of its layers: it compiles and loads them, which a capture must not, and tells
-        which sizes are slow.
+        kernels of `forward`, in some of its layers, or is `forward`: it compiles and loads them, which a capture must
+        not, and tells which sizes are slow. A layer of each kind counts the same then, however many there are.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._sizes = _worthwhile(sizes, pad, abridged)
-            for size in reversed(self._sizes):  # the largest first: the smaller ones fit into its memory
+            captured = dict[int, _Captured]()
+            for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
-                self._captured[size] = _capture(forward, size, pool)
-                self._captured[size][0].replay()  # copies it to the device, for which its first step would wait
+                abridged(size)
+                captured[size] = _capture(abridged, size, pool)
+            kept = _kept(_times({size: graph for size, (graph, _) in captured.items()}, pad))
+            captured = {size: captured[size] for size in kept}
+            if abridged is not forward:
+                for size in reversed(kept):
+                    pad(size)
+                    graph, hidden = _capture(forward, size, pool)
+                    graph.replay()  # copies it to the device, for which the first step of its size would wait
+                    captured[size] = graph, hidden
         torch.cuda.current_stream().wait_stream(stream)
+        self._sizes, self._captured = kept, captured
 
     def size_for(self, members: int) -> int | None:
         """The smallest captured size for so many members, or None."""
@@ -91,37 +98,24 @@ class DecodeGraphs:
         return hidden
 
 
-def _worthwhile(sizes: list[int], pad: Callable[[int], None], forward: Callable[[int], Tensor]) -> list[int]:
-    """Sizes that no larger one beats; one that seems slow is timed again: a single timing may be an outlier."""
-    graphs, pool = dict[int, torch.cuda.CUDAGraph](), torch.cuda.graph_pool_handle()
-    for size in reversed(sizes):
-        pad(size)
-        forward(size)
-        graphs[size], _ = _capture(forward, size, pool)
-    times = _times(graphs, sizes, pad, replays=1)
-    slow = set(sizes).difference(worthwhile(times))
-    times |= _times(graphs, slow, pad, replays=4)
+def _kept(times: Mapping[int, float]) -> list[int]:
     kept = worthwhile(times)
-    log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(sizes).difference(kept)))
+    log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(times).difference(kept)))
     return kept
 
 
-def _times(
-    graphs: Mapping[int, torch.cuda.CUDAGraph], sizes: Iterable[int], pad: Callable[[int], None], replays: int
-) -> dict[int, float]:
-    """Milliseconds of each size's shortest replay after one that loads the graph. The host waits at the end."""
+def _times(graphs: Mapping[int, torch.cuda.CUDAGraph], pad: Callable[[int], None]) -> dict[int, float]:
+    """Milliseconds of each graph's shortest replay after one that loads it. The host waits at the end."""
     timed: dict[int, list[_Timing]] = {}
-    for size in sizes:
+    for size, graph in graphs.items():
         pad(size)
-        graphs[size].replay()
-        timed[size] = [_timed_replay(graphs[size]) for _ in range(replays)]
+        graph.replay()
+        timed[size] = [_timed_replay(graph) for _ in range(_REPLAYS)]
     torch.cuda.current_stream().synchronize()
     return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
 
 
-def _capture(
-    forward: Callable[[int], Tensor], size: int, pool: torch.cuda._POOL_HANDLE
-) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+def _capture(forward: Forward, size: int, pool: torch.cuda._POOL_HANDLE) -> _Captured:
     """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes."""
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile

@@ -203,8 +203,10 @@ class Runner:
         def pad(size: int) -> None:
             self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
-        abridged = self._decode_pass(*self._model.abridged(self._cache))
-        self._graphs.capture(self._graph_sizes, pad, abridged, self._decode_pass(self._model, self._cache))
+        forward = self._decode_pass(self._model, self._cache)
+        model, cache = self._model.abridged(self._cache)
+        abridged = forward if model is self._model else self._decode_pass(model, cache)
+        self._graphs.capture(self._graph_sizes, pad, abridged, forward)
 
     def _decode_pass(self, model: Model, cache: KVCache) -> Callable[[int], Tensor]:
         """Returns what runs a decode step of `size` members, which was sent before: hidden states [size, hidden]."""

@@ -189,6 +189,10 @@ class Model:
         return self.decoder.logits(hidden)
 
     def abridged(self, cache: KVCache) -> tuple[Model, KVCache]:
-        """With one layer of each kind, and the cache of these: it computes nothing of use, with the same kernels."""
+        """With one layer of each kind, and the cache of these: it computes nothing of use, with the same kernels. If
+        these are all its layers, itself.
+        """
         decoder, layers = self.decoder.abridged(cache.layers)
+        if len(layers) == len(cache.layers):
+            return self, cache
         return replace(self, decoder=decoder), replace(cache, layers=tuple(layers))

@@ -1,12 +1,18 @@
-"""Sizes of decode graphs; capturing and replaying them is tests/gpu's."""
+"""Sizes of decode graphs, and which are captured whole; capturing and replaying them on a device is tests/gpu's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
-from thothy_ai.engine.execution.graphs import graph_sizes, worthwhile
+from thothy_ai.engine.execution import graphs
+from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes, worthwhile
 
 
 @pytest.mark.parametrize("max_rows", [1, 3, 16, 17, 255, 256, 700, 1024])
@@ -27,3 +33,75 @@ def test_timings_of_one_speed_keep_every_size() -> None:
 
 def test_nothing_to_choose_from() -> None:
     assert worthwhile({}) == []
+
+
+TIMES = {1: 3.0, 2: 1.0, 4: 5.0, 8: 2.0}  # a graph of 2 is the fastest of those up to it, and one of 8 of all above
+
+
+class Stream:
+    """Of a device that does nothing."""
+
+    def wait_stream(self, other: Stream) -> None:
+        """Nothing to wait for."""
+
+
+class Graph:
+    """Notes its replays."""
+
+    def __init__(self, name: str, size: int, replayed: list[tuple[str, int]]) -> None:
+        self._of, self._replayed = (name, size), replayed
+
+    def replay(self) -> None:
+        """Note one."""
+        self._replayed.append(self._of)
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, int]]]:
+    """What was captured and replayed, each with the name of its forward, of a model whose sizes take `TIMES`."""
+    noted: dict[str, list[tuple[str, int]]] = {"captured": [], "replayed": []}
+
+    def capture(forward: Callable[[int], Tensor], size: int, pool: object) -> tuple[Any, Tensor]:
+        noted["captured"].append((forward.__name__, size))
+        return Graph(forward.__name__, size, noted["replayed"]), forward(size)
+
+    monkeypatch.setattr(graphs, "_capture", capture)
+    monkeypatch.setattr(graphs, "_times", lambda captured, pad: {size: TIMES[size] for size in captured})
+    for name, made in {"Stream": Stream, "current_stream": Stream, "graph_pool_handle": object}.items():
+        monkeypatch.setattr(torch.cuda, name, made)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    return noted
+
+
+def whole(size: int) -> Tensor:
+    return torch.full((size, 1), 1.0)
+
+
+def abridged(size: int) -> Tensor:
+    return torch.full((size, 1), 2.0)
+
+
+def test_only_sizes_that_are_kept_are_captured_whole(events: dict[str, list[tuple[str, int]]]) -> None:
+    made = DecodeGraphs()
+    made.capture([*TIMES], lambda size: None, abridged, whole)
+    assert events["captured"] == [*(("abridged", size) for size in (8, 4, 2, 1)), ("whole", 8), ("whole", 2)]
+    assert events["replayed"] == [("whole", 8), ("whole", 2)]
+    assert [made.size_for(members) for members in (1, 2, 3, 8, 9)] == [2, 2, 8, 8, None]
+    assert torch.equal(made.replay(2), whole(2))
+
+
+def test_a_model_that_is_not_abridged_is_captured_once(events: dict[str, list[tuple[str, int]]]) -> None:
+    made = DecodeGraphs()
+    made.capture([*TIMES], lambda size: None, whole, whole)
+    assert events["captured"] == [("whole", size) for size in (8, 4, 2, 1)]
+    assert torch.equal(made.replay(8), whole(8))
+
+
+def test_after_a_capture_that_fails_there_are_no_graphs(events: dict[str, list[tuple[str, int]]]) -> None:
+    def failing(size: int) -> Tensor:
+        raise RuntimeError("out of memory")
+
+    made = DecodeGraphs()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        made.capture([*TIMES], lambda size: None, abridged, failing)
+    assert made.size_for(1) is None

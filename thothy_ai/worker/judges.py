@@ -4,7 +4,8 @@
              ◀─answer─        ◀─────────                      killed if a task takes too long, and restarted
 
 A thread would not do: a regular expression that backtracks for ever holds the interpreter's lock, and nothing can
-interrupt it. Processes also judge in parallel. They are started when there is work for them.
+interrupt it. Processes also judge in parallel. One more is started whenever none is free; meanwhile, the work waits for
+whichever is free first.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from thothy_ai.jobs.plan import Early, Outputs
 from thothy_ai.jobs.verdict import Rejection, RejectionReason
@@ -30,6 +31,7 @@ START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
 WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
 MAX_DEFAULT_PROCESSES = 8
+T = TypeVar("T")
 
 
 class JudgeError(Exception):
@@ -50,11 +52,10 @@ class Judges:
     def __init__(self, kinds: Sequence[str], seconds: float, processes: int | None = None) -> None:
         count = processes or default_processes()
         hash_seed = secrets.randbelow(2**32)  # the same for all: a plan is replayed in any of them
-        self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
         self._judges = [_Judge(kinds, seconds, hash_seed) for _ in range(count)]
-        for judge in reversed(self._judges):
-            self._free.put_nowait(judge)
-        self._tasks: set[asyncio.Task[Fields]] = set()
+        self._unstarted = list(self._judges)
+        self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def advance(self, job: PlannedJob, answered: Sequence[Outputs], last: Step | None) -> Step | Judgement:
@@ -102,6 +103,8 @@ class Judges:
 
         A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
         """
+        if self._free.empty() and self._unstarted:
+            self._spawn(self._started(self._unstarted.pop()))
         with metrics.JUDGE_TASKS.track_inprogress():
             with metrics.JUDGE_WAIT_SECONDS.time():
                 judge = await self._free.get()
@@ -111,13 +114,23 @@ class Judges:
         if self._closed:
             self._free.put_nowait(judge)
             raise JudgeError("the worker has ended")
-        asking = asyncio.get_running_loop().create_task(self._asked(judge, judging.encode(task)))
-        self._tasks.add(asking)
-        asking.add_done_callback(self._tasks.discard)
-        answer = await asyncio.shield(asking)
+        answer = await asyncio.shield(self._spawn(self._asked(judge, judging.encode(task))))
         if "failure" in answer:
             raise JudgeError(answer["failure"])
         return answer
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _started(self, judge: _Judge) -> None:
+        try:
+            with suppress(JudgeError, OSError):  # whoever asks it next tries again, and is told
+                await judge.start()
+        finally:
+            self._free.put_nowait(judge)
 
     async def _asked(self, judge: _Judge, task: bytes) -> Fields:
         try:
@@ -141,7 +154,7 @@ def _python_path() -> str:
 
 
 class _Judge:
-    """One process, started when it is first asked."""
+    """One process, which is started when it is asked, if it has not been or has ended."""
 
     def __init__(self, kinds: Sequence[str], seconds: float, hash_seed: int) -> None:
         self._first = {"kinds": list(kinds), "path": sys.path, "seconds": seconds}
@@ -154,7 +167,7 @@ class _Judge:
     async def ask(self, task: bytes) -> Fields:
         """The answer to an encoded task. Raises `JudgeError`."""
         if self._process is None:
-            await self._start()
+            await self.start()
         return await self._answer(task, self._seconds * WAITING_FACTOR)
 
     async def kill(self) -> int | None:
@@ -168,7 +181,8 @@ class _Judge:
         process.kill()
         return await asyncio.to_thread(process.wait)
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start the process. Raises `JudgeError`, `OSError`."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._reader, self._writer = await asyncio.open_connection(sock=ours)

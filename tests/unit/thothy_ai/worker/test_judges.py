@@ -114,6 +114,19 @@ async def test_while_one_hangs_the_others_go_on() -> None:
 
 
 @on_a_loop
+async def test_no_task_waits_for_a_process_that_starts_while_another_becomes_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with judges(processes=2) as by:
+        await judged(by, "ok")
+        [other] = by._unstarted
+        monkeypatch.setattr(other, "start", asyncio.Event().wait)
+        async with asyncio.timeout(60):
+            assert all(each.accepted for each in await asyncio.gather(judged(by, "ok"), judged(by, "ok")))
+        assert not by._unstarted
+
+
+@on_a_loop
 async def test_one_that_waits_without_working_is_ended_too(tmp_path: Path) -> None:
     kinds = kind_with(tmp_path, 're.match("(a+)+$", "a" * 64 + "b")', "__import__('threading').Event().wait()")
     async with judges(seconds=0.3, kinds=kinds) as by:
@@ -135,6 +148,7 @@ async def test_a_task_whose_caller_is_cancelled_leaves_its_process_usable() -> N
 @on_a_loop
 async def test_a_task_whose_caller_is_cancelled_while_it_waits_is_never_done() -> None:
     async with judges(seconds=3600, processes=1) as by:
+        await judged(by, "ok")
         judge = await by._free.get()  # it is busy with another's task
         waiting = asyncio.create_task(judged(by, "stall"))
         await asyncio.sleep(0)
@@ -148,6 +162,7 @@ async def test_a_task_whose_caller_is_cancelled_while_it_waits_is_never_done() -
 @on_a_loop
 async def test_who_still_waits_for_a_process_when_they_end_is_told() -> None:
     by = Judges(KINDS, 10, 1)
+    await judged(by, "ok")
     judge = await by._free.get()
     waiting = asyncio.create_task(by.advance(ECHO, says("ok"), STEP))
     await asyncio.sleep(0)
@@ -196,6 +211,7 @@ async def test_unfinished_outputs_are_judged_unless_all_processes_are_busy() -> 
     early = Early(("body",), ("new_number", "banned"), "Rents rose by 12 % in Leeds.", banned=("unlock",))
     written = '{"body":"Rents rose by 40 % in Leeds. That is a lot. It is far more than in any of the other towns there'
     async with judges(processes=1) as by:
+        await judged(by, "ok")
         found = await by.early_rejection(written, None, early)
         assert found is not None
         assert found.reason is RejectionReason.NUMBER_NOT_IN_SOURCE

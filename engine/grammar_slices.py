@@ -3,8 +3,11 @@
 A slice is the tokens that match a regular expression, such as "up to ten characters of prose". It applies wherever the
 grammar allows everything that the expression matches, so that a mask walks the other tokens only: 30 to 50 us instead
 of 900 with a vocabulary of 131,072. Slices never change a mask. Those of prose serve most schemas; a schema whose
-texts are of other character classes gets slices of those. There are few: each takes 20 to 50 ms to build, with the
-interpreter's lock held, and most masks are remembered (`grammar_memory.py`).
+texts are of other character classes gets slices of those, and of what its patterns repeat. There are few: each takes 20
+to 50 ms to build, with the interpreter's lock held, and most masks are remembered (`grammar_memory.py`).
+
+llguidance compares repetitions only: it sees that `(a| b){1,20}` may come where `(a| b|, c){30,110}` goes on, if
+nothing else does. A pattern profits whose repeated alternatives end alike and begin differently.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final
 
 # What prose has in any script, which is what most text fields allow: no control characters, quotation marks, markup,
@@ -28,9 +31,17 @@ _JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # of which a JSON string consists, escapes 
 _LENGTHS = (10, 40)  # characters: near the end of a bounded text only the shorter slice applies, or none
 _ANY_TEXT = (30,)
 
+_REPEATED = (8, 20)  # alternatives
+
 _MAX_CLASSES = 3  # of a schema, that get slices
+_MIN_CLASS = 10  # characters
 _MAX_EXAMINED = 8
+_MAX_PATTERN, _MAX_GROUPS = 20_000, 100  # characters, and groups in them, that are looked through for repetitions
+_MANY = 20  # times that something is repeated
 CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]")
+_GROUP = re.compile(rf"\((?:\?:)?((?:{CLASS.pattern}|\\.|[^()\[\]\\])*)\)(?:\{{\d+,(?P<most>\d+)\}}|(?P<any>[*+]))?")
+_INNER = "\0"  # in place of a group in another
+_SIMPLE = re.compile(rf"(?: |{CLASS.pattern}|\{{\d+\}})+")  # an alternative of characters alone
 NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # in a class: means something else to Python
 _SAMPLE: Final = "".join(map(chr, (*range(0x2800), *range(0x2800, 0xD800, 16), *range(0xE000, 0x10000, 16))))
 
@@ -49,12 +60,52 @@ def own_slices(schema: str) -> tuple[str, ...]:
         if characters >= phrase:
             return ()
         sizes[name] = len(characters)
-    widest = sorted((name for name in sizes if sizes[name] > 1), key=sizes.__getitem__)[-_MAX_CLASSES:]
-    return tuple(expression for name in widest for expression in _up_to(f"[{name}&&{_JSON_TEXT}]", _LENGTHS))
+    widest = sorted((name for name in sizes if sizes[name] >= _MIN_CLASS), key=sizes.__getitem__)[-_MAX_CLASSES:]
+    own = [expression for name in widest for expression in _up_to(_in_json(name), _LENGTHS)]
+    return (*own, *(_repetitions(schema) or _after_spaces(widest[-1:])))
+
+
+def _repetitions(schema: str) -> list[str]:
+    """Expressions for what the schema's patterns repeat."""
+    repeated = dict.fromkeys(unit for pattern in _patterns(schema) for unit in _repeated(pattern))
+    units = (CLASS.sub(lambda found: _in_json(found[0]), unit) for unit in islice(repeated, _MAX_CLASSES))
+    return [expression for unit in units for expression in _up_to(f"(?:{unit})", _REPEATED)]
+
+
+def _after_spaces(names: Sequence[str]) -> list[str]:
+    """Expressions for words of these classes that a space precedes, unless the classes have it."""
+    return [f" {each}" for name in names if " " not in _members(name) for each in _up_to(_in_json(name), _LENGTHS[:1])]
+
+
+def _in_json(name: str) -> str:
+    """A class without what JSON escapes."""
+    return f"[{name}&&{_JSON_TEXT}]"
 
 
 def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:
     return [f"{characters}{{1,{length}}}" for length in lengths]
+
+
+def _repeated(pattern: str) -> Iterator[str]:
+    """What is often repeated in a pattern: the alternatives that consist of character classes and spaces."""
+    left = pattern if len(pattern) <= _MAX_PATTERN else ""
+    for _ in range(_MAX_GROUPS):
+        if not (group := _GROUP.search(left)):
+            return
+        alternatives = [each for each in _divided(group[1]) if _SIMPLE.fullmatch(each) and not _has_nested(each)]
+        if len(alternatives) > 1 and (group["any"] or int(group["most"] or 0) >= _MANY):
+            yield "|".join(alternatives)
+        left = left[: group.start()] + _INNER + left[group.end() :]
+
+
+def _has_nested(alternative: str) -> bool:
+    return any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
+
+
+def _divided(body: str) -> list[str]:
+    """The alternatives of a group without others in it."""
+    places = [found.start() for found in re.finditer(rf"{CLASS.pattern}|\\.|\|", body) if found[0] == "|"]
+    return [body[start + 1 : end] for start, end in pairwise((-1, *places, len(body)))]
 
 
 def _classes(schema: str) -> Iterator[str]:

@@ -33,6 +33,7 @@ _FIGURE: Final = re.compile(
 _DIGITS: Final = re.compile(r"(?<![\d.,])\d{1,15}(?:[.,]\d{1,15}){0,5}(?!\d|[.,]\d)")
 _UNSPACED: Final = frozenset({"Hans", "Hant", "Jpan", "Thai"})
 PASSAGE_SPANS = 2  # of a source, as a small model sees them
+_UNITS_PER_CHARACTER = 0.8  # of a sentence's pattern: a space and the two letters behind it are one
 MAX_FIGURES = 60  # of a sentence's pattern
 MIN_LAST_WORDS, MAX_LAST_WORDS = 8, 200  # of a headline's pattern
 TEMPERATURE, TOP_P = 0.4, 0.9
@@ -42,18 +43,23 @@ WARMER = 0.2  # added where something is written again: it would be written alik
 
 
 def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> dict[str, Any]:
-    """Schema of one sentence: its figures are the source's, and where another would be, it has no gap."""
-    capital, letter = _characters(locale)
+    """Schema of one sentence of about so many characters: its figures are the source's, and where another would be, it
+    has no gap. The last word has two letters or more.
+
+    Whatever may follow a letter, only one alternative goes on with it: the engine's masks are cheap then
+    (`engine/grammar_slices.py`).
+    """
+    capital, letter = (f"[{characters}]" for characters in _characters(locale))
     numbers = "|".join(_numbers(source, locale))
-    space, comma = (" ", ", ") if _is_spaced(locale) else ("", "、")
-    units = [f" ?[{letter}]", f"{comma}[{letter}]", f"[{letter}]['’-][{letter}]"]
-    gap = f"(?:{space}|{comma})" if space else f"{comma}?"
-    units += [f"{space}(?:{numbers}){gap}[{letter}]"] if numbers else []
-    end = f"(?:[{letter}]{{2}}|{space}(?:{numbers}))" if numbers else f"[{letter}]{{2}}"
-    return {
-        "type": "string",
-        "pattern": f"^[{capital}](?:{'|'.join(units)}){{{min_chars},{max_chars}}}{end}[.!?。！？।]$",
-    }
+    spaced = _is_spaced(locale)
+    space, comma = (" ", ", ") if spaced else ("", "、")
+    words = [f"{letter} " * short + f"{letter}{{2}}" for short in range(3)] if spaced else [letter]
+    units = [letter, *(f" {word}" for word in words), *(f"{comma}{word}" for word in words), f"['’-]{letter}"]
+    gap = "(?: |, )" if spaced else "、?"
+    units += [f"{space}(?:{numbers}){gap}(?:{'|'.join(words)})"] if numbers else []
+    end = f"(?:{space}(?:{numbers}))?" if numbers else ""
+    least, most = (round(count * _UNITS_PER_CHARACTER) if spaced else count for count in (min_chars, max_chars))
+    return {"type": "string", "pattern": f"^{capital}(?:{'|'.join(units)}){{{least},{most}}}{end}[.!?。！？।]$"}
 
 
 @lru_cache(maxsize=64)  # each part of an artifact may have the figures of the same source
@@ -72,15 +78,17 @@ def _is_spaced(locale: str) -> bool:
 
 
 def headline(locale: str, min_words: int, max_words: int, source: str = "") -> dict[str, Any]:
-    """Schema of so many words, or twice as many characters in a script without spaces. The last is one of the source's
-    in the same language, if that is given: a small model does not end by itself, and where it must, omits the space.
+    """Schema of so many words, or twice as many characters in a script without spaces; figures, which stand before a
+    word, are not counted. The last word is one of the source's in the same language, if that is given: a small model
+    does not end by itself, and where it must, omits the space.
     """
     capital, letter = _characters(locale)
     if not _is_spaced(locale):
         return {"type": "string", "pattern": f"^[{capital}][{letter}]{{{min_words},{max(3, 2 * max_words - 3)}}}$"}
     end = f"(?:['’-][{letter}]{{1,12}})?"
     numbers = "|".join(_numbers(source, locale))
-    words = f"(?: [{letter}]{{1,16}}{end}{f'| (?:{numbers})' if numbers else ''})"
+    number = f"(?:(?:{numbers}) )?" if numbers else ""  # optional: masks are cheap then, as in `sentence`
+    words = f"(?: {number}[{letter}]{{1,16}}{end})"
     last = _last_words(source, locale)
     final = f" (?:{'|'.join(last)})" if last else ""
     taken = 2 if last else 1  # by the first word, and the last

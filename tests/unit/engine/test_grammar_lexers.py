@@ -16,13 +16,13 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.grammars import compiled
 from tests.support.json_schemas import record
 from tests.support.masks import Masks
+from tests.support.plans import PLAIN
 from thothy_ai.engine import grammar_batch, grammar_lexers
 from thothy_ai.engine.errors import EngineError, GrammarError, ModelLoadError
 from thothy_ai.engine.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
 from thothy_ai.engine.grammar_batch import advance_all, start_filling
 from thothy_ai.engine.grammar_json import JsonGrammar
 from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
-from thothy_ai.engine.grammar_slices import general_slices, own_slices
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
@@ -32,7 +32,8 @@ VOCAB = 741
 WORDS = -(-VOCAB // 32)
 KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
 REQUESTS = [(kind, kind.request(source="A source of a few words.")) for kind in KINDS]
-SCHEMAS = [json.dumps(next(kind.plan(request, Context()))[0].schema) for kind, request in REQUESTS]
+CONTEXTS = (Context(), PLAIN)  # PLAIN: what a small model is asked
+SCHEMAS = [json.dumps(next(kind.plan(request, each))[0].schema) for kind, request in REQUESTS for each in CONTEXTS]
 CLASSES = (
     '{"type": "array", "items": {"type": "string", "pattern": "^[a-zäöü ]{3,40}(-[a-z0-9_\\"]{1,9})?$"}, "maxItems": 3}'
 )
@@ -105,10 +106,11 @@ def test_masks_of_random_walks_are_those_of_matchers_that_share_nothing(
     compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     plain = llguidance.hf.from_tokenizer(tokenizer, n_vocab=VOCAB, eos_token=list(EOS), slices=[])
-    compiler.compile(CLASSES)
-    assert compiler._vocabulary._sets
-    for slices in compiler._vocabulary._sets.values():
-        slices.result()  # in use from the next lexer on
+    for schema in (CLASSES, *SCHEMAS):
+        compiler.compile(schema)
+        for slices in compiler._vocabulary._sets.values():
+            slices.result()  # in use from the next lexer on
+    assert len(compiler._vocabulary._sets) > 2
     schemas = [*SCHEMAS, CLASSES] * 4
     rules = [
         llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=grammar_lexers._COMPACT) for schema in schemas
@@ -232,24 +234,6 @@ def test_an_error_s_text_is_bounded(compiler: GrammarCompiler) -> None:
 def test_a_model_without_an_end_of_text_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(ModelLoadError, match="end-of-text"):
         GrammarCompiler(core_tokenizer(tokenizer), VOCAB, ())
-
-
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_the_kinds_texts_are_prose(schema: str) -> None:
-    assert own_slices(schema) == ()
-    assert len(general_slices()) == 4
-
-
-def test_other_character_classes_get_slices_of_their_own_widest_last() -> None:
-    slices = own_slices(CLASSES)
-    assert len(slices) == 4
-    assert all('&&[^"\\\\' in each for each in slices), "never a character that JSON escapes"
-    assert ["äöü" in each for each in slices] == [True] * 2 + [False] * 2
-
-
-@pytest.mark.parametrize("pattern", ["[", "[a-", r"[\p{L}]", "[a[b]]", "[a&&b]", "", "[z-a]", "x" * 9])
-def test_a_pattern_that_python_reads_otherwise_gets_none(pattern: str) -> None:
-    assert own_slices(json.dumps({"anyOf": [{"pattern": pattern}, {"pattern": 7}]})) == ()
 
 
 def test_a_lexer_computes_masks_now_and_then_even_if_all_are_remembered(

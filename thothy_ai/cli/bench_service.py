@@ -187,7 +187,7 @@ async def _through_service(
 ) -> tuple[Run, QueueTimes, list[int]]:
     """All jobs at once, from the producer's call to the last commit by Postgres' clock; and the attempts' seeds."""
     progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
-    records = running.records
+    records, requests = running.records, len(as_requests(jobs, engine=await client.info()))
     commits, began = await asyncio.to_thread(records.commits), await asyncio.to_thread(records.now)
     enqueued: list[float] = []
     seeds: list[int] = []
@@ -203,7 +203,7 @@ async def _through_service(
             running.check()
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    run = await _sampled(client, name, len(as_requests(jobs, engine=await client.info())), drain, progress)
+    run = await _sampled(client, name, requests, drain, progress)
     return run, await asyncio.to_thread(records.times, began, enqueued[0], commits), seeds
 
 

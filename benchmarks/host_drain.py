@@ -5,7 +5,7 @@ runner draws any allowed token, as with random weights. A job without a schema h
 the host's time from having read a step to having launched the next but one: a device waits where its step takes less.
 Seconds of the device are predicted (`device_model`).
 
-    python -m benchmarks.host_drain --tokenizer FOLDER [--jobs 400] [--kind hook] [--profile]
+    python -m benchmarks.host_drain --tokenizer FOLDER [--jobs 400] [--kind hook] [--parameters N] [--profile]
 """
 
 from __future__ import annotations
@@ -138,8 +138,12 @@ class Drained:
     steps: int
     rows: float
     device: float
-    tokens: int
-    lengths: dict[str, int]
+    outputs: dict[str, list[int]]  # tokens by request
+
+    @property
+    def tokens(self) -> int:
+        """Of all outputs."""
+        return sum(map(len, self.outputs.values()))
 
     def cells(self) -> tuple[str, ...]:
         per_step = [
@@ -154,8 +158,8 @@ class Drained:
 class Host:
     """A core over a `RandomRunner`, and the thread that compiles schemas."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: int) -> None:
-        self._tokenizer, self._size = tokenizer, len(tokenizer)
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: int, context: Context) -> None:
+        self._tokenizer, self._size, self._context = tokenizer, len(tokenizer), context
         self.compiler = GrammarCompiler(core_tokenizer(tokenizer), self._size, [EOS])
         self._rows = rows
         self._remembered = MaskMemory(self._size), MaskTable(rows, self._size, torch.device("cpu"))
@@ -175,7 +179,7 @@ class Host:
         clock = _CoreCpu(core)
         began, cpu = time.perf_counter(), time.process_time()
         core.start()
-        lengths = _lengths(events, len(requests))
+        outputs = _outputs(events, len(requests))
         took, used = time.perf_counter() - began, time.process_time() - cpu
         stats = core.stats().core
         core.stop()
@@ -190,8 +194,7 @@ class Host:
             steps=len(runner.members),
             rows=float(np.mean(runner.members)),
             device=sum(runner.device_seconds),
-            tokens=sum(lengths.values()),
-            lengths=lengths,
+            outputs=outputs,
         )
 
     def _core(self, runner: RandomRunner, events: queue.SimpleQueue[list[Event]]) -> EngineCore:
@@ -211,9 +214,9 @@ class Host:
         grammar.limit(min(request.sampling.max_tokens, 8192 - len(request.prompt)))
         return replace(request, grammar=grammar)
 
-    def requests(self, jobs: int, kind: str | None) -> list[CoreRequest]:
-        """The first calls of a backlog's jobs, as the text edge would send them."""
-        calls = [each for job in backlog(jobs, 0, kind) for each in _first_calls(job)]
+    def requests(self, jobs: Sequence[Request]) -> list[CoreRequest]:
+        """The first calls of jobs, as the text edge would send them."""
+        calls = [each for job in jobs for each in first_calls(job, self._context)]
         return [self._request(f"{number}", *each) for number, each in enumerate(calls)]
 
     def _request(self, name: str, kind: str, call: Call) -> CoreRequest:
@@ -223,10 +226,11 @@ class Host:
         return CoreRequest(name, prompt, sampling, profile=f"{kind}/{call.step}", schema=json.dumps(call.schema))
 
 
-def _first_calls(job: Request) -> Iterator[tuple[str, Call]]:
+def first_calls(job: Request, context: Context) -> Iterator[tuple[str, Call]]:
+    """The calls that a job's plan begins with, each with the job's kind."""
     kind = registry.kind_of(job)
     try:
-        calls = next(kind.plan(job, Context()))
+        calls = next(kind.plan(job, context))
     except StopIteration:
         return
     yield from ((kind.name, call) for call in calls)
@@ -258,25 +262,25 @@ def _profiled(core: EngineCore) -> None:
     core._thread = threading.Thread(target=profiled, daemon=True)
 
 
-def _lengths(events: queue.SimpleQueue[list[Event]], left: int) -> dict[str, int]:
-    lengths: dict[str, int] = {}
+def _outputs(events: queue.SimpleQueue[list[Event]], left: int) -> dict[str, list[int]]:
+    outputs: dict[str, list[int]] = {}
     while left:
         for event in events.get():
             assert not isinstance(event, RefusedEvent), event
             if isinstance(event, TokenEvent):
-                lengths[event.id] = lengths.get(event.id, 0) + len(event.tokens)
+                outputs.setdefault(event.id, []).extend(event.tokens)
             if isinstance(event, FinishedEvent):
                 assert event.error is None, event.error
                 left -= 1
-    return lengths
+    return outputs
 
 
-def _bare(requests: Sequence[CoreRequest], lengths: dict[str, int]) -> list[CoreRequest]:
+def _bare(requests: Sequence[CoreRequest], outputs: dict[str, list[int]]) -> list[CoreRequest]:
     return [
         replace(
             request,
             schema=None,
-            sampling=replace(request.sampling, max_tokens=lengths[request.id], ignore_eos=True),
+            sampling=replace(request.sampling, max_tokens=len(outputs[request.id]), ignore_eos=True),
         )
         for request in requests
     ]
@@ -295,18 +299,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=positive(int), default=400)
     parser.add_argument("--rows", type=positive(int), default=1024)
     parser.add_argument("--kind", nargs="*", help="mixed, or a kind's name")
+    parser.add_argument(
+        "--parameters", type=positive(int), default=0, help="of the model that is asked; default: a large one"
+    )
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)  # whose time is the runner's
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(options.tokenizer / "tokenizer.json"))
-    host = Host(tokenizer, options.rows)
+    host = Host(tokenizer, options.rows, Context(parameters=options.parameters))
     kinds = options.kind or ["mixed", "hook", "trend_summary", "translation", "report_section"]
     rows = []
     for kind in kinds:
-        requests = host.requests(options.jobs, None if kind == "mixed" else kind)
+        requests = host.requests(backlog(options.jobs, 0, None if kind == "mixed" else kind))
         first = host.drain(f"{kind}, first", requests)
         again = host.drain(f"{kind}, again", requests, options.profile)
-        bare = host.drain(f"{kind}, no schemas", _bare(requests, first.lengths), options.profile)
+        bare = host.drain(f"{kind}, no schemas", _bare(requests, first.outputs), options.profile)
         rows += [run.cells() for run in (first, again, bare)]
         print(table(HEADER, rows[-3:]), flush=True)
 

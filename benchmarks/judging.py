@@ -19,18 +19,16 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.host_drain import EOS, Host, first_calls
 from benchmarks.results import table
-from thothy_ai.demo import first_call
 from thothy_ai.demo.backlog import backlog
-from thothy_ai.demo.first_call import FirstCall
-from thothy_ai.jobs import Context, End, Output, Request, registry
+from thothy_ai.demo.first_call import KIND, FirstCall
+from thothy_ai.jobs import Context, End, Output, Request, Verdict
 from thothy_ai.jobs.plan import Outputs
-from thothy_ai.worker.plans import PlannedJob, advance
 
 _ROWS = 1024
 _AT_ONCE = 100
 HEADER = "jobs", "planning, ms", "judging, ms", "digest"
 
-Answered = tuple[PlannedJob, Outputs]
+Answered = tuple[FirstCall, Outputs]
 
 
 def answered(jobs: Sequence[Request], tokenizer: PreTrainedTokenizerFast, context: Context) -> list[Answered]:
@@ -41,22 +39,33 @@ def answered(jobs: Sequence[Request], tokenizer: PreTrainedTokenizerFast, contex
     texts = (tokenizer.decode([token for token in outputs[each.id] if token != EOS]) for each in requests)
     return [
         (
-            PlannedJob("first_call", FirstCall.of(job).model_dump(mode="json"), context),
+            FirstCall.of(job),
             tuple(Output(text, End.COMPLETE) for text in islice(texts, len(list(first_calls(job, context))))),
         )
         for job in jobs
     ]
 
 
-def measured(these: Sequence[Answered]) -> tuple[str, ...]:
+def measured(these: Sequence[Answered], context: Context) -> tuple[str, ...]:
     """A row of the table."""
     began = time.process_time()
-    planned = [advance(job, []) for job, _ in these]
+    planned = [next(KIND.plan(job, context)) for job, _ in these]
     middle = time.process_time()
-    judged = [advance(job, [outputs]) for job, outputs in these]
+    judged = [judge(job, outputs, context) for job, outputs in these]
     seconds = middle - began, time.process_time() - middle
     digest = hashlib.sha256(repr((planned, judged)).encode()).hexdigest()
     return (f"{len(these)}", *(f"{1e3 * each / len(these):.1f}" for each in seconds), digest[:12])
+
+
+def judge(job: FirstCall, outputs: Outputs, context: Context) -> Verdict:
+    """As a worker does, which replays the plan from its beginning."""
+    plan = KIND.plan(job, context)
+    next(plan)
+    try:
+        plan.send(outputs)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the plan ends after its first calls")
 
 
 def main() -> None:
@@ -66,10 +75,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=positive(int), default=700)
     parser.add_argument("--parameters", type=positive(int), default=0, help="of the model; default: a large one")
     options = parser.parse_args()
-    registry.load_extra([first_call.MODULE])
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(options.tokenizer / "tokenizer.json"))
-    these = answered(backlog(options.jobs), tokenizer, Context(parameters=options.parameters))
-    print(table(HEADER, [measured(these[first : first + _AT_ONCE]) for first in range(0, len(these), _AT_ONCE)]))
+    context = Context(parameters=options.parameters)
+    these = answered(backlog(options.jobs), tokenizer, context)
+    rows = [measured(these[first : first + _AT_ONCE], context) for first in range(0, len(these), _AT_ONCE)]
+    print(table(HEADER, rows))
 
 
 if __name__ == "__main__":

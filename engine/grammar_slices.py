@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Final
 
 # What prose has in any script, which is what most text fields allow: no control characters, quotation marks, markup,
@@ -31,15 +31,18 @@ _JSON_TEXT = r'[^"\\\x00-\x1f\x7f]'  # of which a JSON string consists, escapes 
 _LENGTHS = (10, 40)  # characters: near the end of a bounded text only the shorter slice applies, or none
 _ANY_TEXT = (30,)
 
-_REPEATED = (8, 20)  # alternatives
+_ALTERNATIVES = (8, 20)
 
 _MAX_CLASSES = 3  # of a schema, that get slices
 _MIN_CLASS = 10  # characters
 _MAX_EXAMINED = 8
-_MAX_PATTERN, _MAX_GROUPS = 20_000, 100  # characters, and groups in them, that are looked through for repetitions
+_MAX_PATTERN = 20_000  # characters that are looked through for repetitions
+_MOST_ALTERNATIVES = 3  # of a repetition: llguidance gives up on comparing many
 _MANY = 20  # times that something is repeated
-CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\])+\]")
-_GROUP = re.compile(rf"\((?:\?:)?((?:{CLASS.pattern}|\\.|[^()\[\]\\])*)\)(?:\{{\d+,(?P<most>\d+)\}}|(?P<any>[*+]))?")
+CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\]){1,500}\]")  # bounded: one that is not closed is looked for at each bracket
+_PIECE = re.compile(
+    rf"{CLASS.pattern}|\\.|\((?:\?:)?|\)(?:\{{\d{{1,6}},(?P<most>\d{{1,6}})\}}|(?P<any>[*+]))?|[^\\\[()|]+|.", re.DOTALL
+)
 _INNER = "\0"  # in place of a group in another
 _SIMPLE = re.compile(rf"(?: |{CLASS.pattern}|\{{\d+\}})+")  # an alternative of characters alone
 NESTED = re.compile(r"(?<!\\)\[|--|~~|&&|\|\|")  # in a class: means something else to Python
@@ -69,7 +72,7 @@ def _repetitions(schema: str) -> list[str]:
     """Expressions for what the schema's patterns repeat."""
     repeated = dict.fromkeys(unit for pattern in _patterns(schema) for unit in _repeated(pattern))
     units = (CLASS.sub(lambda found: _in_json(found[0]), unit) for unit in islice(repeated, _MAX_CLASSES))
-    return [expression for unit in units for expression in _up_to(f"(?:{unit})", _REPEATED)]
+    return [expression for unit in units for expression in _up_to(f"(?:{unit})", _ALTERNATIVES)]
 
 
 def _after_spaces(names: Sequence[str]) -> list[str]:
@@ -87,25 +90,31 @@ def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:
 
 
 def _repeated(pattern: str) -> Iterator[str]:
-    """What is often repeated in a pattern: the alternatives that consist of character classes and spaces."""
-    left = pattern if len(pattern) <= _MAX_PATTERN else ""
-    for _ in range(_MAX_GROUPS):
-        if not (group := _GROUP.search(left)):
-            return
-        alternatives = [each for each in _divided(group[1]) if _SIMPLE.fullmatch(each) and not _has_nested(each)]
-        if len(alternatives) > 1 and (group["any"] or int(group["most"] or 0) >= _MANY):
-            yield "|".join(alternatives)
-        left = left[: group.start()] + _INNER + left[group.end() :]
+    """What is often repeated in a pattern: of its alternatives, the shortest that have character classes and spaces
+    alone. In time linear in the pattern.
+    """
+    opened: list[
+        list[str]
+    ] = []  # of each group that is open, its alternatives so far; one with a group in it has _INNER
+    for found in _PIECE.finditer(pattern[:_MAX_PATTERN]):
+        piece = found[0]
+        if piece.startswith("("):
+            opened.append([""])
+        elif opened and piece.startswith(")"):
+            alternatives = sorted(filter(_is_simple, opened.pop()), key=len)[:_MOST_ALTERNATIVES]
+            if len(alternatives) > 1 and (found["any"] or int(found["most"] or 0) >= _MANY):
+                yield "|".join(alternatives)
+            piece = _INNER
+        elif piece == "|" and opened:
+            opened[-1].append("")
+            continue
+        if opened and not piece.startswith("("):
+            opened[-1][-1] += piece
 
 
-def _has_nested(alternative: str) -> bool:
-    return any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
-
-
-def _divided(body: str) -> list[str]:
-    """The alternatives of a group without others in it."""
-    places = [found.start() for found in re.finditer(rf"{CLASS.pattern}|\\.|\|", body) if found[0] == "|"]
-    return [body[start + 1 : end] for start, end in pairwise((-1, *places, len(body)))]
+def _is_simple(alternative: str) -> bool:
+    nested = any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
+    return not nested and _SIMPLE.fullmatch(alternative) is not None
 
 
 def _classes(schema: str) -> Iterator[str]:

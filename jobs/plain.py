@@ -44,33 +44,42 @@ WARMER = 0.2  # added where something is written again: it would be written alik
 
 def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> dict[str, Any]:
     """Schema of one sentence of about so many characters: its figures are the source's, and where another would be, it
-    has no gap. The last word has two letters or more.
+    has no gap. In scripts with spaces, the last word has two letters or more.
 
-    Whatever may follow a letter, only one alternative goes on with it: the engine's masks are cheap then
+    Within a word, only the alternative of one letter goes on: the engine's masks are cheap then
     (`engine/grammar_slices.py`).
     """
     capital, letter = (f"[{characters}]" for characters in _characters(locale))
     numbers = "|".join(_numbers(source, locale))
-    spaced = _is_spaced(locale)
-    space, comma = (" ", ", ") if spaced else ("", "、")
-    words = [f"{letter} " * short + f"{letter}{{2}}" for short in range(3)] if spaced else [letter]
-    units = [letter, *(f" {word}" for word in words), *(f"{comma}{word}" for word in words), f"['’-]{letter}"]
-    gap = "(?: |, )" if spaced else "、?"
-    units += [f"{space}(?:{numbers}){gap}(?:{'|'.join(words)})"] if numbers else []
-    end = f"(?:{space}(?:{numbers}))?" if numbers else ""
-    least, most = (round(count * _UNITS_PER_CHARACTER) if spaced else count for count in (min_chars, max_chars))
-    return {"type": "string", "pattern": f"^{capital}(?:{'|'.join(units)}){{{least},{most}}}{end}[.!?。！？।]$"}
+    end = "[.!?。！？।]$"
+    if not _is_spaced(locale):
+        units = [letter, f" {letter}", f"、{letter}", f"['’-]{letter}{{2}}"]
+        units += [f"(?:{numbers})、?{letter}"] if numbers else []
+        last = f"(?:{numbers})?" if numbers else ""
+        return _pattern(f"^{capital}(?:{'|'.join(units)}){{{min_chars},{max_chars}}}{last}{end}")
+    word = f"(?: {letter}){{0,2}} {letter}['’-]?{letter}"
+    units = [letter, *(f" {f'{letter} ' * short}{letter}{{2}}" for short in range(4)), f" {letter}['’-]{letter}{{2}}"]
+    units += [f",{word}", f" {letter},{word}", f"['’-]{letter}{{2}}", f"['’-]{letter},?{word}"]
+    figure = f"(?:['’-]{letter})?(?: {letter}){{0,2}} (?:{numbers})"
+    units += [f"{figure},?{word}"] if numbers else []
+    last = f"(?:['’-]{letter}{f'|{figure}' if numbers else ''})?"
+    least, most = (round(count * _UNITS_PER_CHARACTER) for count in (min_chars, max_chars))
+    return _pattern(f"^{capital}(?:{'|'.join(units)}){{{least},{most}}}{last}{end}")
+
+
+def _pattern(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern}
 
 
 @lru_cache(maxsize=64)  # each part of an artifact may have the figures of the same source
-def _numbers(source: str, locale: str) -> Sequence[str]:
+def _numbers(source: str, locale: str) -> tuple[str, ...]:
     """Patterns of a source's figures, each as it stands there; of a source in another language, those that are written
     alike in all.
     """
     found = (_FIGURE if _is_spaced(locale) else _DIGITS).findall(checks.without_instructions(source))
     if language(source) != locale.partition("-")[0]:
         found = [figure for figure in found if figure.isdigit()]
-    return [re.sub(r"[.$]", r"\\\g<0>", figure) for figure in dict.fromkeys(found)][:MAX_FIGURES]
+    return tuple(re.sub(r"[.$]", r"\\\g<0>", figure) for figure in dict.fromkeys(found))[:MAX_FIGURES]
 
 
 def _is_spaced(locale: str) -> bool:
@@ -90,7 +99,7 @@ def headline(locale: str, min_words: int, max_words: int, source: str = "") -> d
     number = f"(?:(?:{numbers}) )?" if numbers else ""  # optional: masks are cheap then, as in `sentence`
     words = f"(?: {number}[{letter}]{{1,16}}{end})"
     last = _last_words(source, locale)
-    final = f" (?:{'|'.join(last)})" if last else ""
+    final = f" {number}(?:{'|'.join(last)})" if last else ""
     taken = 2 if last else 1  # by the first word, and the last
     several = f"{words}{{{min_words - taken},{max_words - taken}}}{final}"
     return {"type": "string", "pattern": f"^[{capital}][{letter}]{{0,15}}{end}{several}$"}

@@ -94,7 +94,7 @@ def _is_telling(demand: str) -> bool:
     return len(demand) >= (4 if demand.isascii() else 2) and len(demand) <= 200 and not demand.isdigit()
 
 
-@lru_cache(maxsize=64)  # what a source demands is looked for after it was shown without that
+@lru_cache(maxsize=64)  # `without_instructions` and `_demanded` are asked of the same source
 def _regions(source: str) -> tuple[tuple[int, int], ...]:
     """From the sentence of a command to the end of its paragraph, within reach."""
     found: list[tuple[int, int]] = []

@@ -22,7 +22,11 @@ _IN_THE_CRATE = {  # as `re` understands them, except borders: with Unicode's, t
 
 
 class Patterns:
-    """Regular expressions in Python's syntax, which ignore case; `^` and `$` match at the borders of lines."""
+    """Regular expressions in Python's syntax, which ignore case; `^` and `$` match at the borders of lines.
+
+    Not for classes with `&&`, `--` or `~~`, which the crate reads otherwise, nor for `\\W` and `\\D`, which exclude
+    letters and digits of the crate's version of Unicode.
+    """
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = [(_screen(each), re.compile(each, re.IGNORECASE | re.MULTILINE)) for each in patterns]

@@ -84,7 +84,7 @@ def _sentence(output: Output) -> str | Rejection:
     return sentence
 
 
-@lru_cache(maxsize=256)  # a plan is replayed at each step
+@lru_cache(maxsize=64)  # a plan is replayed at each step
 def _fault(sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]) -> Rejection | None:
     return next(filter(None, _faults(sentence, kept, text, request)), None)
 

@@ -31,6 +31,7 @@ START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
 WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
 MAX_DEFAULT_PROCESSES = 8
+_ENDED = "the worker has ended"
 T = TypeVar("T")
 
 
@@ -82,7 +83,7 @@ class Judges:
         """Why an unfinished output is certain to be rejected, as far as that is known.
 
         Its language is told once, whenever a process is free. The other checks come again and again, and are left out
-        while all processes are busy: they save tokens, and must not delay the judging of whole outputs.
+        while no process is free: they save tokens, and must not delay the judging of whole outputs.
         """
         if locale is None and self._free.empty():
             return None
@@ -99,12 +100,14 @@ class Judges:
         await asyncio.gather(*(judge.kill() for judge in self._judges))
 
     async def _do(self, task: Fields) -> Fields:
-        """The answer of the next free process, in the order of asking.
+        """The answer of the next free process.
 
         A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
         """
+        if self._closed:
+            raise JudgeError(_ENDED)
         if self._free.empty() and self._unstarted:
-            self._spawn(self._started(self._unstarted.pop()))
+            self._start(self._unstarted.pop())
         with metrics.JUDGE_TASKS.track_inprogress():
             with metrics.JUDGE_WAIT_SECONDS.time():
                 judge = await self._free.get()
@@ -113,34 +116,35 @@ class Judges:
     async def _done_by(self, judge: _Judge, task: Fields) -> Fields:
         if self._closed:
             self._free.put_nowait(judge)
-            raise JudgeError("the worker has ended")
-        answer = await asyncio.shield(self._spawn(self._asked(judge, judging.encode(task))))
+            raise JudgeError(_ENDED)
+        answer = await asyncio.shield(self._then_free(judge, self._asked(judge, judging.encode(task))))
         if "failure" in answer:
             raise JudgeError(answer["failure"])
         return answer
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _then_free(self, judge: _Judge, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work of a process, which is free afterwards, even if the work is cancelled before it begins."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._free.put_nowait(judge))
         return task
 
-    async def _started(self, judge: _Judge) -> None:
-        try:
-            with suppress(JudgeError, OSError):  # whoever asks it next tries again, and is told
-                await judge.start()
-        finally:
-            self._free.put_nowait(judge)
+    def _start(self, judge: _Judge) -> None:
+        starting = self._then_free(judge, judge.start())
+        starting.add_done_callback(_mark_retrieved)  # an error: whoever asks this process next tries again, and is told
 
     async def _asked(self, judge: _Judge, task: bytes) -> Fields:
         try:
-            try:
-                with metrics.JUDGE_SECONDS.time():
-                    return await judge.ask(task)
-            except JudgeEndedError:  # once more: the kernel may have been short of memory
+            with metrics.JUDGE_SECONDS.time():
                 return await judge.ask(task)
-        finally:
-            self._free.put_nowait(judge)
+        except JudgeEndedError:  # once more: the kernel may have been short of memory
+            return await judge.ask(task)
+
+
+def _mark_retrieved(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def default_processes() -> int:

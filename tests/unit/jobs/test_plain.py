@@ -38,6 +38,33 @@ def test_a_sentence_has_the_figures_of_its_source(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("locale", "text"),
+    [
+        ("en", "They told me a plan B, as I am a fan."),
+        ("en", "I saw a 12-year-old in 1999, a girl’s 12 friends and a dog."),
+        ("en", "The club’s boards, and what it’s."),
+        ("fr", "Il y a un club à 12 minutes, l’eau est d’un bleu clair."),
+        ("fr", "Il a à y aller en 1999."),
+        ("pt", "Foi e a O Globo diz que sim."),
+        ("pl", "Działo się to w 1999 roku i w 12 klubach."),
+        ("pl", "Klub powstał w 1999."),
+        ("ru", "Мы и я с ней были там в 1999 году."),
+        ("ko", "더 할 수 없다고 말했다."),
+    ],
+)
+def test_words_of_one_letter_stand_where_they_are_written(locale: str, text: str) -> None:
+    source = f"{text} It was 1999: 12, and a 12-year-old."
+    assert allows(plain.sentence(locale, 5, 110, source), text)
+
+
+@pytest.mark.parametrize(
+    "text", ["A-b-c-d-e-f-g-h.", "The clubs-s-s-s-s-s.", "The clubs have a.", "The clubs have b, c."]
+)
+def test_marks_and_single_letters_do_not_stutter(text: str) -> None:
+    assert not allows(plain.sentence("en", 2, 110, SOURCE), text)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "Clubs have grown by 59% since 2021.",  # another figure
@@ -76,6 +103,7 @@ def test_a_headline_ends_with_a_word_of_its_source() -> None:
     assert allows(pattern, "Grown by 58% since the library")
     assert not allows(pattern, "Chess has left the library for theBar")
     assert not allows(pattern, "Chess has left for the")
+    assert allows(pattern, "Chess has left for 31,000 members")
     assert allows(plain.headline("de", 3, 8, SOURCE), "Schach zieht in die Kneipe")  # in another language than it
 
 

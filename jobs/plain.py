@@ -59,10 +59,10 @@ def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> d
         return _pattern(f"^{capital}(?:{'|'.join(units)}){{{min_chars},{max_chars}}}{last}{end}")
     word = f"(?: {letter}){{0,2}} {letter}['’-]?{letter}"
     units = [letter, *(f" {f'{letter} ' * short}{letter}{{2}}" for short in range(4)), f" {letter}['’-]{letter}{{2}}"]
-    units += [f",{word}", f" {letter},{word}", f"['’-]{letter}{{2}}", f"['’-]{letter},?{word}"]
-    figure = f"(?:['’-]{letter})?(?: {letter}){{0,2}} (?:{numbers})"
+    units += [f",{word}", f" {letter},{word}", f"['’-]{letter}{{2}}", f"['’]{letter},?{word}"]
+    figure = f"(?:['’]{letter})?(?: {letter}){{0,2}} (?:{numbers})"
     units += [f"{figure},?{word}"] if numbers else []
-    last = f"(?:['’-]{letter}{f'|{figure}' if numbers else ''})?"
+    last = f"(?:['’]{letter}{f'|{figure}' if numbers else ''})?"
     least, most = (round(count * _UNITS_PER_CHARACTER) for count in (min_chars, max_chars))
     return _pattern(f"^{capital}(?:{'|'.join(units)}){{{least},{most}}}{last}{end}")
 

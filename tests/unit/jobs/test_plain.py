@@ -58,7 +58,7 @@ def test_words_of_one_letter_stand_where_they_are_written(locale: str, text: str
 
 
 @pytest.mark.parametrize(
-    "text", ["A-b-c-d-e-f-g-h.", "The clubs-s-s-s-s-s.", "The clubs have a.", "The clubs have b, c."]
+    "text", ["A-b-c-d-e-f.", "The clubs-s-s-s.", "The clubs have a.", "The clubs have b, c.", "They grew over two-a."]
 )
 def test_marks_and_single_letters_do_not_stutter(text: str) -> None:
     assert not allows(plain.sentence("en", 2, 110, SOURCE), text)

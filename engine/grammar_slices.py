@@ -93,22 +93,23 @@ def _repeated(pattern: str) -> Iterator[str]:
     """What is often repeated in a pattern: of its alternatives, the shortest that have character classes and spaces
     alone. In time linear in the pattern.
     """
-    opened: list[
-        list[str]
-    ] = []  # of each group that is open, its alternatives so far; one with a group in it has _INNER
+    opened: list[list[str]] = []  # the alternatives of each open group so far; _INNER stands for a group in one
     for found in _PIECE.finditer(pattern[:_MAX_PATTERN]):
         piece = found[0]
         if piece.startswith("("):
             opened.append([""])
-        elif opened and piece.startswith(")"):
+            continue
+        if not opened:
+            continue
+        if piece == "|":
+            opened[-1].append("")
+            continue
+        if piece.startswith(")"):
             alternatives = sorted(filter(_is_simple, opened.pop()), key=len)[:_MOST_ALTERNATIVES]
             if len(alternatives) > 1 and (found["any"] or int(found["most"] or 0) >= _MANY):
                 yield "|".join(alternatives)
             piece = _INNER
-        elif piece == "|" and opened:
-            opened[-1].append("")
-            continue
-        if opened and not piece.startswith("("):
+        if opened:
             opened[-1][-1] += piece
 
 

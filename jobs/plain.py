@@ -93,7 +93,7 @@ def headline(locale: str, min_words: int, max_words: int, source: str = "") -> d
     """
     capital, letter = _characters(locale)
     if not _is_spaced(locale):
-        return {"type": "string", "pattern": f"^[{capital}][{letter}]{{{min_words},{max(3, 2 * max_words - 3)}}}$"}
+        return _pattern(f"^[{capital}][{letter}]{{{min_words},{max(3, 2 * max_words - 3)}}}$")
     end = f"(?:['’-][{letter}]{{1,12}})?"
     numbers = "|".join(_numbers(source, locale))
     number = f"(?:(?:{numbers}) )?" if numbers else ""  # optional: masks are cheap then, as in `sentence`
@@ -102,7 +102,7 @@ def headline(locale: str, min_words: int, max_words: int, source: str = "") -> d
     final = f" {number}(?:{'|'.join(last)})" if last else ""
     taken = 2 if last else 1  # by the first word, and the last
     several = f"{words}{{{min_words - taken},{max_words - taken}}}{final}"
-    return {"type": "string", "pattern": f"^[{capital}][{letter}]{{0,15}}{end}{several}$"}
+    return _pattern(f"^[{capital}][{letter}]{{0,15}}{end}{several}$")
 
 
 def _last_words(source: str, locale: str) -> Sequence[str]:

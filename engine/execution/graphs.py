@@ -64,8 +64,7 @@ class DecodeGraphs:
         """Capture those of `sizes` that no larger one beats. `forward(size)` computes hidden states [size, hidden] from
         buffers that stay in place; `pad(size)` sends a step of padding members to those. `abridged(size)` runs all
         kernels of `forward`, in some of its layers, or is `forward`: it compiles and loads them, which a capture must
-        not, and tells which sizes are slow. One layer of each kind is timed, however many the
-        model has.
+        not, and tells which sizes are slow. One layer of each kind is timed, however many the model has.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())

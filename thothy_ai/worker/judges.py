@@ -107,7 +107,8 @@ class Judges:
         if self._closed:
             raise JudgeError(_ENDED)
         if self._free.empty() and self._unstarted:
-            self._start(self._unstarted.pop())
+            judge = self._unstarted.pop()
+            self._then_free(judge, self._started(judge))
         with metrics.JUDGE_TASKS.track_inprogress():
             with metrics.JUDGE_WAIT_SECONDS.time():
                 judge = await self._free.get()
@@ -130,9 +131,9 @@ class Judges:
         task.add_done_callback(lambda _: self._free.put_nowait(judge))
         return task
 
-    def _start(self, judge: _Judge) -> None:
-        starting = self._then_free(judge, judge.start())
-        starting.add_done_callback(_mark_retrieved)  # an error: whoever asks this process next tries again, and is told
+    async def _started(self, judge: _Judge) -> None:
+        with suppress(JudgeError, OSError):  # its next task starts it again, and gets the error
+            await judge.start()
 
     async def _asked(self, judge: _Judge, task: bytes) -> Fields:
         try:
@@ -140,11 +141,6 @@ class Judges:
                 return await judge.ask(task)
         except JudgeEndedError:  # once more: the kernel may have been short of memory
             return await judge.ask(task)
-
-
-def _mark_retrieved(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 def default_processes() -> int:

@@ -175,12 +175,12 @@ async def test_who_still_waits_for_a_process_when_they_end_is_told() -> None:
 @on_a_loop
 async def test_after_their_end_no_process_is_started() -> None:
     by = Judges(KINDS, 10, 2)
-    starting = asyncio.create_task(by.advance(ECHO, says("ok"), STEP))
+    starting = asyncio.create_task(judged(by, "ok"))
     await asyncio.sleep(0)
     await by.close()
     async with asyncio.timeout(60):
         assert (await starting).detail == "the worker has ended"
-        assert (await by.advance(ECHO, says("ok"), STEP)).detail == "the worker has ended"  # type: ignore[union-attr]
+        assert (await judged(by, "ok")).detail == "the worker has ended"
     assert all(judge._process is None for judge in by._judges)
 
 

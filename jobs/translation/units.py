@@ -33,9 +33,8 @@ _PIECE = re.compile(
     r"!?\[[^\]]*\]\([^)]*\)\S*|`[^`]*`\S*|<[^>]*>\S*"  # links, code and tags are not broken
     r"|[\u2e80-\ud7ff][、。，！？）」』：；]*|[^\s\u2e80-\ud7ff]+|\s+"
 )
-_LIKE_A_MARK = re.compile(
-    r"(?:[-+*>#=|]|#{2,6}|\d{1,9}[.)]|[-=*_]{2,}|```.*)$"
-)  # would begin a block at a line's start
+# What would begin a block at a line's start.
+_LIKE_A_MARK = re.compile(r"(?:[-+*#=|]|>.*|#{2,6}|\d{1,9}[.)]|[-=*_]{2,}|(?:```|~~~).*)$")
 _ENDS = (".", "!", "?", ":", ";", "。", "！", "？", "…")
 
 

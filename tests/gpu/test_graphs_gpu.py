@@ -76,3 +76,23 @@ def test_full_steps_that_prefill_are_replayed_layer_by_layer(
         outcome = driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
         assert (driver.core._runner._mixed.replays >= 3) == graphs
     assert all(len(tokens) == SAMPLING.max_tokens for tokens in outcome.tokens.values())
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_draws_are_replayed_once_their_kind_is_known(loaded: LoadedModel, *, overlap: bool) -> None:
+    """Tokens are the same: seeds and positions decide, whatever launches the draw."""
+    prompts = random_prompts(loaded.config.vocab_size)
+    sampling = replace(SAMPLING, temperature=0.9, top_p=0.9, repetition_penalty=1.1)
+    tokens = []
+    for graphs in (False, True):
+        options = replace(ROOMY, graphs=graphs, overlap=overlap)
+        requests = [
+            CoreRequest(str(index), prompt, replace(sampling, seed=index), Slots([FEW] * 12) if index % 3 else None)
+            for index, prompt in enumerate(prompts)
+        ]
+        with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+            tokens.append(driver.run(requests).tokens)
+            draws = driver.core._runner._decode.draws
+            assert bool(draws.replays) == graphs
+            assert len(draws._captured) < draws.replays or not graphs
+    assert tokens[0] == tokens[1]

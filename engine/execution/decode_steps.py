@@ -1,12 +1,11 @@
 """Steps of single tokens, replayed from CUDA graphs: one of the forward pass up to the logits, one of the draw.
 
 The first leaves the scores of its members in buffers that stay in place, where the second finds them once the masks of
-the step are there. The members are padded to a size of the graphs with ones in the padding row.
+the step are there. The members are padded to a size of the graphs with ones in the padding row, and those that do not
+sample draw for that row.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,11 +16,10 @@ from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.execution.transfers import send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import Step, StepMasks
-from thothy_ai.kernels.paged import Attention, AttentionBatch
+from thothy_ai.engine.step import ANY, Step, StepMasks
+from thothy_ai.kernels.paged import Attention
 
 
 class DecodeSteps:
@@ -42,7 +40,8 @@ class DecodeSteps:
         model, cache = self._model.abridged(self._cache)
 
         def abridged(size: int) -> Tensor:
-            return self._forward(model, cache, size)[0]
+            inputs = self._rows.decode_inputs(size)
+            return model.forward(inputs.tokens, inputs.batch, cache, self._attention)
 
         self.graphs.capture(sizes, self._pad, self._decode if model is self._model else abridged, self._decode)
 
@@ -51,39 +50,34 @@ class DecodeSteps:
         return self.graphs.size_for(step.num_members) if step.num_tokens == step.num_members else None
 
     def launch(self, step: Step, size: int) -> Scores:
-        """Launch the pass of a step. If all its members sample, their scores are views of the buffers."""
+        """Launch the pass of a step; the scores of all its members [N], in the buffers."""
         self._rows.send(step.padded_to(size, self._rows.padding))
         self.graphs.replay(size)
-        scores = self._scores.first(step.num_members)
-        if step.num_sampling == step.num_members:
-            return scores
-        places = np.flatnonzero(step.samples).astype(np.int32)
-        return scores.of(send(places, scores.rows.device).to(torch.int64))
+        return self._scores.first(step.num_members)
 
-    def draw(self, size: int, members: Sequence[int], masks: StepMasks | None) -> Tensor:
-        """Draw the tokens [R] of the step whose scores lie in the buffers, and write them to its rows, which the host
-        knows as `members`. None of them changes its scores. Valid until the next draw.
+    def draw(self, step: Step, size: int, masks: StepMasks | None) -> Tensor:
+        """Draw a token for each member [N] of the step whose scores lie in the buffers, and write those of members that
+        sample to their rows; others get any. None changes its scores. Valid until the next draw.
         """
         if masks is not None:
-            self._masks.send(masks, size)
-        kind = DrawKind(self._sampler.work(members), masks is not None)
-        return self.draws.run(size, kind)[: len(members)]
+            places = np.full(size, ANY, np.int32)
+            places[np.flatnonzero(step.samples)] = masks.places
+            self._masks.send(masks._replace(places=places))
+        kind = DrawKind(self._sampler.work(step.rows[step.samples].tolist()), masks is not None)
+        return self.draws.run(size, kind)[: step.num_members]
 
     def _pad(self, size: int) -> None:
         self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
     def _decode(self, size: int) -> Tensor:
         """What a graph of the pass captures: fill the buffers with the scores of the `size` members that were sent."""
-        hidden, batch = self._forward(self._model, self._cache, size)
+        inputs = self._rows.decode_inputs(size)
         logits, rows, positions = self._scores.first(size)
+        hidden = self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention)
         self._model.logits_into(hidden, logits)
-        rows.copy_(batch.rows)
-        positions.copy_(batch.context_lens)
+        rows.copy_(inputs.sampling)
+        positions.copy_(inputs.batch.context_lens)
         return logits
-
-    def _forward(self, model: Model, cache: KVCache, size: int) -> tuple[Tensor, AttentionBatch]:
-        tokens, batch = self._rows.decode_inputs(size)
-        return model.forward(tokens, batch, cache, self._attention), batch
 
     def _draw(self, size: int, kind: DrawKind) -> Tensor:
         """What a graph of the draw captures: choose by the scores in the buffers, and write to the rows."""

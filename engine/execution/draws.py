@@ -12,16 +12,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from thothy_ai.engine.execution.graphs import Captured, capture_graph
+from thothy_ai.engine.execution.transfers import send
 from thothy_ai.kernels.sampling import Work
 
 
 class Scores(NamedTuple):
-    """What a step's R sampling members draw by: `logits` [R, vocab], their `rows` [R] int64, and the `positions` [R]
-    int64 that the drawn tokens go to.
+    """What members of a step draw by: `logits` [R, vocab], the `rows` [R] int64 that they sample for, and the
+    `positions` [R] int64 that the drawn tokens go to.
     """
 
     logits: Tensor
@@ -37,13 +40,10 @@ class Scores(NamedTuple):
         """Those of the first members: views."""
         return Scores(*(column[:members] for column in self))
 
-    def of(self, places: Tensor) -> Scores:
-        """Those of the members at these places [P] int64: copies."""
-        return Scores(*(column.index_select(0, places) for column in self))
-
-    def copied(self) -> Scores:
-        """Copies of all."""
-        return Scores(*(column.clone() for column in self))
+    def of(self, places: NDArray[np.intp]) -> Scores:
+        """Those of the members at these places [P]: copies."""
+        sent = send(places.astype(np.int32), self.rows.device).to(torch.int64)
+        return Scores(*(column.index_select(0, sent) for column in self))
 
 
 class DrawKind(NamedTuple):

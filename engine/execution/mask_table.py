@@ -31,10 +31,9 @@ class MaskTable:
         self.send(masks)
         return self.of_step(len(masks.places))
 
-    def send(self, masks: StepMasks, size: int = 0) -> None:
-        """Put the new ones in their places, and keep the members' places; up to `size`, others have no mask."""
-        padding = np.full(max(0, size - len(masks.places)), ANY, np.int32)
-        sent = send_into(np.concatenate((masks.places, padding, masks.targets)), self._places)
+    def send(self, masks: StepMasks) -> None:
+        """Put the new ones in their places, and keep those of the members."""
+        sent = send_into(np.concatenate((masks.places, masks.targets)), self._places)
         if len(masks.targets):
             new = deliver(torch.from_numpy(masks.new), self._device)
             self._table.index_copy_(0, sent[-len(masks.targets) :].to(torch.int64), new)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -21,16 +20,16 @@ from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.draws import Scores
 from thothy_ai.engine.execution.graphs import graph_sizes
-from thothy_ai.engine.execution.logprobs import LogprobReadback
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
+from thothy_ai.engine.execution.step_handle import StepHandle
+from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import NO_LOGPROBS, Int32, Start, StartedRows, Step, StepMasks, StepResult, remembered_masks
+from thothy_ai.engine.step import Int32, Start, StartedRows, Step, StepMasks, remembered_masks
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
 
@@ -44,30 +43,6 @@ _UNUSUAL = tuple(  # what requests may ask for besides; one of each way of choos
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
 )
 _FEW = (16, 32, 64, 128)  # tokens: other kernels run for steps this small
-
-
-@dataclass(slots=True)
-class StepHandle:
-    """A launched step, with the scores of its sampling members in the step's order, until another is launched after it
-    was sampled.
-
-    `size`: if they lie in the buffers of the decode graphs, how many members it was padded to.
-    """
-
-    step: Step
-    timer: StepTimer
-    scores: Scores | None
-    size: int | None
-    replayed: bool  # from a graph
-    sampled: Readback | None = None
-    logprobs: Sequence[LogprobReadback] = ()
-
-    def read(self) -> StepResult:
-        """What came of it; waits for this step, not for one that was launched after it."""
-        if self.sampled is None:
-            raise RuntimeError("the step was not sampled")
-        logprobs = dict(each for part in self.logprobs for each in part.read()) if self.logprobs else NO_LOGPROBS
-        return StepResult(self.sampled.read(), self.timer.seconds(), self.replayed, logprobs)
 
 
 class Runner:
@@ -107,26 +82,25 @@ class Runner:
         size = self._decode.size_for(step)
         scores = self._computed(step) if size is None else self._decode.launch(step, size)
         timer.stop()
-        kept = size if step.num_sampling == step.num_members else None
-        self._last = StepHandle(step, timer, scores, kept, self.replays > replays)
+        self._last = StepHandle(step, timer, scores, size, self.replays > replays)
         return self._last
 
     @torch.inference_mode()
     def sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
         """Draw the step's tokens into the rows, under the masks if there are any; may be repeated after a failure."""
-        step, scores = handle.step, handle.scores
-        if scores is None:
-            raise RuntimeError("another step was launched since this one was sampled")
+        step = handle.step
         if not step.num_sampling:
-            handle.sampled = Readback(scores.rows)
+            handle.sampled = Readback(handle.sampling_scores().rows)
             return
         handle.timer.start()
         members = step.rows[step.samples].tolist()
         ends = step.ends[step.samples] if self._sampler.changes_scores else None
         if handle.size is None or self._sampler.changed(members, ends):
+            scores = handle.sampling_scores()
             tokens = self._drawn(scores, members, masks, ends)
         else:
-            tokens = self._decode.draw(handle.size, members, masks)
+            scores, members = handle.launched_scores(), self._rows.sampling(step).tolist()
+            tokens = self._decode.draw(step, handle.size, masks)
         handle.sampled = Readback(tokens)
         handle.logprobs = self._sampler.logprobs.begin(scores.logits, tokens, members)
         handle.timer.stop()
@@ -201,13 +175,12 @@ class Runner:
         """Forget the last step's scores, or copy what it left in the graphs' buffers if it is still to be sampled: of a
         step in parts, all are launched first.
         """
-        last = self._last
-        if last is None or last.scores is None:
+        if self._last is None:
             return
-        if last.sampled is not None:
-            last.scores = None
-        elif last.size is not None:
-            last.scores, last.size = last.scores.copied(), None
+        if self._last.sampled is None:
+            self._last.leave_buffers()
+        else:
+            self._last.scores = None
 
     def _computed(self, step: Step) -> Scores:
         """Launch a step that is not replayed as a whole."""
@@ -216,7 +189,7 @@ class Runner:
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
-        tokens, batch = self._rows.apply(step)
+        tokens, batch, _ = self._rows.apply(step)
         if self._mixed.fits(step.num_tokens):
             self._attention.plan(batch)
             return self._model.tail(*self._mixed.run(tokens, self._attention), wanted)

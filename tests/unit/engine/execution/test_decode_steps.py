@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -157,8 +158,8 @@ def test_a_draw_that_cannot_be_captured_is_tried_again(runners: list[Runner], mo
 
 def test_scores_are_views_or_copies() -> None:
     whole = Scores.like(torch.rand(4, 3))
-    first, chosen, copied = whole.first(2), whole.of(torch.tensor([1, 0])), whole.first(2).copied()
+    first, chosen = whole.first(2), whole.of(np.array([1, 0]))
     whole.rows.fill_(7)
     assert first.rows.tolist() == [7, 7]
-    assert chosen.rows.tolist() == copied.rows.tolist() == [0, 0]
+    assert chosen.rows.tolist() == [0, 0]
     assert [column.dtype for column in whole] == [torch.float32, torch.int64, torch.int64]

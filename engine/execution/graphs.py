@@ -12,6 +12,8 @@ import logging
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,7 +27,7 @@ _SLOWER = 1.03  # than a larger size: timings of one size differ by less
 _REPLAYS = 5  # that are timed
 
 Forward = Callable[[int], Tensor]
-_Captured = tuple[torch.cuda.CUDAGraph, Tensor]
+Captured = tuple[torch.cuda.CUDAGraph, Tensor]
 
 
 def graph_sizes(max_rows: int) -> list[int]:
@@ -57,19 +59,19 @@ class DecodeGraphs:
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
-        self._captured: dict[int, _Captured] = {}
+        self._captured: dict[int, Captured] = {}
         self.replays = 0  # so far
 
     def capture(self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
-        """Capture those of `sizes` that no larger one beats. `forward(size)` computes hidden states [size, hidden] from
-        buffers that stay in place; `pad(size)` sends a step of padding members to those. `abridged(size)` runs all
-        kernels of `forward`, in some of its layers, or is `forward`: it compiles and loads them, which a capture must
-        not, and tells which sizes are slow. One layer of each kind is timed, however many the model has.
+        """Capture those of `sizes` that no larger one beats. `forward(size)` computes logits [size, vocab] from buffers
+        that stay in place; `pad(size)` sends a step of padding members to those. `abridged(size)` runs all kernels of
+        its layers, in some of them, or is `forward`: it compiles and loads them, which a capture must not, and tells
+        which sizes are slow. One layer of each kind is timed, however many the model has.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            captured = dict[int, _Captured]()
+            captured = dict[int, Captured]()
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
                 abridged(size)
@@ -79,9 +81,9 @@ class DecodeGraphs:
             if abridged is not forward:
                 for size in reversed(kept):
                     pad(size)
-                    graph, hidden = _capture(forward, size, pool)
+                    graph, logits = _capture(forward, size, pool)
                     graph.replay()  # copies it to the device, for which the first step of its size would wait
-                    captured[size] = graph, hidden
+                    captured[size] = graph, logits
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes, self._captured = kept, captured
 
@@ -91,11 +93,11 @@ class DecodeGraphs:
         return self._sizes[place] if place < len(self._sizes) else None
 
     def replay(self, size: int) -> Tensor:
-        """Run a captured size; its result [size, hidden] stays valid until the next replay."""
-        graph, hidden = self._captured[size]
+        """Run a captured size; its result [size, vocab] stays valid until the next replay."""
+        graph, logits = self._captured[size]
         graph.replay()
         self.replays += 1
-        return hidden
+        return logits
 
 
 def _kept(times: Mapping[int, float]) -> list[int]:
@@ -115,13 +117,24 @@ def _times(graphs: Mapping[int, torch.cuda.CUDAGraph], pad: Callable[[int], None
     return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
 
 
-def _capture(forward: Forward, size: int, pool: torch.cuda._POOL_HANDLE) -> _Captured:
-    """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes."""
+def _capture(forward: Forward, size: int, pool: torch.cuda._POOL_HANDLE) -> Captured:
+    return capture_graph(partial(forward, size), pool)
+
+
+def capture_graph(run: Callable[[], Tensor], pool: torch.cuda._POOL_HANDLE) -> Captured:
+    """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes. The current
+    stream is not the default one.
+    """
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile
-    hidden = forward(size)
+    try:
+        result = run()
+    except BaseException:
+        with suppress(RuntimeError):  # the stream must not stay in the capture
+            graph.capture_end()
+        raise
     graph.capture_end()
-    return graph, hidden
+    return graph, result
 
 
 def _timed_replay(graph: torch.cuda.CUDAGraph) -> _Timing:

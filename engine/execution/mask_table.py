@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.execution.transfers import deliver, send
+from thothy_ai.engine.execution.transfers import deliver, send_into
 from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 
 _ALL = -1  # every bit of an int32
+_MOST_NEW = 2  # masks of a row that a step brings: one to be kept, one of its own
 
 
 class MaskTable:
@@ -23,21 +24,29 @@ class MaskTable:
         self._device = device
         self._table = torch.empty(_shape(max_rows, vocab_size), dtype=torch.int32, device=device)
         self._table[ANY] = _ALL
+        self._places = torch.full((max_rows + _MOST_NEW * max_rows,), ANY, dtype=torch.int32, device=device)
 
     def rows(self, masks: StepMasks) -> Tensor:
         """Put the new ones in their places; returns each member's [R, ceil(vocab / 32)] int32 on the device."""
-        count = len(masks.targets)
-        places = send(np.concatenate((masks.targets, masks.places)), self._device)
-        if count:
+        self.send(masks)
+        return self.of_step(len(masks.places))
+
+    def send(self, masks: StepMasks) -> None:
+        """Put the new ones in their places, and keep those of the members."""
+        sent = send_into(np.concatenate((masks.places, masks.targets)), self._places)
+        if len(masks.targets):
             new = deliver(torch.from_numpy(masks.new), self._device)
-            self._table.index_copy_(0, places[:count].to(torch.int64), new)
-        return self._table.index_select(0, places[count:])
+            self._table.index_copy_(0, sent[-len(masks.targets) :].to(torch.int64), new)
+
+    def of_step(self, size: int) -> Tensor:
+        """The masks [size, ceil(vocab / 32)] int32 of as many members of the step that was sent."""
+        return self._table.index_select(0, self._places[:size])
 
     @staticmethod
     def num_bytes(max_rows: int, vocab_size: int) -> int:
-        """Bytes of the table, of a step's new masks (two per row at most: one kept, one its own), and of all rows'."""
+        """Bytes of the table, of a step's new masks, and of all rows'."""
         places, words = _shape(max_rows, vocab_size)
-        return 4 * words * (places + 3 * max_rows)
+        return 4 * words * (places + (1 + _MOST_NEW) * max_rows)
 
 
 def _shape(max_rows: int, vocab_size: int) -> tuple[int, int]:

@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.execution.transfers import send, send_into
-from thothy_ai.engine.step import RowUpdates, Step
+from thothy_ai.engine.step import Int32, RowUpdates, Step
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
-_COLUMNS = 5  # of a member: row, start, count, shared tokens, size of the group that begins with it
+_COLUMNS = 6  # of a member: row, start, count, shared tokens, size of the group that begins with it, row it samples for
 
 
 class StepInputs(NamedTuple):
-    """What the model and its attention read of a step."""
+    """What the model and its attention read of a step, and the row [N] int32 of each member that samples; that of one
+    that does not is `padding`.
+    """
 
     tokens: StepTokens
     batch: AttentionBatch
+    sampling: Tensor
 
 
 class Rows:
@@ -70,6 +73,10 @@ class Rows:
         self._write(self.block_tables, step.new_blocks)
         self._send_metadata(step)
 
+    def sampling(self, step: Step) -> Int32:
+        """The rows [N] that the step's members sample for; `padding` for those that do not sample."""
+        return np.where(step.samples, step.rows, self.padding).astype(np.int32)
+
     def write_sampled(self, rows: Tensor, positions: Tensor, tokens: Tensor) -> None:
         """Write sampled tokens [R] to their rows [R] at `positions` [R].
 
@@ -83,14 +90,14 @@ class Rows:
         for first, size, tokens in zip(*(column.tolist() for column in step.groups), strict=True):
             shared[first : first + size] = tokens
             sizes[first] = size
-        columns = (step.rows, step.starts, step.counts, shared, sizes, (0,), step.counts.cumsum())
+        columns = (step.rows, step.starts, step.counts, shared, sizes, self.sampling(step), (0,), step.counts.cumsum())
         send_into(np.concatenate(columns, dtype=np.int32), self._metadata)
 
     def _inputs(
         self, size: int, total: int, num_decode: int, query_lens: tuple[int, ...], kv_lens: tuple[int, ...]
     ) -> StepInputs:
         """The inputs of the step that was sent: `size` members, `total` tokens."""
-        rows, starts, counts, shared, sizes = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
+        rows, starts, counts, shared, sizes, sampling = self._metadata[: _COLUMNS * size].view(_COLUMNS, size)
         query_starts = self._metadata[_COLUMNS * size : (_COLUMNS + 1) * size + 1]
         batch = AttentionBatch(
             block_tables=self.block_tables,
@@ -105,7 +112,7 @@ class Rows:
         )
         columns = StepColumns(rows, starts, counts, query_starts)
         tokens = self._operations.step_tokens(self.token_ids, self.block_tables, columns, total, self._block_size)
-        return StepInputs(tokens, batch)
+        return StepInputs(tokens, batch, sampling)
 
     def _write(self, target: Tensor, updates: RowUpdates) -> None:
         """Write updates into `target` [rows, columns]: one transfer, one launch."""

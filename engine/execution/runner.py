@@ -6,9 +6,8 @@ caller calls when it chooses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -17,18 +16,20 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
-from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes
-from thothy_ai.engine.execution.logprobs import LogprobReadback
+from thothy_ai.engine.execution.draws import Scores
+from thothy_ai.engine.execution.graphs import graph_sizes
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.execution.timing import CudaTimer, HostTimer, StepTimer
+from thothy_ai.engine.execution.step_handle import StepHandle
+from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import NO_LOGPROBS, Start, StartedRows, Step, StepMasks, StepResult, remembered_masks
+from thothy_ai.engine.step import Int32, Start, StartedRows, Step, StepMasks, remembered_masks
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
 
@@ -42,27 +43,6 @@ _UNUSUAL = tuple(  # what requests may ask for besides; one of each way of choos
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
 )
 _FEW = (16, 32, 64, 128)  # tokens: other kernels run for steps this small
-
-
-@dataclass(slots=True)
-class StepHandle:
-    """A launched step. `logits` [R, vocab] are those of its sampling members, in the step's order."""
-
-    step: Step
-    timer: StepTimer
-    logits: Tensor
-    rows: Tensor  # [R] int64, of the sampling members
-    positions: Tensor  # [R] int64, where their sampled tokens go
-    replayed: bool  # from a graph
-    sampled: Readback | None = None
-    logprobs: Sequence[LogprobReadback] = ()
-
-    def read(self) -> StepResult:
-        """What came of it; waits for this step, not for one that was launched after it."""
-        if self.sampled is None:
-            raise RuntimeError("the step was not sampled")
-        logprobs = dict(each for part in self.logprobs for each in part.read()) if self.logprobs else NO_LOGPROBS
-        return StepResult(self.sampled.read(), self.timer.seconds(), self.replayed, logprobs)
 
 
 class Runner:
@@ -80,7 +60,8 @@ class Runner:
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
         self._graph_sizes = graph_sizes(rows) if config.graphs and model.captures else []
-        self._graphs = DecodeGraphs()
+        self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler)
+        self._last: StepHandle | None = None
         self._mixed = MixedGraphs()
         mixed = config.graphs and model.captures_between_attention and config.token_budget <= MOST_TOKENS
         self._mixed_size = config.token_budget if mixed else None
@@ -88,35 +69,40 @@ class Runner:
     @property
     def replays(self) -> int:
         """Steps that were replayed from a graph, or from several, so far."""
-        return self._graphs.replays + self._mixed.replays
+        return self._decode.graphs.replays + self._mixed.replays
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
+        self._make_room()
         self._sampler.start_rows(step.started, step.biases)
         timer, replays = self._timer(), self.replays
         timer.start()
-        last, rows, positions = self._sampling_columns(step)
-        logits = self._model.logits(self._hidden(step, last))[: len(rows)]
+        size = self._decode.size_for(step)
+        scores = self._computed(step) if size is None else self._decode.launch(step, size)
         timer.stop()
-        return StepHandle(step, timer, logits, rows, positions, self.replays > replays)
+        self._last = StepHandle(step, timer, scores, size, self.replays > replays)
+        return self._last
 
     @torch.inference_mode()
     def sample(self, handle: StepHandle, masks: StepMasks | None) -> None:
         """Draw the step's tokens into the rows, under the masks if there are any; may be repeated after a failure."""
-        if not len(handle.rows):
-            handle.sampled = Readback(handle.rows)
+        step = handle.step
+        if not step.num_sampling:
+            handle.sampled = Readback(handle.sampling_scores().rows)
             return
         handle.timer.start()
-        rows, positions, step = handle.rows, handle.positions, handle.step
         members = step.rows[step.samples].tolist()
         ends = step.ends[step.samples] if self._sampler.changes_scores else None
-        bitmask = None if masks is None else self._masks.rows(masks)
-        tokens = self._sampler.sample(handle.logits, rows, positions, self._rows.token_ids, bitmask, members, ends)
-        self._rows.write_sampled(rows, positions, tokens)
+        if handle.size is None or self._sampler.changed(members, ends):
+            scores = handle.sampling_scores()
+            tokens = self._drawn(scores, members, masks, ends)
+        else:
+            scores, members = handle.launched_scores(), self._rows.sampling(step).tolist()
+            tokens = self._decode.draw(step, handle.size, masks)
         handle.sampled = Readback(tokens)
-        handle.logprobs = self._sampler.logprobs.begin(handle.logits, tokens, members)
+        handle.logprobs = self._sampler.logprobs.begin(scores.logits, tokens, members)
         handle.timer.stop()
 
     def warm_up(self, tokens: int) -> None:
@@ -137,7 +123,7 @@ class Runner:
             for way in ways:
                 way.result()
         if self._graph_sizes:
-            self._capture()
+            self._decode.capture(self._graph_sizes, logits)
         if self._mixed_size is not None:
             self._capture_mixed(self._mixed_size)
         if self._device.type == "cuda":
@@ -185,37 +171,37 @@ class Runner:
         tokens = sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
         sampler.logprobs.begin(logits, tokens, [0] * members)
 
+    def _make_room(self) -> None:
+        """Forget the last step's scores, or copy what it left in the graphs' buffers if it is still to be sampled: of a
+        step in parts, all are launched first.
+        """
+        if self._last is None:
+            return
+        if self._last.sampled is None:
+            self._last.leave_buffers()
+        else:
+            self._last.scores = None
+
+    def _computed(self, step: Step) -> Scores:
+        """Launch a step that is not replayed as a whole."""
+        wanted, rows, positions = self._sampling_columns(step)
+        return Scores(self._model.logits(self._hidden(step, wanted))[: len(rows)], rows, positions)
+
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
-        members = step.num_members
-        size = self._graphs.size_for(members) if step.num_tokens == members else None
-        if size is not None:
-            self._rows.send(step.padded_to(size, self._rows.padding))
-            return self._graphs.replay(size).index_select(0, wanted)
-        tokens, batch = self._rows.apply(step)
+        tokens, batch, _ = self._rows.apply(step)
         if self._mixed.fits(step.num_tokens):
             self._attention.plan(batch)
             return self._model.tail(*self._mixed.run(tokens, self._attention), wanted)
         return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
 
-    @torch.inference_mode()
-    def _capture(self) -> None:
-        def pad(size: int) -> None:
-            self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
-
-        forward = self._decode_pass(self._model, self._cache)
-        model, cache = self._model.abridged(self._cache)
-        abridged = forward if model is self._model else self._decode_pass(model, cache)
-        self._graphs.capture(self._graph_sizes, pad, abridged, forward)
-
-    def _decode_pass(self, model: Model, cache: KVCache) -> Callable[[int], Tensor]:
-        """Returns what runs a decode step of `size` members, which was sent before: hidden states [size, hidden]."""
-
-        def forward(size: int) -> Tensor:
-            tokens, batch = self._rows.decode_inputs(size)
-            return model.forward(tokens, batch, cache, self._attention)
-
-        return forward
+    def _drawn(self, scores: Scores, members: Sequence[int], masks: StepMasks | None, ends: Int32 | None) -> Tensor:
+        """Draw the tokens [R] of any step, and write them to the rows."""
+        bitmask = None if masks is None else self._masks.rows(masks)
+        logits, rows, positions = scores
+        tokens = self._sampler.sample(logits, rows, positions, self._rows.token_ids, bitmask, members, ends)
+        self._rows.write_sampled(rows, positions, tokens)
+        return tokens
 
     @torch.inference_mode()
     def _capture_mixed(self, size: int) -> None:
@@ -231,7 +217,7 @@ class Runner:
         size would wait until cuBLAS has loaded its own.
         """
         sampling = step.num_sampling
-        columns = np.zeros((3, self._graphs.size_for(sampling) or sampling), np.int32)
+        columns = np.zeros((3, self._decode.graphs.size_for(sampling) or sampling), np.int32)
         columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
         last, rows, positions = send(columns, self._device).to(torch.int64)
         return last, rows[:sampling], positions[:sampling]

@@ -33,7 +33,7 @@ class Sampler:
         self._vocab_size = vocab_size
         self._device = device
         self._choose = operations_for(device).token_chooser(max_rows, device)
-        self._table = torch.zeros(max_rows, sampling.COLUMNS, dtype=torch.float64, device=device)
+        self._table = torch.zeros(max_rows + 1, sampling.COLUMNS, dtype=torch.float64, device=device)  # and padding's
         self._table[:, Column.PENALTY] = 1.0
         self._changed: dict[int, list[float]] = {}
         self._unfiltered: set[int] = set()
@@ -70,14 +70,31 @@ class Sampler:
         [max_rows, L] int32 of which each row's first `positions` are real, bitmask [R, ceil(V / 32)] int32 with a bit
         set for each allowed token. `members` are the rows as the host knows them, `ends` [R] the positions.
         """
-        self._send_changed()
+        work = self.work(members)
         step = SamplingBatch(logits, rows, positions, token_ids, bitmask, self._table)
-        chosen = self._choose(step, self._work(members))
-        if asking := self._changes.asking(members, ends):
-            work = self._work([members[place] for place in asking])._replace(penalized=False)  # they are by now
+        chosen = self._choose(step, work)
+        if asking := self.changed(members, ends):
+            changing = self._work([members[place] for place in asking])._replace(penalized=False)  # they are by now
             for places, changed in self._changes.batches(step, asking):
-                chosen[places] = self._choose(changed, work)
+                chosen[places] = self._choose(changed, changing)
         return chosen
+
+    def changed(self, members: Sequence[int], ends: Int32 | None) -> list[int]:
+        """Places of the members whose scores change at their positions `ends`, which may be left out if no row's do."""
+        return self._changes.asking(members, ends)
+
+    def work(self, members: Sequence[int]) -> Work:
+        """What it takes to choose for these rows, whose parameters the device has from now on."""
+        self._send_changed()
+        return self._work(members)
+
+    def choose(
+        self, logits: Tensor, rows: Tensor, positions: Tensor, token_ids: Tensor, bitmask: Tensor | None, work: Work
+    ) -> Tensor:
+        """As `sample`, for rows that take this work and change no scores. The row `max_rows` stands for padding: it
+        gets any token. Nothing waits or is sent: a graph may capture it.
+        """
+        return self._choose(SamplingBatch(logits, rows, positions, token_ids, bitmask, self._table), work)
 
     @property
     def changes_scores(self) -> bool:

@@ -40,14 +40,13 @@ def _pinned(host: Tensor, device: torch.device) -> Tensor:
 
 
 class Readback:
-    """Numbers that the device computes; made right after their kernel was launched."""
+    """Numbers that the device computes; made right after their kernel was launched. They may be overwritten later."""
 
     def __init__(self, values: Tensor) -> None:
         self._done: torch.cuda.Event | None = None
-        self._host = values
+        self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)
+        self._host.copy_(values, non_blocking=True)
         if values.is_cuda:
-            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._host.copy_(values, non_blocking=True)
             self._done = torch.cuda.Event()
             self._done.record()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layer_kinds import one_of_each_kind
 from thothy_ai.engine.models.layers.context import LayerContext
-from thothy_ai.engine.models.layers.embedding import Embedding, Head
+from thothy_ai.engine.models.layers.embedding import Embedding, Head, logits_into
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
@@ -72,6 +72,10 @@ class StepDecoder(Protocol):
         """Logits [R, vocab] of hidden states [R, hidden]."""
         ...
 
+    def logits_into(self, hidden: Tensor, out: Tensor, /) -> None:
+        """The same, in `out` [R, vocab]."""
+        ...
+
     def abridged(self, caches: Sequence[LayerCache], /) -> tuple[StepDecoder, Sequence[LayerCache]]:
         """A decoder with one layer of each kind, and the caches of these: its pass runs all kernels of this one's."""
         ...
@@ -121,6 +125,10 @@ class Decoder:
     def logits(self, hidden: Tensor) -> Tensor:
         """By the head."""
         return self.head(hidden)
+
+    def logits_into(self, hidden: Tensor, out: Tensor) -> None:
+        """By the head."""
+        logits_into(self.head, hidden, out)
 
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[Decoder, Sequence[LayerCache]]:
         """As `StepDecoder` says."""
@@ -187,6 +195,11 @@ class Model:
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [R, vocab] of hidden states [R, hidden], in the model's type."""
         return self.decoder.logits(hidden)
+
+    @torch.inference_mode()
+    def logits_into(self, hidden: Tensor, out: Tensor) -> None:
+        """The same, in `out` [R, vocab]."""
+        self.decoder.logits_into(hidden, out)
 
     def abridged(self, cache: KVCache) -> tuple[Model, KVCache]:
         """With one layer of each kind, and the cache of these: it computes nothing of use, with the same kernels. If

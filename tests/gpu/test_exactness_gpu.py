@@ -17,7 +17,8 @@ from tests.support.windows import WINDOWED, WINDOWS, Released
 from thothy_ai.engine.core import parts
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core

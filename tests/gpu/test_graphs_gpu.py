@@ -76,3 +76,23 @@ def test_full_steps_that_prefill_are_replayed_layer_by_layer(
         outcome = driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
         assert (driver.core._runner._mixed.replays >= 3) == graphs
     assert all(len(tokens) == SAMPLING.max_tokens for tokens in outcome.tokens.values())
+
+
+def drawn(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[dict[str, list[int]], int]:
+    """Tokens of sampled requests, some of them constrained and with forced tokens, and how many draws were replayed."""
+    sampling = replace(SAMPLING, temperature=0.9, top_p=0.9, repetition_penalty=1.1)
+    script = [FEW, FEW, *only(1, 2, 3, 4), *[FEW] * 14]
+    requests = [
+        CoreRequest(str(index), prompt, replace(sampling, seed=index), Slots(script) if index % 3 else None)
+        for index, prompt in enumerate(random_prompts(loaded.config.vocab_size))
+    ]
+    options = replace(ROOMY, graphs=graphs, overlap=overlap)
+    with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+        return driver.run(requests).tokens, driver.core._runner._decode.draws.replays
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_draws_are_replayed_and_give_the_same_tokens(loaded: LoadedModel, *, overlap: bool) -> None:
+    tokens, replays = drawn(loaded, graphs=True, overlap=overlap)
+    assert replays > 10
+    assert drawn(loaded, graphs=False, overlap=overlap) == (tokens, 0)

@@ -64,6 +64,10 @@ class TransformersDecoder:
         logits: Tensor = self._head(inputs_embeds=hidden[None], use_cache=False)[0][0]
         return logits
 
+    def logits_into(self, hidden: Tensor, out: Tensor) -> None:
+        """The same, copied."""
+        out.copy_(self.logits(hidden))
+
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[TransformersDecoder, Sequence[LayerCache]]:
         """All of it: its layers are transformers', whose kinds are not known."""
         return self, caches

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.engine.models.layers.linear import Linear
+from thothy_ai.engine.models.layers.linear import DenseLinear, Linear
 
 
 class Embedding(Protocol):
@@ -30,6 +30,14 @@ class Head(Protocol):
     def __call__(self, hidden: Tensor, /) -> Tensor:
         """[R, hidden] -> [R, vocab]."""
         ...
+
+
+def logits_into(head: Head, hidden: Tensor, out: Tensor) -> None:
+    """Fill `out` [R, vocab] with the logits of hidden states [R, hidden], without a copy where the head is plain."""
+    if isinstance(head, LinearHead) and isinstance(head.linear, DenseLinear):
+        head.linear.into(hidden, out)
+    else:
+        out.copy_(head(hidden))
 
 
 @dataclass(frozen=True, slots=True)

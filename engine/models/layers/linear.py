@@ -59,6 +59,12 @@ class DenseLinear:
         """Multiply."""
         return functional.linear(plain(x, self._weight.dtype), self._weight, self._bias)
 
+    def into(self, x: Tensor, out: Tensor) -> Tensor:
+        """Multiply x [T, in], with the result in `out` [T, out]."""
+        if self._bias is None:
+            return torch.mm(x, self._weight.T, out=out)
+        return torch.addmm(self._bias, x, self._weight.T, out=out)
+
 
 class PackedLinear:
     """oneDNN over a prepacked float32 weight: up to three times as fast as the plain GEMM at few rows on a CPU."""

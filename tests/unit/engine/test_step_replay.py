@@ -22,7 +22,8 @@ from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.step import (
     BANNED,

@@ -13,7 +13,7 @@ from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core_api import StepFailedError
 from thothy_ai.engine.errors import EngineLostError, EngineNotAcceptingError, NoFiniteScoreError
-from thothy_ai.engine.execution.runner import StepHandle
+from thothy_ai.engine.execution.step_handle import StepHandle
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, token: int) -> None:

@@ -13,7 +13,8 @@ from tests.support.forcing_grammar import Forcing
 from thothy_ai.engine.api import FinishReason
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.errors import GrammarError
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -20,7 +20,8 @@ from thothy_ai.engine import grammar_memory
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution import mask_table
-from thothy_ai.engine.execution.runner import Runner, StepHandle
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.grammar import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.graphs_without_gpu import no_streams
 from thothy_ai.engine.execution import graphs
 from thothy_ai.engine.execution.graphs import DecodeGraphs, graph_sizes, worthwhile
 
@@ -38,13 +38,6 @@ def test_nothing_to_choose_from() -> None:
 TIMES = {1: 3.0, 2: 1.0, 4: 5.0, 8: 2.0}  # a graph of 2 is the fastest of those up to it, and one of 8 of all above
 
 
-class Stream:
-    """Of a device that does nothing."""
-
-    def wait_stream(self, other: Stream) -> None:
-        """Nothing to wait for."""
-
-
 class Graph:
     """Notes its replays."""
 
@@ -67,9 +60,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, int]]]:
 
     monkeypatch.setattr(graphs, "_capture", capture)
     monkeypatch.setattr(graphs, "_times", lambda captured, pad: {size: TIMES[size] for size in captured})
-    for name, made in {"Stream": Stream, "current_stream": Stream, "graph_pool_handle": object}.items():
-        monkeypatch.setattr(torch.cuda, name, made)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    no_streams(monkeypatch)
     return noted
 
 

@@ -41,13 +41,15 @@ def step(
 def test_metadata_is_sent_and_padded() -> None:
     made = rows()
     decode = step((4, 5, 1), (2, 6, 1), (1, 3, 1), groups=((1, 2, 8),))
+    decode.samples[1] = False
     made.send(decode.padded_to(5, made.padding))
-    _, batch = made.decode_inputs(5)
+    _, batch, sampling = made.decode_inputs(5)
     assert batch.rows.tolist() == [4, 2, 1, MAX_ROWS, MAX_ROWS]
     assert batch.context_lens.tolist() == [6, 7, 4, 1, 1]
     assert batch.query_starts.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.shared_lens.tolist() == [0, 8, 8, 0, 0]
     assert batch.group_sizes.tolist() == [0, 2, 0, 0, 0]
+    assert sampling.tolist() == [4, MAX_ROWS, 1, MAX_ROWS, MAX_ROWS]
 
 
 def test_a_step_is_applied_at_once() -> None:
@@ -57,7 +59,7 @@ def test_a_step_is_applied_at_once() -> None:
         tokens=updates((4, 4, [8, 9]), (2, 0, [5, 6, 7])),
         blocks=updates((4, 0, [3, 1]), (2, 0, [2])),
     )
-    tokens, batch = made.apply(mixed)
+    tokens, batch, _ = made.apply(mixed)
     assert tokens.ids.tolist() == [9, 5, 6, 7]
     assert tokens.positions.tolist() == [5, 0, 1, 2]
     assert tokens.slots.tolist() == [1 * BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 2 * BLOCK + 2]

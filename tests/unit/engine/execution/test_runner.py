@@ -35,11 +35,13 @@ def test_logits_are_computed_for_a_size_of_the_graphs(monkeypatch) -> None:
     monkeypatch.setattr(ArithmeticModel, "logits", lambda self, rows: computed.append(len(rows)) or logits(self, rows))
     runner: Runner = arithmetic_core(CONFIG, lambda _: None)._runner
     for sizes, samples, size in (([], [True] * 3, 3), ([2, 4], [True] * 3, 4), ([2, 4], [False, True, False], 2)):
-        runner._graphs._sizes = sizes
+        runner._decode.graphs._sizes = sizes
         handle = runner.forward(step(samples=samples))
         wanted = [next_token(prompt) for prompt, sampled in zip(PROMPTS, samples, strict=True) if sampled]
-        assert handle.logits.shape == (len(wanted), VOCAB)
-        assert handle.logits.argmax(-1).tolist() == wanted
-        assert handle.positions.tolist() == [len(p) for p, sampled in zip(PROMPTS, samples, strict=True) if sampled]
-        assert handle.rows.dtype is torch.int64
+        assert handle.scores.logits.shape == (len(wanted), VOCAB)
+        assert handle.scores.logits.argmax(-1).tolist() == wanted
+        assert handle.scores.positions.tolist() == [
+            len(p) for p, sampled in zip(PROMPTS, samples, strict=True) if sampled
+        ]
+        assert handle.scores.rows.dtype is torch.int64
         assert computed.pop() == size

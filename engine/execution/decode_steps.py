@@ -1,0 +1,88 @@
+"""Steps of single tokens, replayed from CUDA graphs: one of the forward pass up to the logits, one of the draw.
+
+The first leaves the scores of its members in buffers that stay in place, where the second finds them once the masks of
+the step are there. The members are padded to a size of the graphs with ones in the padding row, and those that do not
+sample draw for that row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind, Scores
+from thothy_ai.engine.execution.graphs import DecodeGraphs
+from thothy_ai.engine.execution.mask_table import MaskTable
+from thothy_ai.engine.execution.rows import Rows
+from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.step import ANY, Step, StepMasks
+from thothy_ai.kernels.paged import Attention
+
+
+class DecodeSteps:
+    """Owns the graphs and the buffers between them; none until `capture`. The rest is the runner's."""
+
+    def __init__(
+        self, model: Model, cache: KVCache, attention: Attention, rows: Rows, masks: MaskTable, sampler: Sampler
+    ) -> None:
+        self._model, self._cache, self._attention = model, cache, attention
+        self._rows, self._masks, self._sampler = rows, masks, sampler
+        self.graphs = DecodeGraphs()
+        self.draws = DrawGraphs(self._draw)
+
+    @torch.inference_mode()
+    def capture(self, sizes: list[int], logits: Tensor) -> None:
+        """Capture the passes of these sizes, as far as they are worthwhile. `logits` are any of the largest."""
+        self._scores = Scores.like(logits)
+        model, cache = self._model.abridged(self._cache)
+
+        def abridged(size: int) -> Tensor:
+            inputs = self._rows.decode_inputs(size)
+            return model.forward(inputs.tokens, inputs.batch, cache, self._attention)
+
+        self.graphs.capture(sizes, self._pad, self._decode if model is self._model else abridged, self._decode)
+
+    def size_for(self, step: Step) -> int | None:
+        """The size of the graphs that the step is padded to; None if it is not replayed."""
+        return self.graphs.size_for(step.num_members) if step.num_tokens == step.num_members else None
+
+    def launch(self, step: Step, size: int) -> Scores:
+        """Launch the pass of a step; the scores of all its members [N], in the buffers."""
+        self._rows.send(step.padded_to(size, self._rows.padding))
+        self.graphs.replay(size)
+        return self._scores.first(step.num_members)
+
+    def draw(self, step: Step, size: int, masks: StepMasks | None) -> Tensor:
+        """Draw a token for each member [N] of the step whose scores lie in the buffers, and write those of members that
+        sample to their rows; others get any. None changes its scores. Valid until the next draw.
+        """
+        if masks is not None:
+            places = np.full(size, ANY, np.int32)
+            places[np.flatnonzero(step.samples)] = masks.places
+            self._masks.send(masks._replace(places=places))
+        kind = DrawKind(self._sampler.work(step.rows[step.samples].tolist()), masks is not None)
+        return self.draws.run(size, kind)[: step.num_members]
+
+    def _pad(self, size: int) -> None:
+        self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
+
+    def _decode(self, size: int) -> Tensor:
+        """What a graph of the pass captures: fill the buffers with the scores of the `size` members that were sent."""
+        inputs = self._rows.decode_inputs(size)
+        logits, rows, positions = self._scores.first(size)
+        hidden = self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention)
+        self._model.logits_into(hidden, logits)
+        rows.copy_(inputs.sampling)
+        positions.copy_(inputs.batch.context_lens)
+        return logits
+
+    def _draw(self, size: int, kind: DrawKind) -> Tensor:
+        """What a graph of the draw captures: choose by the scores in the buffers, and write to the rows."""
+        logits, rows, positions = self._scores.first(size)
+        bitmask = self._masks.of_step(size) if kind.masked else None
+        tokens = self._sampler.choose(logits, rows, positions, self._rows.token_ids, bitmask, kind.work)
+        self._rows.write_sampled(rows, positions, tokens)
+        return tokens

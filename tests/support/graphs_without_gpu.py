@@ -1,0 +1,74 @@
+"""Graphs for tests without a GPU: what was captured runs again at each replay, over the same buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.execution import draws, graphs
+from thothy_ai.engine.execution.rows import Rows, StepInputs
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.models.decoder import Model
+
+
+class Stream:
+    """Of a device that does nothing."""
+
+    def wait_stream(self, other: Stream) -> None:
+        """Nothing to wait for."""
+
+
+class Rerun:
+    """Stands for a graph: its result stays in place."""
+
+    def __init__(self, run: Callable[[], Tensor], result: Tensor) -> None:
+        self._run, self._result = run, result
+
+    @torch.inference_mode()
+    def replay(self) -> None:
+        """Run again."""
+        self._result.copy_(self._run())
+
+
+def no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and pools of memory that do nothing."""
+    for name, made in {"Stream": Stream, "current_stream": Stream, "graph_pool_handle": object}.items():
+        monkeypatch.setattr(torch.cuda, name, made)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+
+def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> list[Runner]:
+    """Have engines on a CPU capture and replay decode steps, of the sizes `kept`, and their draws; no other steps.
+
+    Returns the runners that do, as they are made.
+    """
+    runners: list[Runner] = []
+    make = Runner.__init__
+
+    def made(runner: Runner, model: Model, *args: Any) -> None:
+        make(runner, model, *args)
+        if runner._graph_sizes:
+            runners.append(runner)
+            runner._decode.capture(runner._graph_sizes, torch.zeros(runner._max_rows, model.config.vocab_size))
+
+    def capture(run: Callable[[], Tensor], pool: object) -> tuple[Any, Tensor]:
+        result = run()
+        return Rerun(run, result), result
+
+    def decode_inputs(rows: Rows, size: int) -> StepInputs:
+        """With the lengths that the references read on the host."""
+        starts, counts = rows._metadata[size : 3 * size].view(2, size)
+        return rows._inputs(size, size, size, (1,) * size, tuple((starts + counts).tolist()))
+
+    no_streams(monkeypatch)
+    for module in (graphs, draws):
+        monkeypatch.setattr(module, "capture_graph", capture)
+    monkeypatch.setattr(graphs, "_times", lambda captured, pad: {size: 1.0 + (size not in kept) for size in captured})
+    monkeypatch.setattr(Rows, "decode_inputs", decode_inputs)
+    monkeypatch.setattr(Runner, "__init__", made)
+    return runners

@@ -1,0 +1,165 @@
+"""Decode steps and their draws by way of graphs give the tokens that they give without; real graphs are tests/gpu's."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.constrained import FEW, GREEDY, VOCAB, Slots, check_constrained, check_draws, request
+from tests.support.engine_driver import EngineDriver
+from tests.support.graphs_without_gpu import rerun_captured
+from tests.support.oracle import ROOMY, random_prompts
+from tests.support.tiny_models import tiny_model
+from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind, Scores
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
+from thothy_ai.kernels.sampling import Work
+
+SIZES = (1, 4, 8)  # members of 2, 3, 5 and more are padded
+GRAPHS = replace(ROOMY, graphs=True)
+OVERLAP = pytest.mark.parametrize("overlap", [False, True])
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder: Path = tmp_path_factory.mktemp("qwen3")
+    return load_model(tiny_model("qwen3", folder), device=torch.device("cpu"), dtype=torch.float32)
+
+
+@pytest.fixture
+def runners(monkeypatch: pytest.MonkeyPatch) -> list[Runner]:
+    return rerun_captured(monkeypatch, SIZES)
+
+
+def replays(runners: list[Runner]) -> tuple[int, int]:
+    """Passes and draws that were replayed."""
+    return sum(each._decode.graphs.replays for each in runners), sum(each._decode.draws.replays for each in runners)
+
+
+@OVERLAP
+def test_constrained_requests_beside_free_ones(loaded: LoadedModel, runners: list[Runner], *, overlap: bool) -> None:
+    check_constrained(loaded, loaded, overlap=overlap, graphs=True)
+    assert min(replays(runners)) > 10
+
+
+@OVERLAP
+def test_draws_do_not_depend_on_graphs(loaded: LoadedModel, runners: list[Runner], *, overlap: bool) -> None:
+    check_draws(loaded, loaded, overlap=overlap, graphs=True)
+    assert min(replays(runners)) > 30
+
+
+def mixed() -> list[CoreRequest]:
+    """Some with log-probabilities, some that change their scores for a while, some constrained."""
+    asked = (
+        SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.2, seed=3),
+        SamplingParams(temperature=1.0, seed=4, logprobs=2),
+        SamplingParams(temperature=1.0, seed=5, min_tokens=4, frequency_penalty=0.3),
+        SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.2, seed=6),
+    )
+    requests = []
+    for number, (prompt, each) in enumerate(zip(random_prompts(VOCAB), asked * 2, strict=True)):
+        sampling = replace(each, max_tokens=7 if each.changes_scores else 9 + 3 * number)
+        requests.append(request(f"{number}", prompt, sampling, Slots([FEW] * 12) if number % 2 else None))
+    return requests
+
+
+def outputs(loaded: LoadedModel, options: EngineOptions) -> dict[str, list[int]]:
+    with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+        collected = driver.run(mixed())
+    assert not [each.error for each in collected.finished.values() if each.error]
+    return collected.tokens
+
+
+@OVERLAP
+def test_only_draws_of_unchanged_scores_are_replayed(
+    loaded: LoadedModel, runners: list[Runner], *, overlap: bool
+) -> None:
+    options = replace(GRAPHS, overlap=overlap)
+    assert outputs(loaded, options) == outputs(loaded, replace(options, graphs=False))
+    passes, draws = replays(runners)
+    [runner] = runners
+    assert 0 < draws < draws + len(runner._decode.draws._met) < passes  # others: while a request changes its scores
+
+
+def test_a_step_in_parts_is_sampled_after_all_were_launched(
+    loaded: LoadedModel, runners: list[Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part leaves its scores in the same buffers."""
+    forward, draw, parts = Runner.forward, random.Random(1), list[int]()
+
+    def limited(runner, step):
+        if step.num_tokens == step.num_members > 1 and draw.random() < 0.3:
+            parts.append(step.num_members)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(runner, step)
+
+    expected = outputs(loaded, GRAPHS)
+    monkeypatch.setattr(Runner, "forward", limited)
+    assert outputs(loaded, GRAPHS) == expected
+    assert parts
+    assert min(replays(runners[1:]))
+
+
+def test_members_that_do_not_sample_are_left_out(loaded: LoadedModel, runners: list[Runner]) -> None:
+    """Prompts whose last token comes alone, beside others of one token."""
+    prompts = [(1, 2, 3, 4, 5), (1, 2, 3, 4, 6, 7, 8, 9, 10), (3,), (4,)]
+    requests = [request(f"{number}", prompt, GREEDY) for number, prompt in enumerate(prompts)]
+
+    def tokens(options: EngineOptions) -> dict[str, list[int]]:
+        with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
+            return driver.run(requests).tokens
+
+    assert tokens(replace(GRAPHS, token_budget=4)) == tokens(ROOMY)
+    assert min(replays(runners))
+
+
+WORK = Work(unfiltered=False, filtered=True, others=False, penalized=True)
+
+
+def test_a_draw_is_captured_when_its_size_and_kind_come_again(runners: list[Runner]) -> None:
+    drawn: list[tuple[int, bool]] = []
+
+    def draw(size: int, kind: DrawKind) -> torch.Tensor:
+        drawn.append((size, kind.masked))
+        return torch.full((size,), len(drawn))
+
+    made, masked, plain = DrawGraphs(draw), DrawKind(WORK, masked=True), DrawKind(WORK, masked=False)
+    for size, kind in ((4, masked), (4, plain), (8, masked)):
+        made.run(size, kind)
+    assert (made.replays, len(drawn)) == (0, 3)
+    for replays in (1, 2):
+        assert made.run(4, masked).tolist() == [len(drawn)] * 4
+        assert made.replays == replays
+
+
+def test_a_draw_that_cannot_be_captured_is_tried_again(runners: list[Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kind, fails = DrawGraphs(lambda size, kind: torch.zeros(size)), DrawKind(WORK, masked=True), [True]
+
+    def failing(run, pool):
+        if fails.pop():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run, run()
+
+    monkeypatch.setattr("thothy_ai.engine.execution.draws.capture_graph", failing)
+    made.run(4, kind)
+    with pytest.raises(torch.OutOfMemoryError):
+        made.run(4, kind)
+    assert not made._captured
+
+
+def test_scores_are_views_or_copies() -> None:
+    whole = Scores.like(torch.rand(4, 3))
+    first, chosen = whole.first(2), whole.of(np.array([1, 0]))
+    whole.rows.fill_(7)
+    assert first.rows.tolist() == [7, 7]
+    assert chosen.rows.tolist() == [0, 0]
+    assert [column.dtype for column in whole] == [torch.float32, torch.int64, torch.int64]

@@ -86,6 +86,8 @@ class Transport(redis.Transport):
 
     Channel = Channel
     connection_errors = (*redis.Transport.connection_errors, ResponseError)
+    cycle: Any  # these two are kombu's, whose stubs have them as None
+    channels: Any
     hub: Any = None  # the event loop that consumes, if any
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
@@ -96,3 +98,12 @@ class Transport(redis.Transport):
         except self.connection_errors:
             self.close_connection(connection)
             raise
+
+    def close_connection(self, connection: Any) -> None:
+        """Close all channels, then forget them. The original forgets them first, and then finds none through which to
+        put back a message that came when nobody consumed any more.
+        """
+        self.cycle.close()
+        for channel in tuple(self.channels):
+            channel.close()
+        super().close_connection(connection)

@@ -129,6 +129,15 @@ def test_what_comes_while_the_channel_closes_is_acknowledged_too(queue: Queue, r
     assert (redis.llen(KEY), *records(redis)) == (0, 0, 0)
 
 
+def test_what_comes_when_nobody_consumes_any_more_goes_back(queue: Queue, redis: Redis, stack: ExitStack) -> None:
+    publish(queue, 1)
+    consumer = Consumer(queue, stack, PLACES)
+    consumer.connection.transport.cycle.on_poll_start()  # sends BRPOP
+    consumer.consumer.cancel()
+    consumer.connection.close()
+    assert (redis.llen(KEY), *records(redis), consumer.ids) == (1, 0, 0, [])
+
+
 def test_a_channel_that_redis_does_not_let_close_leaves_nothing_to_do(
     queue: Queue, redis: Redis, stack: ExitStack
 ) -> None:

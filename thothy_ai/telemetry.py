@@ -15,7 +15,7 @@ from thothy_ai.settings import Settings
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CHATTY = ("celery", "kombu", "sqlalchemy", "alembic", "amqp")
 # While Redis is away these log several lines per second, one of them with a traceback.
-REPETITIVE = ("celery.worker.consumer.consumer", "thothy_ai.queue.transport")
+REPETITIVE = ("celery.worker.consumer.consumer", "thothy_ai.queue.qos", "thothy_ai.queue.transport")
 QUIET_SECONDS = 30.0
 
 

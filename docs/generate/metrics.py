@@ -31,9 +31,9 @@ PROCESSES = {
     "thothy_ai/queue/dispatcher.py": "dispatcher",
     "thothy_ai/queue/collector.py": "dispatcher",
     "thothy_ai/queue/leader.py": "dispatcher, reaper",
+    "thothy_ai/queue/qos.py": "worker",
     "thothy_ai/queue/reaper.py": "reaper",
     "thothy_ai/queue/rules.py": "reaper",
-    "thothy_ai/queue/transport.py": "worker",
     "thothy_ai/queue/webhooks": "reaper",
     "thothy_ai/worker": "worker",
 }

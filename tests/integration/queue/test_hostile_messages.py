@@ -58,8 +58,9 @@ def test_malformed_hints_are_counted_and_dropped(
 ) -> None:
     port = free_port()
     worker = fleet.worker(metrics_port=port)
-    headers = honest["headers"]
+    headers, properties = honest["headers"], honest["properties"]
     assert isinstance(headers, dict)
+    assert isinstance(properties, dict)
     bomb = tmp_path / "exploded"
     pickled = base64.b64encode(pickle.dumps(Bomb(bomb))).decode()
     hostile: dict[str, list[dict[str, object] | bytes]] = {
@@ -82,6 +83,8 @@ def test_malformed_hints_are_counted_and_dropped(
             b"[" * 100_000,
             b'{"__type__": "decimal", "__value__": "x"}',
             honest | {"properties": None},
+            honest | {"properties": properties | {"delivery_tag": None}},
+            honest | {"properties": properties, "body": {"__type__": "decimal", "__value__": "x"}},
         ],
     }
     for messages in hostile.values():

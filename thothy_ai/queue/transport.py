@@ -100,8 +100,8 @@ class Transport(redis.Transport):
             raise
 
     def close_connection(self, connection: Any) -> None:
-        """Close all channels, then forget them. The original forgets them first, and then finds none through which to
-        put back a message that came when nobody consumed any more.
+        """Close all channels, then forget them. The original forgets them first, and then has none through which to put
+        back a message that came after the last consumer was cancelled.
         """
         self.cycle.close()
         for channel in tuple(self.channels):

@@ -20,7 +20,7 @@ _MIN_TEMPERATURE = 1e-5  # below it a softmax is an argmax in float32, and divid
 
 
 class Column(IntEnum):
-    """Columns of the table of the rows' parameters [max_rows, COLUMNS] float64, which holds each of them exactly.
+    """Columns of the table of the rows' parameters [rows, COLUMNS] float64, which holds each of them exactly.
 
     `TOP_K` is the vocabulary's size for none; a seed in [0, 2**63) is split into two 32-bit halves.
     """

@@ -7,15 +7,18 @@ sample draw for that row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind, Scores
+from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
 from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.step import ANY, Step, StepMasks
@@ -33,17 +36,31 @@ class DecodeSteps:
         self.graphs = DecodeGraphs()
         self.draws = DrawGraphs(self._draw)
 
+    @property
+    def replays(self) -> int:
+        """Steps whose pass was replayed so far."""
+        return self.graphs.replays
+
     @torch.inference_mode()
     def capture(self, sizes: list[int], logits: Tensor) -> None:
-        """Capture the passes of these sizes, as far as they are worthwhile. `logits` are any of the largest."""
-        self._scores = Scores.like(logits)
+        """Capture the passes of these sizes, as far as they are worthwhile. `logits` [most rows, vocab] becomes the
+        buffer of their logits.
+        """
+        self._scores = Scores.buffers(logits)
         model, cache = self._model.abridged(self._cache)
+
+        def whole(size: int) -> None:
+            self._pass(size)
 
         def abridged(size: int) -> Tensor:
             inputs = self._rows.decode_inputs(size)
             return model.forward(inputs.tokens, inputs.batch, cache, self._attention)
 
-        self.graphs.capture(sizes, self._pad, self._decode if model is self._model else abridged, self._decode)
+        self.graphs.capture(sizes, self._pad, whole if model is self._model else abridged, whole)
+
+    def padded(self, members: int) -> int:
+        """The next size of a graph; if there is none, as many."""
+        return self.graphs.size_for(members) or members
 
     def size_for(self, step: Step) -> int | None:
         """The size of the graphs that the step is padded to; None if it is not replayed."""
@@ -55,21 +72,22 @@ class DecodeSteps:
         self.graphs.replay(size)
         return self._scores.first(step.num_members)
 
-    def draw(self, step: Step, size: int, masks: StepMasks | None) -> Tensor:
-        """Draw a token for each member [N] of the step whose scores lie in the buffers, and write those of members that
-        sample to their rows; others get any. None changes its scores. Valid until the next draw.
+    def draw(self, step: Step, rows: Sequence[int], masks: StepMasks | None) -> Tensor:
+        """Draw a token for each member [N] of the step whose scores lie in the buffers. Those of its sampling members,
+        which have these `rows` and change no scores, are written there; others get any. Valid until the next draw.
         """
+        size = self.padded(step.num_members)
         if masks is not None:
             places = np.full(size, ANY, np.int32)
-            places[np.flatnonzero(step.samples)] = masks.places
+            places[: step.num_members][step.samples] = masks.places
             self._masks.send(masks._replace(places=places))
-        kind = DrawKind(self._sampler.work(step.rows[step.samples].tolist()), masks is not None)
+        kind = DrawKind(self._sampler.work(rows), masks is not None)
         return self.draws.run(size, kind)[: step.num_members]
 
     def _pad(self, size: int) -> None:
         self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
-    def _decode(self, size: int) -> Tensor:
+    def _pass(self, size: int) -> None:
         """What a graph of the pass captures: fill the buffers with the scores of the `size` members that were sent."""
         inputs = self._rows.decode_inputs(size)
         logits, rows, positions = self._scores.first(size)
@@ -77,7 +95,6 @@ class DecodeSteps:
         self._model.logits_into(hidden, logits)
         rows.copy_(inputs.sampling)
         positions.copy_(inputs.batch.context_lens)
-        return logits
 
     def _draw(self, size: int, kind: DrawKind) -> Tensor:
         """What a graph of the draw captures: choose by the scores in the buffers, and write to the rows."""

@@ -14,10 +14,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +25,8 @@ _COARSE = 32
 _SLOWER = 1.03  # than a larger size: timings of one size differ by less
 _REPLAYS = 5  # that are timed
 
-Forward = Callable[[int], Tensor]
-Captured = tuple[torch.cuda.CUDAGraph, Tensor]
+Forward = Callable[[int], object]
+Result = TypeVar("Result")
 
 
 def graph_sizes(max_rows: int) -> list[int]:
@@ -59,31 +58,31 @@ class DecodeGraphs:
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
-        self._captured: dict[int, Captured] = {}
+        self._captured: dict[int, torch.cuda.CUDAGraph] = {}
         self.replays = 0  # so far
 
     def capture(self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
-        """Capture those of `sizes` that no larger one beats. `forward(size)` computes logits [size, vocab] from buffers
-        that stay in place; `pad(size)` sends a step of padding members to those. `abridged(size)` runs all kernels of
-        its layers, in some of them, or is `forward`: it compiles and loads them, which a capture must not, and tells
-        which sizes are slow. One layer of each kind is timed, however many the model has.
+        """Capture those of `sizes` that no larger one beats. `forward(size)` computes a step of `size` members from
+        buffers that stay in place, and leaves its results in others; `pad(size)` sends a step of padding members to
+        the former. `abridged(size)` runs all kernels of its layers, in some of them, or is `forward`: it compiles and
+        loads them, which a capture must not, and tells which sizes are slow. One layer of each kind is timed, however
+        many the model has.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            captured = dict[int, Captured]()
+            captured = dict[int, torch.cuda.CUDAGraph]()
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 pad(size)
                 abridged(size)
-                captured[size] = _capture(abridged, size, pool)
-            kept = _kept(_times({size: graph for size, (graph, _) in captured.items()}, pad))
+                captured[size], _ = capture_graph(partial(abridged, size), pool)
+            kept = _kept(_times(captured, pad))
             captured = {size: captured[size] for size in kept}
             if abridged is not forward:
                 for size in reversed(kept):
                     pad(size)
-                    graph, logits = _capture(forward, size, pool)
-                    graph.replay()  # copies it to the device, for which the first step of its size would wait
-                    captured[size] = graph, logits
+                    captured[size], _ = capture_graph(partial(forward, size), pool)
+                    captured[size].replay()  # copies it to the device, for which the first step of its size would wait
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes, self._captured = kept, captured
 
@@ -92,12 +91,10 @@ class DecodeGraphs:
         place = bisect_left(self._sizes, members)
         return self._sizes[place] if place < len(self._sizes) else None
 
-    def replay(self, size: int) -> Tensor:
-        """Run a captured size; its result [size, vocab] stays valid until the next replay."""
-        graph, logits = self._captured[size]
-        graph.replay()
+    def replay(self, size: int) -> None:
+        """Run a captured size; its results stay in the buffers until the next replay."""
+        self._captured[size].replay()
         self.replays += 1
-        return logits
 
 
 def _kept(times: Mapping[int, float]) -> list[int]:
@@ -117,20 +114,16 @@ def _times(graphs: Mapping[int, torch.cuda.CUDAGraph], pad: Callable[[int], None
     return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
 
 
-def _capture(forward: Forward, size: int, pool: torch.cuda._POOL_HANDLE) -> Captured:
-    return capture_graph(partial(forward, size), pool)
-
-
-def capture_graph(run: Callable[[], Tensor], pool: torch.cuda._POOL_HANDLE) -> Captured:
+def capture_graph(run: Callable[[], Result], pool: torch.cuda._POOL_HANDLE) -> tuple[torch.cuda.CUDAGraph, Result]:
     """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes. The current
-    stream is not the default one.
+    stream is not the default one. Out of memory, the stream leaves the capture.
     """
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile
     try:
         result = run()
     except BaseException:
-        with suppress(RuntimeError):  # the stream must not stay in the capture
+        with suppress(RuntimeError):
             graph.capture_end()
         raise
     graph.capture_end()

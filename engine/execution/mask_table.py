@@ -25,9 +25,12 @@ class MaskTable:
         self._table = torch.empty(_shape(max_rows, vocab_size), dtype=torch.int32, device=device)
         self._table[ANY] = _ALL
         self._places = torch.full((max_rows + _MOST_NEW * max_rows,), ANY, dtype=torch.int32, device=device)
+        self._masks = torch.empty(max_rows, self._table.shape[1], dtype=torch.int32, device=device)
 
     def rows(self, masks: StepMasks) -> Tensor:
-        """Put the new ones in their places; returns each member's [R, ceil(vocab / 32)] int32 on the device."""
+        """Put the new ones in their places; returns each member's [R, ceil(vocab / 32)] int32 on the device. They are
+        valid until the next step's.
+        """
         self.send(masks)
         return self.of_step(len(masks.places))
 
@@ -40,7 +43,7 @@ class MaskTable:
 
     def of_step(self, size: int) -> Tensor:
         """The masks [size, ceil(vocab / 32)] int32 of as many members of the step that was sent."""
-        return self._table.index_select(0, self._places[:size])
+        return torch.index_select(self._table, 0, self._places[:size], out=self._masks[:size])
 
     @staticmethod
     def num_bytes(max_rows: int, vocab_size: int) -> int:

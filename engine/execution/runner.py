@@ -18,12 +18,12 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.config import EngineConfig
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
-from thothy_ai.engine.execution.draws import Scores
 from thothy_ai.engine.execution.graphs import graph_sizes
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
+from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
@@ -69,7 +69,7 @@ class Runner:
     @property
     def replays(self) -> int:
         """Steps that were replayed from a graph, or from several, so far."""
-        return self._decode.graphs.replays + self._mixed.replays
+        return self._decode.replays + self._mixed.replays
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
@@ -82,7 +82,7 @@ class Runner:
         size = self._decode.size_for(step)
         scores = self._computed(step) if size is None else self._decode.launch(step, size)
         timer.stop()
-        self._last = StepHandle(step, timer, scores, size, self.replays > replays)
+        self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays)
         return self._last
 
     @torch.inference_mode()
@@ -90,17 +90,18 @@ class Runner:
         """Draw the step's tokens into the rows, under the masks if there are any; may be repeated after a failure."""
         step = handle.step
         if not step.num_sampling:
-            handle.sampled = Readback(handle.sampling_scores().rows)
+            handle.sampled = Readback(handle.launched_scores().rows[:0])
             return
         handle.timer.start()
-        members = step.rows[step.samples].tolist()
+        rows = step.rows[step.samples].tolist()
         ends = step.ends[step.samples] if self._sampler.changes_scores else None
-        if handle.size is None or self._sampler.changed(members, ends):
-            scores = handle.sampling_scores()
-            tokens = self._drawn(scores, members, masks, ends)
-        else:
+        handle.drawn_for_all = handle.in_buffers and not self._sampler.changed(rows, ends)
+        if handle.drawn_for_all:
             scores, members = handle.launched_scores(), self._rows.sampling(step).tolist()
-            tokens = self._decode.draw(step, handle.size, masks)
+            tokens = self._decode.draw(step, rows, masks)
+        else:
+            scores, members = handle.sampling_scores(), rows
+            tokens = self._drawn(scores, rows, masks, ends)
         handle.sampled = Readback(tokens)
         handle.logprobs = self._sampler.logprobs.begin(scores.logits, tokens, members)
         handle.timer.stop()
@@ -119,11 +120,11 @@ class Runner:
             ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL + _UNUSUAL, (None, bitmask))]
             for counts in self._steps(tokens):
                 self._run_once(counts)
-            self._logits_once()
+            scores = self._logits_once()
             for way in ways:
                 way.result()
         if self._graph_sizes:
-            self._decode.capture(self._graph_sizes, logits)
+            self._decode.capture(self._graph_sizes, scores)
         if self._mixed_size is not None:
             self._capture_mixed(self._mixed_size)
         if self._device.type == "cuda":
@@ -143,12 +144,15 @@ class Runner:
         self._model.logits(self._hidden(Step.of_padding(self._rows.padding, counts), last))
 
     @torch.inference_mode()
-    def _logits_once(self) -> None:
-        """Logits of as many rows as steps are padded to: cuBLAS loads its kernels when they are first used."""
+    def _logits_once(self) -> Tensor:
+        """Logits of as many rows as steps are padded to: cuBLAS loads its kernels when they are first used. Returns
+        those of the most rows.
+        """
         config = self._model.config
         hidden = torch.zeros(self._max_rows, config.hidden_size, dtype=self._model.dtype, device=self._device)
         for size in self._graph_sizes:
             self._model.logits(hidden[:size])
+        return self._model.logits(hidden)
 
     @torch.inference_mode()
     def _masks_once(self) -> Tensor:
@@ -175,12 +179,13 @@ class Runner:
         """Forget the last step's scores, or copy what it left in the graphs' buffers if it is still to be sampled: of a
         step in parts, all are launched first.
         """
-        if self._last is None:
+        last = self._last
+        if last is None or last.scores is None:
             return
-        if self._last.sampled is None:
-            self._last.leave_buffers()
+        if last.sampled is None:
+            last.leave_buffers()
         else:
-            self._last.scores = None
+            last.scores = None
 
     def _computed(self, step: Step) -> Scores:
         """Launch a step that is not replayed as a whole."""
@@ -217,7 +222,7 @@ class Runner:
         size would wait until cuBLAS has loaded its own.
         """
         sampling = step.num_sampling
-        columns = np.zeros((3, self._decode.graphs.size_for(sampling) or sampling), np.int32)
+        columns = np.zeros((3, self._decode.padded(sampling) or sampling), np.int32)
         columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
         last, rows, positions = send(columns, self._device).to(torch.int64)
         return last, rows[:sampling], positions[:sampling]

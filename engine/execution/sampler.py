@@ -43,7 +43,7 @@ class Sampler:
         self.logprobs = LogprobRows(device)
 
     def start_rows(self, started: StartedRows, biases: RowBiases = NO_BIASES) -> None:
-        """Give rows to sequences; the device gets their parameters with the next `sample`."""
+        """Give rows to sequences; the device gets their parameters with the next `sample` or `work`."""
         if not len(started.rows):
             return
         self._changes.start_rows(started, biases)

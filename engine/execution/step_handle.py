@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 
-import numpy as np
-
-from thothy_ai.engine.execution.draws import Scores
 from thothy_ai.engine.execution.logprobs import LogprobReadback
+from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.execution.timing import StepTimer
 from thothy_ai.engine.execution.transfers import Readback
 from thothy_ai.engine.step import NO_LOGPROBS, Step, StepResult
@@ -17,19 +15,17 @@ from thothy_ai.engine.step import NO_LOGPROBS, Step, StepResult
 
 @dataclass(slots=True)
 class StepHandle:
-    """A launched step, with the scores of its sampling members in the step's order, until another is launched after it
-    was sampled.
-
-    `size`: if the scores lie in the buffers of the decode graphs, how many members it was padded to; then they are
-    those of all members, and so is what is `sampled`.
+    """A launched step. `scores` are those of its sampling members, in the step's order, or of all members while they
+    lie in the buffers of the decode graphs. They are dropped when the next step is launched, once this one was sampled.
     """
 
     step: Step
     timer: StepTimer
     scores: Scores | None
-    size: int | None
+    in_buffers: bool
     replayed: bool  # from a graph
-    sampled: Readback | None = None
+    sampled: Readback | None = None  # a token of each sampling member or, if `drawn_for_all`, of each member
+    drawn_for_all: bool = False
     logprobs: Sequence[LogprobReadback] = ()
 
     def launched_scores(self) -> Scores:
@@ -40,13 +36,13 @@ class StepHandle:
 
     def sampling_scores(self) -> Scores:
         """Those of the sampling members alone: copies if they are not all there are."""
-        scores, sampling = self.launched_scores(), self.step.num_sampling
-        return scores if len(scores.rows) == sampling else scores.of(np.flatnonzero(self.step.samples))
+        scores = self.launched_scores()
+        return scores if len(scores.rows) == self.step.num_sampling else scores.of(self.step.samples)
 
     def leave_buffers(self) -> None:
         """Copy the scores of the sampling members, since the graphs' next replay overwrites the buffers."""
-        if self.size is not None and self.scores is not None:
-            self.scores, self.size = self.scores.of(np.flatnonzero(self.step.samples)), None
+        if self.in_buffers:
+            self.scores, self.in_buffers = self.launched_scores().of(self.step.samples), False
 
     def read(self) -> StepResult:
         """What came of it; waits for this step, not for one that was launched after it."""
@@ -54,6 +50,6 @@ class StepHandle:
             raise RuntimeError("the step was not sampled")
         logprobs = dict(each for part in self.logprobs for each in part.read()) if self.logprobs else NO_LOGPROBS
         tokens = self.sampled.read()
-        if len(tokens) > self.step.num_sampling:
+        if self.drawn_for_all:
             tokens = list(compress(tokens, self.step.samples.tolist()))
         return StepResult(tokens, self.timer.seconds(), self.replayed, logprobs)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.layer_kinds import one_of_each_kind
 from thothy_ai.engine.models.layers.context import LayerContext
-from thothy_ai.engine.models.layers.embedding import Embedding, Head, logits_into
+from thothy_ai.engine.models.layers.embedding import Embedding, Head
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
@@ -128,7 +128,7 @@ class Decoder:
 
     def logits_into(self, hidden: Tensor, out: Tensor) -> None:
         """By the head."""
-        logits_into(self.head, hidden, out)
+        self.head.into(hidden, out)
 
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[Decoder, Sequence[LayerCache]]:
         """As `StepDecoder` says."""

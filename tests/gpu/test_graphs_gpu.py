@@ -14,6 +14,7 @@ from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.execution import draws
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -92,7 +93,10 @@ def drawn(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[dict[str
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_draws_are_replayed_and_give_the_same_tokens(loaded: LoadedModel, *, overlap: bool) -> None:
+def test_draws_are_replayed_and_give_the_same_tokens(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, *, overlap: bool
+) -> None:
+    monkeypatch.setattr(draws, "_UNCAPTURED", 1)
     tokens, replays = drawn(loaded, graphs=True, overlap=overlap)
     assert replays > 10
     assert drawn(loaded, graphs=False, overlap=overlap) == (tokens, 0)

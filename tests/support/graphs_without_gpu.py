@@ -24,15 +24,17 @@ class Stream:
 
 
 class Rerun:
-    """Stands for a graph: its result stays in place."""
+    """Stands for a graph: its result, if it has any, stays in place."""
 
-    def __init__(self, run: Callable[[], Tensor], result: Tensor) -> None:
+    def __init__(self, run: Callable[[], Tensor | None], result: Tensor | None) -> None:
         self._run, self._result = run, result
 
     @torch.inference_mode()
     def replay(self) -> None:
         """Run again."""
-        self._result.copy_(self._run())
+        result = self._run()
+        if result is not None and self._result is not None:
+            self._result.copy_(result)
 
 
 def no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +58,7 @@ def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> li
             runners.append(runner)
             runner._decode.capture(runner._graph_sizes, torch.zeros(runner._max_rows, model.config.vocab_size))
 
-    def capture(run: Callable[[], Tensor], pool: object) -> tuple[Any, Tensor]:
+    def capture(run: Callable[[], Tensor | None], pool: object) -> tuple[Any, Tensor | None]:
         result = run()
         return Rerun(run, result), result
 
@@ -68,6 +70,7 @@ def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> li
     no_streams(monkeypatch)
     for module in (graphs, draws):
         monkeypatch.setattr(module, "capture_graph", capture)
+    monkeypatch.setattr(draws, "_UNCAPTURED", 1)
     monkeypatch.setattr(graphs, "_times", lambda captured, pad: {size: 1.0 + (size not in kept) for size in captured})
     monkeypatch.setattr(Rows, "decode_inputs", decode_inputs)
     monkeypatch.setattr(Runner, "__init__", made)

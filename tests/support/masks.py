@@ -31,7 +31,7 @@ class Masks:
         lacking = start_filling(masks, grammars).wait()
         step = masks.of_step()
         self.new = len(step.targets)
-        first, again = self._table.rows(step).cpu(), self._table.rows(step).cpu()
+        first, again = self._table.rows(step).clone().cpu(), self._table.rows(step).clone().cpu()
         assert torch.equal(first, again)
         return again, lacking
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 16
 _OWN, _OTHER, _EARLY = 7, 5, 4  # tokens: of the sequence that is compared, of others, of the former's first step
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 1e-1}  # of the states' norm
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 1e-1}  # of the norm of states, or of logits
 _MEMBERS = 2
 
 
@@ -79,10 +79,10 @@ class SelfCheck:
     def _captures(self) -> bool:
         parts = [_Part(1, 0, [3]), _Part(2, 0, [4])]
         tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
-        expected = self._pass(tokens, self._batch(parts, replayed=False)).clone()
+        expected = self._logits(tokens, self._batch(parts, replayed=False)).clone()
         try:
             with _without_waiting():
-                self._pass(tokens, batch)
+                self._logits(tokens, batch)
             return self._alike(expected, self._replayed(tokens, batch))
         except RuntimeError:
             return False
@@ -90,10 +90,10 @@ class SelfCheck:
     def _replayed(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            hidden = self._pass(tokens, batch)
-        hidden.zero_()
+            logits = self._logits(tokens, batch)
+        logits.zero_()
         graph.replay()
-        return hidden
+        return logits
 
     def _alike(self, one: Tensor, other: Tensor) -> bool:
         difference = (one.float() - other.float()).norm() / one.float().norm()
@@ -102,6 +102,10 @@ class SelfCheck:
     def _states(self, parts: list[_Part]) -> Tensor:
         """Final hidden states [T, hidden] of parts that make up one step."""
         return self._pass(self._tokens(parts), self._batch(parts, replayed=False))
+
+    def _logits(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
+        """Logits [T, vocab]: graphs of decode steps include the head."""
+        return self._decoder.logits(self._pass(tokens, batch))
 
     def _pass(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
         attention: Attention = self._attention

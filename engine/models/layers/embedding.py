@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.engine.models.layers.linear import DenseLinear, Linear
+from thothy_ai.engine.models.layers.linear import Linear, multiply_into
 
 
 class Embedding(Protocol):
@@ -31,13 +31,9 @@ class Head(Protocol):
         """[R, hidden] -> [R, vocab]."""
         ...
 
-
-def logits_into(head: Head, hidden: Tensor, out: Tensor) -> None:
-    """Fill `out` [R, vocab] with the logits of hidden states [R, hidden], without a copy where the head is plain."""
-    if isinstance(head, LinearHead) and isinstance(head.linear, DenseLinear):
-        head.linear.into(hidden, out)
-    else:
-        out.copy_(head(hidden))
+    def into(self, hidden: Tensor, out: Tensor, /) -> None:
+        """The same, in `out` [R, vocab]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +69,10 @@ class LinearHead:
         """Project."""
         return self.linear(hidden)
 
+    def into(self, hidden: Tensor, out: Tensor, /) -> None:
+        """Project."""
+        multiply_into(self.linear, hidden, out)
+
 
 @dataclass(frozen=True, slots=True)
 class SoftCappedHead:
@@ -83,4 +83,12 @@ class SoftCappedHead:
 
     def __call__(self, hidden: Tensor, /) -> Tensor:
         """Project and cap."""
-        return self.linear(hidden).div_(self.cap).tanh_().mul_(self.cap)
+        return self._capped(self.linear(hidden))
+
+    def into(self, hidden: Tensor, out: Tensor, /) -> None:
+        """Project and cap."""
+        multiply_into(self.linear, hidden, out)
+        self._capped(out)
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        return logits.div_(self.cap).tanh_().mul_(self.cap)

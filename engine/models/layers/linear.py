@@ -59,11 +59,12 @@ class DenseLinear:
         """Multiply."""
         return functional.linear(plain(x, self._weight.dtype), self._weight, self._bias)
 
-    def into(self, x: Tensor, out: Tensor) -> Tensor:
+    def into(self, x: Tensor, out: Tensor) -> None:
         """Multiply x [T, in], with the result in `out` [T, out]."""
         if self._bias is None:
-            return torch.mm(x, self._weight.T, out=out)
-        return torch.addmm(self._bias, x, self._weight.T, out=out)
+            torch.mm(x, self._weight.T, out=out)
+        else:
+            torch.addmm(self._bias, x, self._weight.T, out=out)
 
 
 class PackedLinear:
@@ -127,6 +128,14 @@ class SeparateLinears:
     def __call__(self, x: Activations) -> Tensor:
         """Multiply."""
         return torch.cat([layer(x) for layer in self._layers], dim=-1)
+
+
+def multiply_into(layer: Linear, x: Tensor, out: Tensor) -> None:
+    """Multiply x [T, in], with the result in `out` [T, out]: only a dense layer needs no copy."""
+    if isinstance(layer, DenseLinear):
+        layer.into(x, out)
+    else:
+        out.copy_(layer(x))
 
 
 def fits_fp8(weight: Tensor) -> bool:

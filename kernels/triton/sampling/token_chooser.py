@@ -51,6 +51,7 @@ class TokenChooser:
         self._values = torch.empty(max_rows, _PARTS, dtype=torch.float32, device=device)
         self._tokens = torch.empty(max_rows, _PARTS, dtype=torch.int32, device=device)
         self._arrived = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        self._seen = torch.empty(0, 0, dtype=torch.int32, device=device)  # until a row is penalized
 
     def __call__(self, step: SamplingBatch, work: Work) -> Tensor:
         """One token for each member [R] int64: of the same scores the first. It depends on the member alone.
@@ -58,12 +59,19 @@ class TokenChooser:
         NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
         """
         chosen = torch.empty_like(step.rows)
-        seen = seen_tokens(step) if work.penalized else None
+        seen = self._seen_by(step) if work.penalized else None
         if work.others:
             self._choose(chosen, step, seen, noise=work.unfiltered)
         if work.filtered:
             self._choose_filtered(chosen, step, seen)
         return chosen
+
+    def _seen_by(self, step: SamplingBatch) -> Tensor:
+        """In a buffer that stays in place, so that graphs of all sizes share it."""
+        members, vocab_size = step.logits.shape
+        if self._seen.shape[1] != words_of(vocab_size):
+            self._seen = self._seen.new_empty(len(self._arrived), words_of(vocab_size))
+        return seen_tokens(step, self._seen[:members])
 
     def _choose(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None, *, noise: bool) -> None:
         members, vocab_size = step.logits.shape
@@ -90,12 +98,13 @@ class TokenChooser:
         filtered_kernel[(len(chosen),)](chosen, *arguments, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps)
 
 
-def seen_tokens(step: SamplingBatch) -> Tensor:
-    """A bit for each token that a penalized row has, lowest first: [R, ceil(V / 32)] int32, zeros for other rows."""
-    members, vocab_size = step.logits.shape
-    seen = torch.zeros(members, words_of(vocab_size), dtype=torch.int32, device=step.logits.device)
+def seen_tokens(step: SamplingBatch, seen: Tensor) -> Tensor:
+    """Fill `seen` [R, ceil(V / 32)] int32 with a bit for each token that a penalized row has, lowest first; with zeros
+    for other rows.
+    """
+    seen.zero_()
     longest = step.token_ids.shape[1]
-    _mark_kernel[(members, triton.cdiv(longest, _MARKED))](
+    _mark_kernel[(len(seen), triton.cdiv(longest, _MARKED))](
         seen, step.token_ids, step.rows, step.positions, step.table, seen.shape[1], longest, TOKENS=_MARKED
     )
     return seen

@@ -299,7 +299,8 @@ def test_a_view_of_wider_logits_is_read_by_its_stride(device: torch.device) -> N
 def test_seen_tokens_are_those_before_the_position_of_penalized_rows(device: torch.device) -> None:
     token_ids = torch.tensor([[5, 31, 31, 40, 6], [0, 63, 9, 9, 9]], dtype=torch.int32)
     step = step_of(torch.zeros(2, 70), [{}, {"repetition_penalty": 1.1}], token_ids=token_ids, at=2)
-    seen = seen_tokens(to(device, step)).cpu().to(torch.int64) & 0xFFFF_FFFF
+    before = torch.full((2, 3), -1, dtype=torch.int32, device=device)
+    seen = seen_tokens(to(device, step), before).cpu().to(torch.int64) & 0xFFFF_FFFF
     assert seen.tolist() == [[0, 0, 0], [1 << 5 | 1 << 31, 0, 0]], (
         "of row 0, which is member 1's, three tokens are real"
     )

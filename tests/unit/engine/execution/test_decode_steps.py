@@ -10,17 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.constrained import FEW, GREEDY, VOCAB, Slots, check_constrained, check_draws, request
+from tests.support.constrained import FEW, GREEDY, VOCAB, Slots, check_constrained, check_draws, only, request
 from tests.support.engine_driver import EngineDriver
 from tests.support.graphs_without_gpu import rerun_captured
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api import SamplingParams, TokenLogprob
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind, Scores
+from thothy_ai.engine.execution import draws, graphs
+from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.scores import Scores
+from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.step import Step
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.sampling import Work
 
@@ -58,7 +62,7 @@ def test_draws_do_not_depend_on_graphs(loaded: LoadedModel, runners: list[Runner
 
 
 def mixed() -> list[CoreRequest]:
-    """Some with log-probabilities, some that change their scores for a while, some constrained."""
+    """Some with log-probabilities, some that change their scores for a while, some constrained, with forced tokens."""
     asked = (
         SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.2, seed=3),
         SamplingParams(temperature=1.0, seed=4, logprobs=2),
@@ -66,17 +70,19 @@ def mixed() -> list[CoreRequest]:
         SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.2, seed=6),
     )
     requests = []
+    slots = [FEW, FEW, *only(1, 2, 3), *[FEW] * 9]
     for number, (prompt, each) in enumerate(zip(random_prompts(VOCAB), asked * 2, strict=True)):
         sampling = replace(each, max_tokens=7 if each.changes_scores else 9 + 3 * number)
-        requests.append(request(f"{number}", prompt, sampling, Slots([FEW] * 12) if number % 2 else None))
+        requests.append(request(f"{number}", prompt, sampling, Slots(slots) if number % 2 else None))
     return requests
 
 
-def outputs(loaded: LoadedModel, options: EngineOptions) -> dict[str, list[int]]:
+def outputs(loaded: LoadedModel, options: EngineOptions) -> dict[str, tuple[list[int], list[TokenLogprob | None]]]:
+    """Tokens and their log-probabilities."""
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         collected = driver.run(mixed())
     assert not [each.error for each in collected.finished.values() if each.error]
-    return collected.tokens
+    return {id_: (tokens, collected.logprobs.get(id_, [])) for id_, tokens in collected.tokens.items()}
 
 
 @OVERLAP
@@ -85,9 +91,10 @@ def test_only_draws_of_unchanged_scores_are_replayed(
 ) -> None:
     options = replace(GRAPHS, overlap=overlap)
     assert outputs(loaded, options) == outputs(loaded, replace(options, graphs=False))
-    passes, draws = replays(runners)
+    passes, replayed = replays(runners)
     [runner] = runners
-    assert 0 < draws < draws + len(runner._decode.draws._met) < passes  # others: while a request changes its scores
+    first = len(runner._decode.draws._drawn)
+    assert 0 < replayed < replayed + first < passes  # others: while a request changes its scores
 
 
 def test_a_step_in_parts_is_sampled_after_all_were_launched(
@@ -122,44 +129,115 @@ def test_members_that_do_not_sample_are_left_out(loaded: LoadedModel, runners: l
     assert min(replays(runners))
 
 
+def test_a_step_that_was_sampled_cannot_be_sampled_after_another_is_launched(loaded: LoadedModel) -> None:
+    """Its scores are dropped then: their memory is the next step's."""
+    runner = build_core(loaded, ROOMY, lambda events: None)._runner
+    step = Step.of_padding(runner._rows.padding, [1, 1])
+    handle = runner.forward(step)
+    runner.sample(handle, None)
+    runner.sample(handle, None)
+    runner.forward(step)
+    with pytest.raises(RuntimeError, match="another step was launched"):
+        runner.sample(handle, None)
+
+
+@pytest.mark.parametrize("abridged", [False, True])
+def test_a_model_of_one_kind_of_layer_is_captured_once(
+    loaded: LoadedModel, runners: list[Runner], monkeypatch: pytest.MonkeyPatch, *, abridged: bool
+) -> None:
+    sizes = list[int]()
+    capture = graphs.capture_graph
+
+    def counted(run, pool):
+        sizes.append(run.args[0])
+        return capture(run, pool)
+
+    monkeypatch.setattr(graphs, "capture_graph", counted)
+    if not abridged:
+        monkeypatch.setattr(Model, "abridged", lambda model, cache: (model, cache))
+    build_core(loaded, GRAPHS, lambda events: None)
+    assert sizes == [8, 4, 2, 1, *((8, 4, 1) if abridged else ())]
+
+
 WORK = Work(unfiltered=False, filtered=True, others=False, penalized=True)
+MASKED, PLAIN = DrawKind(WORK, masked=True), DrawKind(WORK, masked=False)
+
+
+class Drawing:
+    """Notes its draws; the first so many fail, and so do all within a capture if these are to."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.drawn: list[tuple[int, bool]] = []
+        self._failing = failing
+
+    def __call__(self, size: int, kind: DrawKind) -> torch.Tensor:
+        self.drawn.append((size, kind.masked))
+        if len(self.drawn) <= self._failing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.full((size,), len(self.drawn))
 
 
 def test_a_draw_is_captured_when_its_size_and_kind_come_again(runners: list[Runner]) -> None:
-    drawn: list[tuple[int, bool]] = []
-
-    def draw(size: int, kind: DrawKind) -> torch.Tensor:
-        drawn.append((size, kind.masked))
-        return torch.full((size,), len(drawn))
-
-    made, masked, plain = DrawGraphs(draw), DrawKind(WORK, masked=True), DrawKind(WORK, masked=False)
-    for size, kind in ((4, masked), (4, plain), (8, masked)):
+    draw = Drawing()
+    made = DrawGraphs(draw)
+    for size, kind in ((4, MASKED), (4, PLAIN), (8, MASKED)):
         made.run(size, kind)
-    assert (made.replays, len(drawn)) == (0, 3)
+    assert (made.replays, len(draw.drawn)) == (0, 3)
     for replays in (1, 2):
-        assert made.run(4, masked).tolist() == [len(drawn)] * 4
+        assert made.run(4, MASKED).tolist() == [len(draw.drawn)] * 4
         assert made.replays == replays
 
 
-def test_a_draw_that_cannot_be_captured_is_tried_again(runners: list[Runner], monkeypatch: pytest.MonkeyPatch) -> None:
-    made, kind, fails = DrawGraphs(lambda size, kind: torch.zeros(size)), DrawKind(WORK, masked=True), [True]
+def test_a_rare_draw_is_not_captured(runners: list[Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draws, "_UNCAPTURED", 3)
+    made = DrawGraphs(Drawing())
+    assert [(made.run(4, PLAIN), made.replays)[1] for _ in range(5)] == [0, 0, 0, 1, 2]
+
+
+def test_a_first_draw_that_fails_is_no_draw(runners: list[Runner]) -> None:
+    """What it would have compiled and loaded must not be in a capture."""
+    draw = Drawing(failing=1)
+    made = DrawGraphs(draw)
+    with pytest.raises(torch.OutOfMemoryError):
+        made.run(4, PLAIN)
+    assert made.run(4, PLAIN).tolist() == [2] * 4
+    assert not made._captured
+
+
+def test_a_draw_without_memory_for_a_capture_is_drawn_without(
+    runners: list[Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, capture, fails = Drawing(), draws.capture_graph, [False, True]
 
     def failing(run, pool):
         if fails.pop():
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return run, run()
+        return capture(run, pool)
 
-    monkeypatch.setattr("thothy_ai.engine.execution.draws.capture_graph", failing)
-    made.run(4, kind)
-    with pytest.raises(torch.OutOfMemoryError):
-        made.run(4, kind)
-    assert not made._captured
+    monkeypatch.setattr(draws, "capture_graph", failing)
+    made = DrawGraphs(draw)
+    assert [made.run(4, PLAIN).tolist()[0] for _ in range(2)] == [1, 2]
+    assert made.replays == 0
+    made.run(4, PLAIN)
+    assert made.replays == 1
+
+
+def test_another_error_of_a_capture_is_raised(runners: list[Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(run, pool):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(draws, "capture_graph", failing)
+    made = DrawGraphs(Drawing())
+    made.run(4, PLAIN)
+    with pytest.raises(RuntimeError, match="not permitted"):
+        made.run(4, PLAIN)
 
 
 def test_scores_are_views_or_copies() -> None:
-    whole = Scores.like(torch.rand(4, 3))
-    first, chosen = whole.first(2), whole.of(np.array([1, 0]))
+    whole = Scores.buffers(torch.rand(4, 3))
+    first, chosen = whole.first(2), whole.of(np.array([True, False, False, True]))
     whole.rows.fill_(7)
     assert first.rows.tolist() == [7, 7]
     assert chosen.rows.tolist() == [0, 0]
+    assert torch.equal(chosen.logits, whole.logits[[0, 3]])
     assert [column.dtype for column in whole] == [torch.float32, torch.int64, torch.int64]

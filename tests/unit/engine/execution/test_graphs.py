@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -41,8 +41,8 @@ TIMES = {1: 3.0, 2: 1.0, 4: 5.0, 8: 2.0}  # a graph of 2 is the fastest of those
 class Graph:
     """Notes its replays."""
 
-    def __init__(self, name: str, size: int, replayed: list[tuple[str, int]]) -> None:
-        self._of, self._replayed = (name, size), replayed
+    def __init__(self, run: partial[Tensor], replayed: list[tuple[str, int]]) -> None:
+        self._of, self._replayed = (run.func.__name__, run.args[0]), replayed
 
     def replay(self) -> None:
         """Note one."""
@@ -54,11 +54,11 @@ def events(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, int]]]:
     """What was captured and replayed, each with the name of its forward, of a model whose sizes take `TIMES`."""
     noted: dict[str, list[tuple[str, int]]] = {"captured": [], "replayed": []}
 
-    def capture(forward: Callable[[int], Tensor], size: int, pool: object) -> tuple[Any, Tensor]:
-        noted["captured"].append((forward.__name__, size))
-        return Graph(forward.__name__, size, noted["replayed"]), forward(size)
+    def capture(run: partial[Tensor], pool: object) -> tuple[Any, Tensor]:
+        noted["captured"].append((run.func.__name__, run.args[0]))
+        return Graph(run, noted["replayed"]), run()
 
-    monkeypatch.setattr(graphs, "_capture", capture)
+    monkeypatch.setattr(graphs, "capture_graph", capture)
     monkeypatch.setattr(graphs, "_times", lambda captured, pad: {size: TIMES[size] for size in captured})
     no_streams(monkeypatch)
     return noted
@@ -78,14 +78,16 @@ def test_only_sizes_that_are_kept_are_captured_whole(events: dict[str, list[tupl
     assert events["captured"] == [*(("abridged", size) for size in (8, 4, 2, 1)), ("whole", 8), ("whole", 2)]
     assert events["replayed"] == [("whole", 8), ("whole", 2)]
     assert [made.size_for(members) for members in (1, 2, 3, 8, 9)] == [2, 2, 8, 8, None]
-    assert torch.equal(made.replay(2), whole(2))
+    made.replay(2)
+    assert events["replayed"][2:] == [("whole", 2)]
 
 
 def test_a_model_that_is_not_abridged_is_captured_once(events: dict[str, list[tuple[str, int]]]) -> None:
     made = DecodeGraphs()
     made.capture([*TIMES], lambda size: None, whole, whole)
     assert events["captured"] == [("whole", size) for size in (8, 4, 2, 1)]
-    assert torch.equal(made.replay(8), whole(8))
+    made.replay(8)
+    assert events["replayed"] == [("whole", 8)]
 
 
 def test_after_a_capture_that_fails_there_are_no_graphs(events: dict[str, list[tuple[str, int]]]) -> None:
@@ -96,3 +98,39 @@ def test_after_a_capture_that_fails_there_are_no_graphs(events: dict[str, list[t
     with pytest.raises(RuntimeError, match="out of memory"):
         made.capture([*TIMES], lambda size: None, abridged, failing)
     assert made.size_for(1) is None
+
+
+class Capture:
+    """A graph that counts its captures; one that fails may leave the capture, or not."""
+
+    def __init__(self, *, leaves: bool) -> None:
+        self.captures, self.open, self._leaves = 0, 0, leaves
+
+    def capture_begin(self, **_: object) -> None:
+        """Enter the capture."""
+        self.captures += 1
+        self.open += 1
+
+    def capture_end(self) -> None:
+        """Leave it."""
+        self.open -= 1
+        if not self._leaves:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_capture_that_fails_is_left_and_raises_its_own_error(
+    monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    made = Capture(leaves=leaves)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: made)
+
+    def failing() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        graphs.capture_graph(failing, object())
+    assert (made.captures, made.open) == (1, 0)
+    if leaves:
+        assert graphs.capture_graph(lambda: 3, object()) == (made, 3)
+        assert made.open == 0

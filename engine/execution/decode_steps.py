@@ -35,6 +35,7 @@ class DecodeSteps:
         self._rows, self._masks, self._sampler = rows, masks, sampler
         self.graphs = DecodeGraphs()
         self.draws = DrawGraphs(self._draw)
+        self._scores: Scores  # of a step, once there are graphs
 
     @property
     def replays(self) -> int:

@@ -2,26 +2,28 @@
 
 These are a dozen small kernels. Launched one by one, they take the host 0.3 ms per step, in which the device waits for
 a step's masks and then for each launch. Which of them run depends on the number of members and on the draw's kind. A
-draw is captured once it has come about as often as a capture costs launches, so that rare ones are not: that takes at
-most twice as long as if it were known how often each comes. All graphs share one pool of memory: they never run
-concurrently.
+draw is captured once it has run without a graph about as many times as one capture costs: at most, that takes twice
+what it would take if its frequency were known. All graphs share one pool of memory: they never run concurrently.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.errors import one_line
 from thothy_ai.engine.execution.graphs import capture_graph
-from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.kernels.sampling import Work
 
-_UNCAPTURED = 8  # draws of a size and kind; the first compiles and loads its kernels, which a capture must not
+log = logging.getLogger(__name__)
+
+_DRAWS_BEFORE_CAPTURE = 8  # the first compiles and loads its kernels, which a capture must not
 
 
 class DrawKind(NamedTuple):
@@ -33,6 +35,7 @@ class DrawKind(NamedTuple):
 
 Draw = Callable[[int, DrawKind], Tensor]
 _Key = tuple[int, DrawKind]
+_Captured = tuple[torch.cuda.CUDAGraph, Tensor]
 
 
 class DrawGraphs:
@@ -41,30 +44,39 @@ class DrawGraphs:
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
         self._drawn: Counter[_Key] = Counter()  # without a graph
-        self._captured: dict[_Key, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._captured: dict[_Key, _Captured | None] = {}  # None: it cannot be captured
         self.replays = 0  # so far
 
     def run(self, size: int, kind: DrawKind) -> Tensor:
         """Draw; the tokens stay valid until the next draw."""
         key = size, kind
-        if key not in self._captured and (self._drawn[key] < _UNCAPTURED or not self._capture(key)):
+        if key not in self._captured and self._drawn[key] >= _DRAWS_BEFORE_CAPTURE:
+            self._captured[key] = self._capture(size, kind)
+        captured = self._captured.get(key)
+        if captured is None:
             tokens = self._draw(size, kind)
             self._drawn[key] += 1
             return tokens
-        graph, tokens = self._captured[key]
+        graph, tokens = captured
         graph.replay()
         self.replays += 1
         return tokens
 
-    def _capture(self, key: _Key) -> bool:
-        """False if the device has no memory for it: without a graph, what is cached may do."""
-        if not self._captured:
-            self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    def _capture(self, size: int, kind: DrawKind) -> _Captured | None:
+        """None if it fails: launched one by one, the kernels may run in memory that is cached. If the device is broken,
+        that shows then.
+        """
         try:
             with torch.cuda.stream(self._stream):
-                self._captured[key] = capture_graph(partial(self._draw, *key), self._pool)
+                return capture_graph(partial(self._draw, size, kind), self._pool)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            return False
-        return True
+            log.warning("draws of %d members run without a CUDA graph: %s", size, one_line(error, most=200))
+            return None
+
+    @cached_property
+    def _pool(self) -> torch.cuda._POOL_HANDLE:
+        return torch.cuda.graph_pool_handle()
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream()

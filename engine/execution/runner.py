@@ -222,7 +222,7 @@ class Runner:
         size would wait until cuBLAS has loaded its own.
         """
         sampling = step.num_sampling
-        columns = np.zeros((3, self._decode.padded(sampling) or sampling), np.int32)
+        columns = np.zeros((3, self._decode.padded(sampling)), np.int32)
         columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
         last, rows, positions = send(columns, self._device).to(torch.int64)
         return last, rows[:sampling], positions[:sampling]

@@ -167,7 +167,8 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.widest_inner) * dtype.itemsize
     if model.experts is not None:  # what each of a token's experts makes, before it is added up
         activations += sizes.token_budget * model.experts.top_k * model.hidden_size * dtype.itemsize
-    logits = 3 * sizes.max_rows * model.vocab_size * dtype.itemsize  # the graphs', what is copied there, another step's
+    copies = 3 if sizes.graphs else 2  # those of a step and of the next; in graphs, what is copied to their buffer
+    logits = copies * sizes.max_rows * model.vocab_size * dtype.itemsize
     drawing = Sampler.workspace_bytes(sizes.max_rows, model.vocab_size, device.type)
     drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
     rows = sizes.max_rows * sizes.max_context * 4

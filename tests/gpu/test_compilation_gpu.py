@@ -106,15 +106,15 @@ def test_nothing_is_compiled_while_a_graph_of_a_quantized_model_is_captured(
 
 def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass over one layer of each kind, before the first captures, has compiled and loaded all."""
-    capture, during = graphs._capture, dict[Any, list[list[str]]]()
+    capture, during = graphs.capture_graph, dict[Any, list[list[str]]]()
 
-    def watched(forward: graphs.Forward, *others: Any) -> Any:
+    def watched(run: Any, pool: Any) -> Any:
         compiled.clear()
-        captured = capture(forward, *others)
-        during.setdefault(forward, []).append([*compiled])
+        captured = capture(run, pool)
+        during.setdefault(run.func, []).append([*compiled])
         return captured
 
-    monkeypatch.setattr(graphs, "_capture", watched)
+    monkeypatch.setattr(graphs, "capture_graph", watched)
     device = torch.device("cuda", 0)
     options = EngineOptions(url="", device="cuda", kv_tokens=4096, max_rows=40, weights=weights)
     loaded = load_model(folder, device=device, dtype=torch.bfloat16, weights=weights)

@@ -96,7 +96,7 @@ def drawn(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[dict[str
 def test_draws_are_replayed_and_give_the_same_tokens(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, *, overlap: bool
 ) -> None:
-    monkeypatch.setattr(draws, "_UNCAPTURED", 1)
+    monkeypatch.setattr(draws, "_DRAWS_BEFORE_CAPTURE", 1)
     tokens, replays = drawn(loaded, graphs=True, overlap=overlap)
     assert replays > 10
     assert drawn(loaded, graphs=False, overlap=overlap) == (tokens, 0)

@@ -70,7 +70,7 @@ def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> li
     no_streams(monkeypatch)
     for module in (graphs, draws):
         monkeypatch.setattr(module, "capture_graph", capture)
-    monkeypatch.setattr(draws, "_UNCAPTURED", 1)
+    monkeypatch.setattr(draws, "_DRAWS_BEFORE_CAPTURE", 1)
     monkeypatch.setattr(graphs, "_times", lambda captured, pad: {size: 1.0 + (size not in kept) for size in captured})
     monkeypatch.setattr(Rows, "decode_inputs", decode_inputs)
     monkeypatch.setattr(Runner, "__init__", made)

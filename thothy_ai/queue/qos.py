@@ -100,6 +100,7 @@ class QoS(redis.QoS):
         nothing more, and never learn that Redis accepts writes again.
         """
         virtual.QoS.ack(self, delivery_tag)
+        self._recorded.discard(delivery_tag)  # of one that cannot be read, and so is never delivered
         self._acknowledged.append(delivery_tag)
         hub = self.channel.connection.hub
         if hub is None:
@@ -110,7 +111,7 @@ class QoS(redis.QoS):
     def remove_acknowledged(self) -> None:
         """Remove the records of what is acknowledged. A message whose record stays is delivered again, and is stale."""
         tags, self._acknowledged = self._acknowledged, []
-        if tags and self.channel.is_connected:
+        if tags and self.channel.has_address:
             try:
                 self._remove(tags)
             except self.channel.connection_errors as error:
@@ -137,4 +138,4 @@ class QoS(redis.QoS):
 def dropped(error: Exception) -> None:
     """Count and log what cannot be read."""
     metrics.DROPPED.labels("unreadable").inc()
-    logger.warning("list element dropped, unreadable: %.200s", repr(error))  # untrusted text
+    logger.warning("list element or record dropped, unreadable: %.200s", repr(error))  # untrusted text

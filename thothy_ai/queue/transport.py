@@ -9,6 +9,7 @@ are acknowledged together are acknowledged in one round trip.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import Any
 
 from kombu.transport import redis
@@ -36,7 +37,7 @@ class Channel(redis.Channel):
     _closing: bool
 
     @property
-    def is_connected(self) -> bool:
+    def has_address(self) -> bool:
         """Whether it has an address to connect to."""
         return self.connection is not None and self.connection.client is not None
 
@@ -61,7 +62,7 @@ class Channel(redis.Channel):
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Acknowledge. A message of a closed channel was restored and is delivered again; by then it is stale."""
-        if self.is_connected:
+        if self.has_address:
             super().basic_ack(delivery_tag, multiple)
 
     def close(self) -> None:
@@ -104,6 +105,7 @@ class Transport(redis.Transport):
         back a message that came after the last consumer was cancelled.
         """
         self.cycle.close()
-        for channel in tuple(self.channels):
-            channel.close()
-        super().close_connection(connection)
+        with ExitStack() as stack:  # where one of them fails to close, the others do
+            stack.callback(super().close_connection, connection)
+            for channel in tuple(self.channels):
+                stack.callback(channel.close)

@@ -82,6 +82,7 @@ def test_malformed_hints_are_counted_and_dropped(
             b"{",
             b"[" * 100_000,
             b'{"__type__": "decimal", "__value__": "x"}',
+            honest | {"headers": {"task": headers["task"]}},
             honest | {"properties": None},
             honest | {"properties": properties | {"delivery_tag": None}},
             honest | {"properties": properties, "body": {"__type__": "decimal", "__value__": "x"}},

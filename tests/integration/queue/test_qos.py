@@ -134,3 +134,15 @@ def test_a_refused_acknowledgement_ends_nothing_and_frees_its_place(queue: Queue
     channel.basic_ack(taken.tag)
     assert channel.qos.can_consume()
     assert redis.hexists(UNACKED, taken.tag)
+
+
+def test_a_tag_of_a_message_that_could_not_be_read_may_come_again(redis: Redis, channel: Any) -> None:
+    """The script reads a number that Python refuses. Then the tag is a message's that kombu records."""
+    redis.lpush(KEY, b'{"properties": {"delivery_tag": "a"}, "x": 0x1}')
+    [taken] = channel.qos.take([ORDINARY])
+    channel.basic_ack(taken.tag)
+    assert redis.hlen(UNACKED) == 0
+    delivery = {"exchange": "", "routing_key": ORDINARY}
+    message = {"properties": {"delivery_tag": "a", "delivery_info": delivery}, "body": ""}
+    channel.qos.append(channel.message_to_python(message), "a")
+    assert redis.hexists(UNACKED, "a")

@@ -72,7 +72,7 @@ def test_every_list_has_its_turn(queue: Queue, redis: Redis, stack: ExitStack) -
     assert wanted in consumer.ids
 
 
-def test_a_list_of_kombu_s_for_another_priority_is_consumed_too(queue: Queue, redis: Redis, stack: ExitStack) -> None:
+def test_a_kombu_list_of_another_priority_is_consumed_too(queue: Queue, redis: Redis, stack: ExitStack) -> None:
     [late] = publish(queue, 1)
     redis.rename(KEY, f"{KEY}\x06\x169")
     ids = publish(queue, 3)

@@ -31,6 +31,8 @@ class SteadyConsumer(Consumer):
                     self._drop(message, "unknown_format")
                 else:
                     handle(message)
+            except LookupError as error:  # to kombu a connection error; here, a header that is missing
+                self._drop(message, "unreadable", error)
             except self.connection_errors + self.channel_errors:
                 raise
             except Exception as error:  # noqa: BLE001 - any client of Redis can send anything

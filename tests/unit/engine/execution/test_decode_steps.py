@@ -189,7 +189,7 @@ def test_a_draw_is_captured_when_its_size_and_kind_come_again(runners: list[Runn
 
 
 def test_a_rare_draw_is_not_captured(runners: list[Runner], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draws, "_UNCAPTURED", 3)
+    monkeypatch.setattr(draws, "_DRAWS_BEFORE_CAPTURE", 3)
     made = DrawGraphs(Drawing())
     assert [(made.run(4, PLAIN), made.replays)[1] for _ in range(5)] == [0, 0, 0, 1, 2]
 
@@ -201,36 +201,29 @@ def test_a_first_draw_that_fails_is_no_draw(runners: list[Runner]) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         made.run(4, PLAIN)
     assert made.run(4, PLAIN).tolist() == [2] * 4
-    assert not made._captured
+    assert not made.replays
 
 
-def test_a_draw_without_memory_for_a_capture_is_drawn_without(
-    runners: list[Runner], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("not permitted")])
+def test_a_draw_that_cannot_be_captured_is_drawn_without(
+    runners: list[Runner], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: RuntimeError
 ) -> None:
-    draw, capture, fails = Drawing(), draws.capture_graph, [False, True]
+    """Others are captured."""
+    capture, draw = draws.capture_graph, Drawing()
 
     def failing(run, pool):
-        if fails.pop():
-            raise torch.OutOfMemoryError("CUDA out of memory")
+        if run.args == (4, PLAIN):
+            raise error
         return capture(run, pool)
 
     monkeypatch.setattr(draws, "capture_graph", failing)
     made = DrawGraphs(draw)
-    assert [made.run(4, PLAIN).tolist()[0] for _ in range(2)] == [1, 2]
+    assert [made.run(4, PLAIN).tolist()[0] for _ in range(4)] == [1, 2, 3, 4]
     assert made.replays == 0
-    made.run(4, PLAIN)
+    assert [str(error) in record.message for record in caplog.records] == [True]
+    for _ in range(2):
+        made.run(4, MASKED)
     assert made.replays == 1
-
-
-def test_another_error_of_a_capture_is_raised(runners: list[Runner], monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(run, pool):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(draws, "capture_graph", failing)
-    made = DrawGraphs(Drawing())
-    made.run(4, PLAIN)
-    with pytest.raises(RuntimeError, match="not permitted"):
-        made.run(4, PLAIN)
 
 
 def test_scores_are_views_or_copies() -> None:

@@ -250,11 +250,20 @@ def test_settings_are_frozen() -> None:
         Settings.load().tenant = "other"
 
 
-def test_a_producer_is_imported_in_half_a_second() -> None:
-    """Of processor time: on a busy machine a process also waits for its turn, which is not the import's cost."""
-    code = "import time; t = time.process_time(); import thothy_ai.producer; print(time.process_time() - t)"
-    seconds = min(
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
-    )
-    assert seconds < 1.0  # half a second on a quiet machine; processors that share a core are up to twice as slow
+IMPORTS = """
+import time
+began = time.process_time()
+import pydantic, pydantic_settings, sqlalchemy.ext.asyncio
+libraries = time.process_time() - began
+import thothy_ai.producer
+print((time.process_time() - began) / libraries)
+"""
+
+
+def test_a_producer_is_imported_as_fast_as_its_libraries_allow() -> None:
+    """In half a second of a quiet machine's processor, 2.3 times what these libraries take. On a busy one both take
+    longer.
+    """
+    command = [sys.executable, "-c", IMPORTS]
+    times = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
+    assert min(times) < 3

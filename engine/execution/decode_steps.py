@@ -49,9 +49,7 @@ class DecodeSteps:
         """
         self._scores = Scores.buffers(logits)
         model, cache = self._model.abridged(self._cache)
-
-        def whole(size: int) -> None:
-            self._pass(size)
+        whole = self._pass  # one object, by which the graphs know that nothing is abridged
 
         def abridged(size: int) -> Tensor:
             inputs = self._rows.decode_inputs(size)

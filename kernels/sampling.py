@@ -6,13 +6,15 @@ Frequency and presence penalties, which transformers does not have, follow the r
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
-GREEDY, UNFILTERED, FILTERED = range(3)  # kinds of rows: the highest score, a draw from all tokens, or from some
+# Of rows: the highest score, a draw from all tokens, a draw from what top-p without top-k leaves, or other filters do.
+KINDS = GREEDY, UNFILTERED, NUCLEUS, FILTERED = range(4)
 COLUMNS = 11
 FOREVER = 2**31 - 1  # a position that no token has
 
@@ -52,7 +54,7 @@ def parameters(
     vocab_size: int,
 ) -> list[float]:
     """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
-    filtered = bool(top_k or top_p < 1.0 or min_p)
+    limit = min(top_k or vocab_size, vocab_size)
     values = {
         Column.TEMPERATURE: temperature,
         Column.TOP_P: top_p,
@@ -60,13 +62,21 @@ def parameters(
         Column.PENALTY: repetition_penalty,
         Column.SEED_LOW: seed & 0xFFFF_FFFF,
         Column.SEED_HIGH: seed >> 32,
-        Column.TOP_K: min(top_k or vocab_size, vocab_size),
-        Column.KIND: GREEDY if temperature < _MIN_TEMPERATURE else FILTERED if filtered else UNFILTERED,
+        Column.TOP_K: limit,
+        Column.KIND: _kind(temperature, limited=limit < vocab_size, top_p=top_p, min_p=min_p),
         Column.FREQUENCY: frequency_penalty,
         Column.PRESENCE: presence_penalty,
         Column.PROMPT_TOKENS: prompt_tokens,
     }
     return [values[column] for column in Column]
+
+
+def _kind(temperature: float, *, limited: bool, top_p: float, min_p: float) -> int:
+    if temperature < _MIN_TEMPERATURE:
+        return GREEDY
+    if top_p < 1.0 and not limited:
+        return NUCLEUS
+    return FILTERED if limited or min_p else UNFILTERED
 
 
 class SamplingBatch(NamedTuple):
@@ -110,9 +120,21 @@ class Work(NamedTuple):
     """Which kinds of rows a step has at all, so that nothing is launched for others; the table has each row's kind."""
 
     unfiltered: bool
+    nucleus: bool
     filtered: bool
-    others: bool  # rows that are not filtered: greedy or unfiltered
+    others: bool  # greedy or unfiltered
     penalized: bool
+
+    @classmethod
+    def of(cls, kinds: Collection[int], *, penalized: bool) -> Work:
+        """What it takes to choose for rows of these kinds, some of which may be penalized."""
+        return cls(
+            unfiltered=UNFILTERED in kinds,
+            nucleus=NUCLEUS in kinds,
+            filtered=FILTERED in kinds,
+            others=GREEDY in kinds or UNFILTERED in kinds,
+            penalized=penalized,
+        )
 
 
 class TokenChooser(Protocol):

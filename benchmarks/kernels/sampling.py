@@ -18,8 +18,9 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels import sampling
-from thothy_ai.kernels.sampling import SamplingBatch, Work
-from thothy_ai.kernels.triton.sampling.token_chooser import Tile, TokenChooser
+from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
+from thothy_ai.kernels.triton.sampling.launches import Tile
+from thothy_ai.kernels.triton.sampling.token_chooser import TokenChooser
 
 ROWS = (1, 64, 256, 768)
 VOCABULARIES = (128_256, 151_936)
@@ -38,12 +39,24 @@ class Case:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     masked: bool = False
+    spread: float = 3.0  # of the logits: with 3, the likeliest of 128,256 tokens has 4 %, with 6 most often the half
 
-    @property
-    def work(self) -> Work:
-        filtered = bool(self.temperature and (self.top_k or self.top_p < 1 or self.min_p))
-        unfiltered = bool(self.temperature and not filtered)
-        return Work(unfiltered, filtered, others=not filtered, penalized=self.repetition_penalty != 1)
+    def parameters(self, vocab: int, seed: int = 0) -> list[float]:
+        """A row of the sampler's table."""
+        return sampling.parameters(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            seed=seed,
+            vocab_size=vocab,
+        )
+
+    def work(self, vocab: int) -> Work:
+        """What a step of such rows takes."""
+        kind = int(self.parameters(vocab)[Column.KIND])
+        return Work.of([kind], penalized=self.repetition_penalty != 1)
 
 
 GREEDY = Case("greedy")
@@ -58,6 +71,8 @@ CASES = (
     Case("draw, top-k 50", temperature=1.0, top_k=50),
     NUCLEUS,
     BOTH,
+    Case("draw, top-k 20, top-p 0.95, peaked", temperature=1.0, top_k=20, top_p=0.95, spread=6.0),
+    Case("draw, top-p 0.9, masked, penalized", 0.4, top_p=0.9, repetition_penalty=1.02, masked=True),
     Case("draw, min-p 0.05", temperature=1.0, min_p=0.05),
     Case("draw, top-k 50, top-p 0.9, masked", temperature=0.8, top_k=50, top_p=0.9, masked=True),
 )
@@ -104,7 +119,7 @@ def timed(case: Case, rows: int, vocab: int, tile: Tile | None = None) -> Row:
     chooser = TokenChooser(rows, torch.device("cuda"), **tiles)
     steps = cycle(_steps(case, rows, vocab))
     try:
-        return _line((rows, vocab), _milliseconds(lambda: chooser(next(steps), case.work)))
+        return _line((rows, vocab), _milliseconds(lambda: chooser(next(steps), case.work(vocab))))
     except triton.OutOfResources as refusal:
         return f"{rows} x {vocab}", str(refusal), "-"
 
@@ -125,18 +140,7 @@ def _argmax(rows: int, vocab: int) -> Callable[[], Tensor]:
 
 
 def _steps(case: Case, rows: int, vocab: int) -> list[SamplingBatch]:
-    table = [
-        sampling.parameters(
-            temperature=case.temperature,
-            top_k=case.top_k,
-            top_p=case.top_p,
-            min_p=case.min_p,
-            repetition_penalty=case.repetition_penalty,
-            seed=seed,
-            vocab_size=vocab,
-        )
-        for seed in range(rows)
-    ]
+    table = [case.parameters(vocab, seed) for seed in range(rows)]
     mask = torch.randint(-(2**31), 2**31, (rows, -(-vocab // 32)), dtype=torch.int64).to("cuda", torch.int32)
     shared = {
         "rows": torch.arange(rows, device="cuda"),
@@ -147,7 +151,7 @@ def _steps(case: Case, rows: int, vocab: int) -> list[SamplingBatch]:
     }
     inputs = -(-INPUT_BYTES // (rows * vocab * 2))
     return [
-        SamplingBatch(logits=torch.randn(rows, vocab, device="cuda", dtype=torch.bfloat16) * 3, **shared)
+        SamplingBatch(logits=torch.randn(rows, vocab, device="cuda", dtype=torch.bfloat16) * case.spread, **shared)
         for _ in range(inputs)
     ]
 

@@ -23,7 +23,8 @@ from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
 _COPIED_BYTES = 16  # per logit on the CPU: penalized, its mask expanded, masked, chosen
 _DRAWN_BYTES = 100  # per logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
 _DRAWN_AT_ONCE = 32
-_SCRATCH_BYTES = 260  # per row on a GPU
+_SCRATCH_BYTES = 664  # per row on a GPU, and one more for so many logits
+_LOGITS_PER_BYTE = 2048
 
 
 class Sampler:
@@ -36,8 +37,7 @@ class Sampler:
         self._table = torch.zeros(max_rows + 1, sampling.COLUMNS, dtype=torch.float64, device=device)  # and padding's
         self._table[:, Column.PENALTY] = 1.0
         self._changed: dict[int, list[float]] = {}
-        self._unfiltered: set[int] = set()
-        self._filtered: set[int] = set()
+        self._rows_of: dict[int, set[int]] = {kind: set() for kind in sampling.KINDS}
         self._penalized: set[int] = set()
         self._changes = ScoreChanges(max_rows, device)
         self.logprobs = LogprobRows(device)
@@ -50,8 +50,8 @@ class Sampler:
         self.logprobs.start_rows(started)
         for row, *values in zip(*(column.tolist() for column in started), strict=True):
             made = self._changed[row] = self._parameters(*values)
-            _include(self._unfiltered, row, made[Column.KIND] == sampling.UNFILTERED)
-            _include(self._filtered, row, made[Column.KIND] == sampling.FILTERED)
+            for kind, rows in self._rows_of.items():
+                _include(rows, row, made[Column.KIND] == kind)
             _include(self._penalized, row, made[Column.PENALTY] != 1.0)
 
     def sample(
@@ -110,7 +110,7 @@ class Sampler:
         """
         changes = ScoreChanges.workspace_bytes(max_rows, vocab_size, device_type)
         if device_type == "cuda":
-            return changes + max_rows * (4 * -(-vocab_size // 32) + _SCRATCH_BYTES)
+            return changes + max_rows * (4 * -(-vocab_size // 32) + _SCRATCH_BYTES + vocab_size // _LOGITS_PER_BYTE)
         return changes + vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
 
     def _parameters(
@@ -143,13 +143,8 @@ class Sampler:
 
     def _work(self, members: Sequence[int]) -> Work:
         """The work for these rows; the sets may have others, which no sequence has any more."""
-        filtered = _has_any(self._filtered, members)
-        return Work(
-            unfiltered=_has_any(self._unfiltered, members),
-            filtered=filtered,
-            others=not (filtered and self._filtered.issuperset(members)),
-            penalized=_has_any(self._penalized, members),
-        )
+        kinds = [kind for kind, rows in self._rows_of.items() if _has_any(rows, members)]
+        return Work.of(kinds, penalized=_has_any(self._penalized, members))
 
     def _send_changed(self) -> None:
         """One transfer for the parameters of all changed rows."""

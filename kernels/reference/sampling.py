@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.reference.philox import token_words, vocabulary_words
-from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, SamplingBatch, Work
+from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, NUCLEUS, UNFILTERED, Column, SamplingBatch, Work
 
 _BELOW_ONE = 1.0 - 2.0**-24
 _FIRST_WIDTHS = (256, 4096)  # what the filters leave is mostly among that many tokens
@@ -39,7 +39,12 @@ def choose(step: SamplingBatch, work: Work) -> Tensor:
     if step.bitmask is not None:
         logits = apply_bitmask(logits, step.bitmask)
     highest, chosen = logits.max(dim=-1)  # NaN if any is
-    for wanted, kind, draw in ((work.unfiltered, UNFILTERED, _draw), (work.filtered, FILTERED, _draw_filtered)):
+    ways = (
+        (work.unfiltered, UNFILTERED, _draw),
+        (work.nucleus, NUCLEUS, _draw_filtered),
+        (work.filtered, FILTERED, _draw_filtered),
+    )
+    for wanted, kind, draw in ways:
         members = (columns[:, Column.KIND] == kind).nonzero().flatten() if wanted else chosen[:0]
         for few in members.split(_ROWS_AT_ONCE):
             chosen[few] = draw(logits[few], columns[few], step.positions[few])

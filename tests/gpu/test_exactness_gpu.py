@@ -17,6 +17,7 @@ from tests.support.windows import WINDOWED, WINDOWS, Released
 from thothy_ai.engine.core import parts
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.decoder import Model
@@ -28,6 +29,7 @@ from thothy_ai.engine.weights.loader import LoadedModel, load_model
 pytestmark = pytest.mark.gpu
 AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
 GPU = torch.device("cuda", 0)
+ROOMS = (1000, 300, 3000, 70, 150, 1000, 3)  # tokens of the steps for which memory is enough, one after another
 MAX_DELAY = 2_000_000  # cycles: a millisecond
 EVERY_POINT = ("llama", "qwen3", "gemma2")  # the whole matrix; it is the engine's and not the family's
 OTHERS = tuple(family for family in FAMILIES if family not in EVERY_POINT)
@@ -178,20 +180,27 @@ def test_groups_that_share_a_long_prefix(siblings: Oracle, pressure: str, *, ove
 def test_steps_that_run_out_of_memory_run_in_parts(
     siblings: Oracle, monkeypatch: pytest.MonkeyPatch, *, overlap: bool, graphs: bool
 ) -> None:
-    """The allocator's own error, amid the launches of a forward pass; the room is another each time."""
-    plain, rooms, faults = Model.logits, itertools.cycle([1000, 300, 3000, 70, 150, 1000, 3]), []
+    """The allocator's own error, amid the launches of a forward pass; the room is another each time. A step that is
+    replayed has no launch but the graph's.
+    """
+    launches, rooms, faults = ((Model, "logits"), (DecodeGraphs, "replay")), itertools.cycle(ROOMS), []
 
     def hungry(self: Runner, step: Step) -> StepHandle:
         room = next(rooms)
 
-        def logits(model: Model, hidden: torch.Tensor) -> torch.Tensor:
-            if step.num_tokens > room:
-                faults.append(step.num_tokens)
-                torch.empty(1 << 44, dtype=torch.uint8, device=GPU)
-            return plain(model, hidden)
+        def starved(launch):
+            def launched(*args: object) -> object:
+                if step.num_tokens > room:
+                    faults.append(step.num_tokens)
+                    torch.empty(1 << 44, dtype=torch.uint8, device=GPU)
+                return launch(*args)
 
-        monkeypatch.setattr(Model, "logits", logits)
-        return forward(self, step)
+            return launched
+
+        with monkeypatch.context() as patch:
+            for owner, name in launches:
+                patch.setattr(owner, name, starved(getattr(owner, name)))
+            return forward(self, step)
 
     forward = Runner.forward
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.sampling import FILTERED, GREEDY, Column
+from thothy_ai.kernels.sampling import GREEDY, UNFILTERED, Column
 from thothy_ai.kernels.triton.arrival import last_to_arrive
 from thothy_ai.kernels.triton.philox import gumbel, line_words
 from thothy_ai.kernels.triton.sampling.scores import choice, first_best, load_scores, parameter
 
-_FILTERED, _GREEDY = tl.constexpr(FILTERED), tl.constexpr(GREEDY)
+_UNFILTERED, _GREEDY = tl.constexpr(UNFILTERED), tl.constexpr(GREEDY)
 _TEMPERATURE, _PENALTY, _KIND = (tl.constexpr(int(c)) for c in (Column.TEMPERATURE, Column.PENALTY, Column.KIND))
 _SEED_LOW, _SEED_HIGH = (tl.constexpr(int(c)) for c in (Column.SEED_LOW, Column.SEED_HIGH))
 _INF = tl.constexpr(float("inf"))
@@ -22,15 +22,15 @@ _INF = tl.constexpr(float("inf"))
 
 @triton.jit(do_not_specialize=["tiles_each"], do_not_specialize_on_alignment=["rows", "positions"])
 def argmax_kernel(
-    chosen,  # [R] int64, written where the row is not filtered
+    chosen,  # [R] int64, written where the row is greedy or unfiltered
     values,  # [max_rows, PARTS] float32, scratch
     tokens,  # [max_rows, PARTS] int32, scratch
     arrived,  # [max_rows] int32, zeros before and after
+    positions,
     logits,  # [R, V]
     allowed,  # [R, words] int32 or None
     seen,  # [R, words] int32 or None
     rows,
-    positions,
     table,
     stride,
     vocab,
@@ -46,7 +46,7 @@ def argmax_kernel(
     part, parts = tl.program_id(1), tl.num_programs(1)
     row = tl.load(rows + member)
     kind = parameter(table, row, _KIND)
-    if kind != _FILTERED:
+    if (kind == _GREEDY) | (kind == _UNFILTERED):
         logits += member * stride
         if allowed is not None:
             allowed += member * words

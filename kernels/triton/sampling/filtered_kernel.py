@@ -1,4 +1,5 @@
-"""Draws from what top-k, top-p and min-p leave, without a sort: a program reads one row several times.
+"""Draws from what top-k, top-p and min-p leave, without a sort: a program reads one row several times. Those with a
+nucleus come here only if no trial decided (`trial_kernels`).
 
 All three filters keep the tokens whose score is at least some threshold. That of top-k is the highest score at or above
 which k tokens lie, that of top-p the highest score at or above which a mass of p lies. Both are searched in the same
@@ -12,11 +13,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from thothy_ai.kernels.sampling import FILTERED, Column
+from thothy_ai.kernels.sampling import FILTERED, NUCLEUS, Column
 from thothy_ai.kernels.triton.philox import gumbel, line_words
 from thothy_ai.kernels.triton.sampling.scores import choice, first_best, load_scores, parameter
+from thothy_ai.kernels.triton.sampling.trial_kernels import DECIDED
 
-_FILTERED = tl.constexpr(FILTERED)
+_FILTERED, _NUCLEUS, _DECIDED = tl.constexpr(FILTERED), tl.constexpr(NUCLEUS), tl.constexpr(DECIDED)
 _TEMPERATURE, _TOP_P, _MIN_P = (tl.constexpr(int(c)) for c in (Column.TEMPERATURE, Column.TOP_P, Column.MIN_P))
 _PENALTY, _TOP_K, _KIND = (tl.constexpr(int(c)) for c in (Column.PENALTY, Column.TOP_K, Column.KIND))
 _SEED_LOW, _SEED_HIGH = (tl.constexpr(int(c)) for c in (Column.SEED_LOW, Column.SEED_HIGH))
@@ -27,12 +29,13 @@ _MAX_READINGS = tl.constexpr(100)  # bounds fall to a fifth each time; only infi
 
 @triton.jit(do_not_specialize_on_alignment=["rows", "positions"])
 def filtered_kernel(
-    chosen,  # [R] int64, written where the row is filtered
+    chosen,  # [R] int64, written where the row is filtered, or has a nucleus and is not decided
+    states,  # [max_rows] int32, by member
+    positions,
     logits,  # [R, V]
     allowed,  # [R, words] int32 or None
     seen,  # [R, words] int32 or None
     rows,
-    positions,
     table,
     stride,
     vocab,
@@ -43,7 +46,8 @@ def filtered_kernel(
     """Program (member): the three thresholds one after another, then the draw."""
     member = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + member)
-    if parameter(table, row, _KIND) == _FILTERED:
+    kind = parameter(table, row, _KIND)
+    if (kind == _FILTERED) | ((kind == _NUCLEUS) & (tl.load(states + member) != _DECIDED)):
         logits += member * stride
         if allowed is not None:
             allowed += member * words

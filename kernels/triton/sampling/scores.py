@@ -38,6 +38,14 @@ def load_scores(logits, allowed, seen, penalty, first, vocab, LINE: tl.constexpr
 
 
 @triton.jit
+def score_of(logits, allowed, seen, penalty, token, vocab, LINE: tl.constexpr):
+    """The score of one token, as `load_scores` has it."""
+    first = tl.zeros([1], tl.int32) + (token // LINE * LINE).to(tl.int32)
+    scores = load_scores(logits, allowed, seen, penalty, first, vocab, LINE)
+    return tl.sum(tl.where(first[:, None] + tl.arange(0, LINE)[None, :] == token, scores, 0.0))
+
+
+@triton.jit
 def _bits(words, first, token, vocab):
     word = tl.load(words + first // 32, mask=first < vocab, other=0)
     return ((word[:, None] >> (token & 31)) & 1) != 0

@@ -1,12 +1,10 @@
-"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for filtered ones.
+"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, several for filtered ones.
 
 Logits are read as they are and computed with in float32; penalties need no copy of them, only a bit for each token that
 a row has. The draws are those of the reference, up to the rounding of float32.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -15,30 +13,19 @@ from torch import Tensor
 
 from thothy_ai.kernels.sampling import COLUMNS, Column, SamplingBatch, Work
 from thothy_ai.kernels.triton.sampling.argmax_kernel import argmax_kernel
-from thothy_ai.kernels.triton.sampling.filtered_kernel import filtered_kernel
+from thothy_ai.kernels.triton.sampling.filtered_chooser import FilteredChooser
+from thothy_ai.kernels.triton.sampling.launches import (
+    CHOOSING,
+    FILTERING,
+    PARTS,
+    Tile,
+    division,
+    row_arguments,
+    words_of,
+)
 
 _COLUMNS, _PENALTY = tl.constexpr(COLUMNS), tl.constexpr(int(Column.PENALTY))
-_PROGRAMS = 2640  # enough for 132 SMs, which hold four or five at once, to finish together
-_PARTS = 32  # most programs of a row
 _MARKED = 1024  # token ids that a program marks
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`lines` of `line` adjacent tokens that a program reads at a time, and its warps."""
-
-    lines: int
-    line: int
-    warps: int
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens that is."""
-        return self.lines * self.line
-
-
-CHOOSING = Tile(lines=512, line=8, warps=8)
-FILTERING = Tile(lines=1024, line=8, warps=32)
 
 
 class TokenChooser:
@@ -47,9 +34,10 @@ class TokenChooser:
     def __init__(
         self, max_rows: int, device: torch.device, choosing: Tile = CHOOSING, filtering: Tile = FILTERING
     ) -> None:
-        self._choosing, self._filtering = choosing, filtering
-        self._values = torch.empty(max_rows, _PARTS, dtype=torch.float32, device=device)
-        self._tokens = torch.empty(max_rows, _PARTS, dtype=torch.int32, device=device)
+        self._choosing = choosing
+        self._filtered = FilteredChooser(max_rows, device, choosing, filtering)
+        self._values = torch.empty(max_rows, PARTS, dtype=torch.float32, device=device)
+        self._tokens = torch.empty(max_rows, PARTS, dtype=torch.int32, device=device)
         self._arrived = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._seen = torch.empty(0, 0, dtype=torch.int32, device=device)  # until a row is penalized
 
@@ -62,8 +50,10 @@ class TokenChooser:
         seen = self._seen_by(step) if work.penalized else None
         if work.others:
             self._choose(chosen, step, seen, noise=work.unfiltered)
-        if work.filtered:
-            self._choose_filtered(chosen, step, seen)
+        if work.nucleus:
+            self._filtered.by_trial(chosen, step, seen)
+        if work.nucleus or work.filtered:
+            self._filtered.by_search(chosen, step, seen)
         return chosen
 
     def _seen_by(self, step: SamplingBatch) -> Tensor:
@@ -74,28 +64,22 @@ class TokenChooser:
         return seen_tokens(step, self._seen[:members])
 
     def _choose(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None, *, noise: bool) -> None:
-        members, vocab_size = step.logits.shape
         tile = self._choosing
-        tiles = triton.cdiv(vocab_size, tile.tokens)
-        tiles_each = triton.cdiv(tiles, min(_PARTS, triton.cdiv(_PROGRAMS, members)))
-        argmax_kernel[(members, triton.cdiv(tiles, tiles_each))](
+        parts, tiles_each = division(tile.count(step.logits.shape[1]), len(chosen))
+        argmax_kernel[(len(chosen), parts)](
             chosen,
             self._values,
             self._tokens,
             self._arrived,
-            *_row_arguments(step, seen),
+            step.positions,
+            *row_arguments(step, seen),
             tiles_each,
             NOISE=noise,
-            PARTS=_PARTS,
+            PARTS=PARTS,
             LINES=tile.lines,
             LINE=tile.line,
             num_warps=tile.warps,
         )
-
-    def _choose_filtered(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None) -> None:
-        tile = self._filtering
-        arguments = _row_arguments(step, seen)
-        filtered_kernel[(len(chosen),)](chosen, *arguments, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps)
 
 
 def seen_tokens(step: SamplingBatch, seen: Tensor) -> Tensor:
@@ -108,26 +92,6 @@ def seen_tokens(step: SamplingBatch, seen: Tensor) -> Tensor:
         seen, step.token_ids, step.rows, step.positions, step.table, seen.shape[1], longest, TOKENS=_MARKED
     )
     return seen
-
-
-def words_of(vocab_size: int) -> int:
-    """32-bit words of a bit for each token."""
-    return -(-vocab_size // 32)
-
-
-def _row_arguments(step: SamplingBatch, seen: Tensor | None) -> tuple[Tensor | int | None, ...]:
-    vocab_size = step.logits.shape[1]
-    return (
-        step.logits,
-        step.bitmask,
-        seen,
-        step.rows,
-        step.positions,
-        step.table,
-        step.logits.stride(0),
-        vocab_size,
-        words_of(vocab_size),
-    )
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows", "positions"])

@@ -15,10 +15,12 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels.reference import philox, sampling
-from thothy_ai.kernels.sampling import FILTERED, NO_TOKEN, UNFILTERED, Column, SamplingBatch, Work, parameters
+from thothy_ai.kernels.sampling import NO_TOKEN, Column, SamplingBatch, Work, parameters
 from thothy_ai.kernels.triton import philox as philox_triton
 from thothy_ai.kernels.triton.sampling.filtered_kernel import survival_threshold
-from thothy_ai.kernels.triton.sampling.token_chooser import CHOOSING, FILTERING, Tile, TokenChooser, seen_tokens
+from thothy_ai.kernels.triton.sampling.launches import CHOOSING, FILTERING, Tile
+from thothy_ai.kernels.triton.sampling.token_chooser import TokenChooser, seen_tokens
+from thothy_ai.kernels.triton.sampling.trial_kernels import DECIDED, FAILED
 
 ON_GPU = torch.cuda.is_available()
 SMALL = Tile(lines=32, line=8, warps=4)  # so that a small vocabulary takes several tiles, and several parts
@@ -60,12 +62,7 @@ def step_of(
 
 def work_of(step: SamplingBatch) -> Work:
     kinds, penalties = step.table[step.rows, Column.KIND], step.table[step.rows, Column.PENALTY]
-    return Work(
-        unfiltered=bool((kinds == UNFILTERED).any()),
-        filtered=bool((kinds == FILTERED).any()),
-        others=bool((kinds != FILTERED).any()),
-        penalized=bool((penalties != 1).any()),
-    )
+    return Work.of(set(kinds.tolist()), penalized=bool((penalties != 1).any()))
 
 
 def to(device: torch.device, step: SamplingBatch) -> SamplingBatch:
@@ -171,7 +168,7 @@ KINDS: list[Options] = [
     {},
     {"temperature": 1.0},
     {"temperature": 1.0, "top_k": 4, "top_p": 0.5, "min_p": 0.1},
-    {"repetition_penalty": 1.7},
+    {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.7},
 ]
 
 
@@ -268,6 +265,37 @@ def test_random_parameters_choose_what_the_reference_chooses(seed: int, device: 
         assert choose(step, device) == sampling.choose(step, work_of(step)).tolist(), options
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_p": 0.15}, {"top_p": 0.4, "min_p": 0.3}])
+def test_nuclei_are_drawn_from_by_trial_and_what_fails_by_search(
+    options: Options, masked: bool, device: torch.device
+) -> None:
+    """In a vocabulary of several chunks, which several programs share: where the nucleus is small, some rows fail in
+    each trial.
+    """
+    rows, vocab = 24, 2_600
+    generator = torch.Generator().manual_seed(4)
+    words = torch.randint(-(2**31), 2**31, (rows, -(-vocab // 32)), generator=generator).to(torch.int32)
+    logits = random_logits(rows, vocab) * 0.2
+    step = step_of(logits, [{"temperature": 0.7, **options}] * rows, bitmask=words if masked else None)
+    chooser = TokenChooser(rows, device, **TILES)
+    chosen = chooser(to(device, step), work_of(step)).tolist()
+    assert chosen == sampling.choose(step, work_of(step)).tolist()
+    states = chooser._filtered._states.tolist()
+    assert set(states) == ({DECIDED} if options == {"top_p": 0.9} else {DECIDED, FAILED})
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "options", [{"top_p": 1e-6}, {"top_p": 0.5}, {"top_p": 0.99999999}, {"top_p": 0.9, "min_p": 0.1}]
+)
+def test_odd_rows_are_drawn_from_as_by_the_reference(name: str, options: Options, device: torch.device) -> None:
+    """A tie at the edge of the nucleus is in it or not as a whole, whichever of its tokens is tried."""
+    logits = ROWS[name].expand(12, -1)
+    step = step_of(logits, [{"temperature": 1.2, **options}] * len(logits))
+    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist()
+
+
 @pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9}])
 def test_a_member_alone_is_what_it_is_among_others(options: Options, device: torch.device) -> None:
     """A row that is alone is divided over more programs than one of many."""
@@ -315,7 +343,8 @@ def test_the_engines_sampler_chooses_on_a_gpu_what_it_chooses_on_a_cpu(device: t
     for where in (device, torch.device("cpu")):
         sampler, sent = Sampler(len(MIXED), 32_000, where), to(where, step)
         sampler.start_rows(StartedRows.of(Start(row, SamplingParams(**MIXED[row]), row) for row in members))
-        chosen.append(sampler.sample(sent.logits, sent.rows, sent.positions, sent.token_ids, mask, members).tolist())
+        bits = mask.to(where)
+        chosen.append(sampler.sample(sent.logits, sent.rows, sent.positions, sent.token_ids, bits, members).tolist())
     assert chosen[0] == chosen[1]
 
 

@@ -26,7 +26,7 @@ from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.step import Step
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
-from thothy_ai.kernels.sampling import Work
+from thothy_ai.kernels.sampling import NUCLEUS, Work
 
 SIZES = (1, 4, 8)  # members of 2, 3, 5 and more are padded
 GRAPHS = replace(ROOMY, graphs=True)
@@ -159,7 +159,7 @@ def test_a_model_of_one_kind_of_layer_is_captured_once(
     assert sizes == [8, 4, 2, 1, *((8, 4, 1) if abridged else ())]
 
 
-WORK = Work(unfiltered=False, filtered=True, others=False, penalized=True)
+WORK = Work.of([NUCLEUS], penalized=True)
 MASKED, PLAIN = DrawKind(WORK, masked=True), DrawKind(WORK, masked=False)
 
 

@@ -26,7 +26,7 @@ from transformers import (
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.kernels.reference import sampling
 from thothy_ai.kernels.reference.philox import vocabulary_words
-from thothy_ai.kernels.sampling import SamplingBatch, Work, parameters
+from thothy_ai.kernels.sampling import Column, SamplingBatch, Work, parameters
 
 ROWS = 48
 KNOWN = 9  # tokens that each row has
@@ -76,8 +76,7 @@ def ours(logits: Tensor, tokens: Tensor, params: SamplingParams, seeds: Tensor, 
     step = SamplingBatch(
         logits, rows, positions, tokens.to(torch.int32), bitmask, torch.tensor(made, dtype=torch.float64)
     )
-    filtered = bool(params.top_k or params.top_p < 1 or params.min_p)
-    work = Work(unfiltered=not filtered, filtered=filtered, others=not filtered, penalized=True)
+    work = Work.of([int(row[Column.KIND]) for row in made], penalized=True)
     return sampling.choose(step, work).tolist()
 
 

@@ -49,6 +49,7 @@ CASES = {
     "qwen3-0.6b": {},
 }
 BUDGET = 1280
+STEPS = ((100, 60), (100, BUDGET - 100), (300, 60), (300, BUDGET - 300))  # rows that decode, and tokens of a prompt
 
 
 def main() -> None:
@@ -62,11 +63,11 @@ def main() -> None:
         loaded = bench_model(name.split(",")[0], options)
         core = build_core(loaded, options, lambda _: None)
         runner, config = core._runner, core._config
-        for decodes in (100, 300):
-            first, step = mixed(decodes, BUDGET - decodes, config.num_blocks, config.block_size)
+        for decodes, chunk in STEPS:
+            first, step = mixed(decodes, chunk, config.num_blocks, config.block_size)
             runner.sample(runner.forward(first), None)
             figures = " ".join(f"{figure * 1e3:.2f}" for figure in timed(runner, step))
-            print(f"{name}, {decodes} rows of {BUDGET}, graphs {graphs}: {figures}", flush=True)
+            print(f"{name}, {decodes} rows and {chunk} tokens, graphs {graphs}: {figures}", flush=True)
         if given.profile:
             print(profiled(runner, step), flush=True)
         del core, runner, loaded

@@ -2,94 +2,184 @@
 
 Attention itself is launched step by step, since how it is divided depends on the step's lengths; all else depends on
 the number of tokens only. Thus a layer costs the host a few launches instead of a dozen: 6 ms per step of qwen3-0.6b
-instead of 21, which is as long as an H200 takes for 8,192 tokens of it. Only steps of (nearly) the token budget are
-replayed, which is what a step has while requests wait. Graphs keep the queries of each layer, thus budgets are limited.
+instead of 21, which is as long as an H200 takes for 8,192 tokens of it. There are graphs of a few sizes, to which steps
+are padded. Of a size that the device computes faster than the host launches it without graphs, padding costs nothing;
+of other sizes only the token budget has graphs, and only for steps of nearly so many tokens, which is what they have
+while requests wait.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
+
+All graphs share one pool of memory, since they never run concurrently: queries, too, which attention reads before the
+next graph begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.execution.borrowed import borrowed
 from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
+log = logging.getLogger(__name__)
+
 MOST_TOKENS = 8192
-_LEAST_SHARE = 0.97  # of the captured tokens that a step must have: the others are computed for nothing
+_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144)
+_LEAST_SHARE = 0.97  # of the token budget that a step must have where padding costs the device time
+_TIMED = 4  # layers
 
 Body = Callable[[StepTokens, Attention], tuple[Tensor, Tensor]]
+
+
+class Sizes(NamedTuple):
+    """Numbers of tokens for which there are graphs: `padded`, ascending, to which any smaller step is padded, and the
+    token budget.
+    """
+
+    padded: tuple[int, ...]
+    budget: int
+
+    @classmethod
+    def worthwhile(cls, device: Mapping[int, float], host: float) -> Sizes:
+        """By the device's seconds for each size, of which the largest is the budget, and the host's without graphs for
+        any.
+        """
+        return cls(tuple(size for size in sorted(device) if device[size] <= host), max(device))
+
+    def size_for(self, tokens: int) -> int | None:
+        """The size that a step of so many tokens is padded to; None if it is not replayed."""
+        place = bisect_left(self.padded, tokens)
+        if place < len(self.padded):
+            return self.padded[place]
+        return self.budget if _LEAST_SHARE * self.budget <= tokens <= self.budget else None
+
+
+def sizes_up_to(budget: int) -> list[int]:
+    """Sizes that may be worthwhile, ascending; the budget is the last."""
+    return [*(size for size in _SIZES if size < budget), budget]
 
 
 class _Piece(NamedTuple):
     """A graph, and the attention that follows it."""
 
     graph: torch.cuda.CUDAGraph
-    q: Tensor
+    q: Tensor  # borrowed
     cache: LayerCache
     params: AttentionParams
     sinks: Tensor | None
 
 
+class _Captured(NamedTuple):
+    """The graphs of one size, and what the body returned."""
+
+    pieces: list[_Piece]
+    out: Tensor  # of attention
+    attended: Tensor
+    residual: Tensor
+
+
 class MixedGraphs:
-    """The captured body of a model for one number of tokens; none until `capture`."""
+    """The captured body of a model; none until `capture`."""
 
     def __init__(self) -> None:
-        self._size = 0
-        self._pieces: list[_Piece] = []
+        self._sizes = Sizes((), 0)
+        self._captured: dict[int, _Captured] = {}
         self.replays = 0  # of steps, so far
 
-    def capture(self, size: int, layers: int, body: Body, device: torch.device) -> None:
-        """Capture `body` for `size` tokens: it calls attention `layers` times, last of all, and returns what that
-        returned (flattened) and the residual stream. Its tokens belong to no sequence here.
+    def capture(self, budget: int, layers: int, body: Body, device: torch.device) -> None:
+        """Capture `body` for `budget` tokens, and for the fewer that are worthwhile: it calls attention `layers` times,
+        last of all, and returns what that returned (flattened) and the residual stream. Its tokens belong to no
+        sequence here.
         """
-        self._tokens = torch.zeros(3, size, dtype=torch.int64, device=device)
-        tokens = StepTokens(*self._tokens)
-        stream = torch.cuda.Stream()
+        self._tokens = torch.zeros(3, budget, dtype=torch.int64, device=device)
+        stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
+        captured, device_seconds = dict[int, _Captured](), dict[int, float]()
         with torch.cuda.stream(stream):
-            body(tokens, _Recorder(0))  # compiles and loads what must not be compiled or loaded during the capture
-            stream.synchronize()
-            recorder = _Recorder(layers)
-            recorder.begin()
-            self._attended, self._residual = body(tokens, recorder)
-            self._out = recorder.out
+            host_seconds = _host_seconds(body, StepTokens(*self._tokens), stream)
+            for size in reversed(sizes_up_to(budget)):  # the largest first: the smaller ones fit into its memory
+                if size / budget * device_seconds.get(budget, 0.0) > host_seconds:
+                    continue  # fewer tokens take longer each
+                tokens = StepTokens(*self._tokens[:, :size])
+                body(tokens, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
+                stream.synchronize()
+                captured[size] = _capture(body, tokens, layers, pool, captured[budget].out if captured else None)
+                device_seconds[size] = _device_seconds(captured[size].pieces)
         torch.cuda.current_stream().wait_stream(stream)
-        self._size, self._pieces = size, recorder.pieces
+        self._sizes = Sizes.worthwhile(device_seconds, host_seconds)
+        self._captured = {size: captured[size] for size in {*self._sizes.padded, budget}}
+        log.info("graphs of prefill: of up to %s tokens, and nearly %s", max(self._sizes.padded, default=0), budget)
 
-    def fits(self, tokens: int) -> bool:
-        """Whether a step of so many tokens is replayed."""
-        return _LEAST_SHARE * self._size <= tokens <= self._size and bool(self._pieces)
+    def size_for(self, tokens: int) -> int | None:
+        """The size that a step of so many tokens is padded to; None if it is not replayed."""
+        return self._sizes.size_for(tokens)
 
-    def run(self, tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
+    def run(self, size: int, tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
         """What the body returns for a step's tokens, over which `attention` is planned, and for padding after them;
         valid until the next call. Padding is written to the dummy block.
         """
-        count = len(tokens.ids)
+        count, captured = len(tokens.ids), self._captured[size]
         for kept, sent in zip(self._tokens, tokens, strict=True):
             kept[:count].copy_(sent)
-        if count < self._size:
-            self._tokens[:, count:].zero_()
-        for piece in self._pieces:
+        if count < size:
+            self._tokens[:, count:size].zero_()
+        for piece in captured.pieces:
             piece.graph.replay()
-            attention(piece.q, piece.cache, piece.params, self._out, piece.sinks)
+            attention(piece.q, piece.cache, piece.params, captured.out, piece.sinks)
         self.replays += 1
-        return self._attended, self._residual
+        return captured.attended, captured.residual
+
+
+def _host_seconds(body: Body, tokens: StepTokens, stream: torch.cuda.Stream) -> float:
+    """What the host takes to launch the body, whatever the tokens are, after a run that compiles and loads."""
+    body(tokens, _Recorder())
+    stream.synchronize()
+    began = time.perf_counter()
+    body(tokens, _Recorder())
+    seconds = time.perf_counter() - began
+    stream.synchronize()
+    return seconds
+
+
+def _capture(
+    body: Body, tokens: StepTokens, layers: int, pool: torch.cuda._POOL_HANDLE, out: Tensor | None
+) -> _Captured:
+    """`out` is attention's result of a larger size, of which this one takes the first tokens."""
+    recorder = _Recorder(pool, layers, out)
+    recorder.begin()
+    attended, residual = body(tokens, recorder)
+    return _Captured(recorder.pieces, recorder.out, attended, residual)
+
+
+def _device_seconds(pieces: list[_Piece]) -> float:
+    """What all of them take the device, by the last few: the second replay's time, since the first loads them."""
+    timed, events = pieces[-_TIMED:], [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+    events[0].record()
+    for event in events[1:]:
+        for piece in timed:
+            piece.graph.replay()
+        event.record()
+    events[-1].synchronize()
+    milliseconds: float = events[1].elapsed_time(events[2])
+    return milliseconds * 1e-3 / len(timed) * len(pieces)
 
 
 class _Recorder:
-    """Stands for attention during a capture: each call ends a graph and, unless it is the last, begins the next."""
+    """Stands for attention. During a capture, each call ends a graph and, unless it is the last, begins the next."""
 
     group_rows = 1
 
-    def __init__(self, calls: int) -> None:
-        self._calls = calls
-        self._pool = torch.cuda.graph_pool_handle()
-        self._graph = torch.cuda.CUDAGraph()
+    def __init__(self, pool: torch.cuda._POOL_HANDLE | None = None, calls: int = 0, out: Tensor | None = None) -> None:
+        self._pool, self._calls = pool, calls
+        self._graph: torch.cuda.CUDAGraph
+        self._of_larger = out
         self.pieces: list[_Piece] = []
         self.out = torch.empty(0)
 
@@ -113,9 +203,9 @@ class _Recorder:
         del out
         if self._calls:
             self._graph.capture_end()
-            self.pieces.append(_Piece(self._graph, q, cache, params, sinks))
+            self.pieces.append(_Piece(self._graph, borrowed(q), cache, params, sinks))
         if not len(self.out):
-            self.out = torch.zeros_like(q)
+            self.out = torch.zeros_like(q) if self._of_larger is None else self._of_larger[: len(q)]
         if len(self.pieces) < self._calls:
             self.begin()
         return self.out

@@ -64,7 +64,7 @@ class Runner:
         self._last: StepHandle | None = None
         self._mixed = MixedGraphs()
         mixed = config.graphs and model.captures_between_attention and config.token_budget <= MOST_TOKENS
-        self._mixed_size = config.token_budget if mixed else None
+        self._mixed_budget = config.token_budget if mixed else None
 
     @property
     def replays(self) -> int:
@@ -125,8 +125,8 @@ class Runner:
                 way.result()
         if self._graph_sizes:
             self._decode.capture(self._graph_sizes, scores)
-        if self._mixed_size is not None:
-            self._capture_mixed(self._mixed_size)
+        if self._mixed_budget is not None:
+            self._capture_mixed(self._mixed_budget)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
@@ -195,9 +195,9 @@ class Runner:
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
         tokens, batch, _ = self._rows.apply(step)
-        if self._mixed.fits(step.num_tokens):
+        if (size := self._mixed.size_for(step.num_tokens)) is not None:
             self._attention.plan(batch)
-            return self._model.tail(*self._mixed.run(tokens, self._attention), wanted)
+            return self._model.tail(*self._mixed.run(size, tokens, self._attention), wanted)
         return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
 
     def _drawn(self, scores: Scores, members: Sequence[int], masks: StepMasks | None, ends: Int32 | None) -> Tensor:
@@ -209,11 +209,11 @@ class Runner:
         return tokens
 
     @torch.inference_mode()
-    def _capture_mixed(self, size: int) -> None:
+    def _capture_mixed(self, budget: int) -> None:
         def body(tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
             return self._model.body(tokens, self._cache, attention)
 
-        self._mixed.capture(size, self._model.config.num_layers, body, self._device)
+        self._mixed.capture(budget, self._model.config.num_layers, body, self._device)
 
     def _sampling_columns(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
         """Of the sampling members [R] int64: their last token among the step's, row, position to be sampled.

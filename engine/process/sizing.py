@@ -11,7 +11,7 @@ from thothy_ai.engine.errors import EngineError, ModelLoadError, OutOfMemoryErro
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS
+from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, sizes_up_to
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -173,12 +173,17 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
-        queries = model.num_layers * sizes.token_budget * model.num_heads * model.head_dim * dtype.itemsize
-        mixed = queries if sizes.graphs and sizes.token_budget <= MOST_TOKENS else 0  # kept by the graphs of each layer
+        captured = sizes.graphs and sizes.token_budget <= MOST_TOKENS
+        mixed = _kept_by_mixed_graphs(model, sizes.token_budget) * dtype.itemsize if captured else 0
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
         return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
+
+
+def _kept_by_mixed_graphs(model: ModelConfig, budget: int) -> int:
+    """Numbers: queries and what attention makes of them, and each size's residual stream."""
+    return 2 * budget * model.num_heads * model.head_dim + sum(sizes_up_to(budget)) * model.hidden_size
 
 
 def num_blocks(

@@ -1,4 +1,4 @@
-"""Decode steps are replayed from graphs, and only where graphs are wanted."""
+"""Steps are replayed from graphs, and only where graphs are wanted."""
 
 from __future__ import annotations
 
@@ -48,16 +48,19 @@ def replayed(
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_all_steps_but_the_first_are_replayed(loaded: LoadedModel, *, overlap: bool) -> None:
+def test_all_steps_are_replayed(loaded: LoadedModel, *, overlap: bool) -> None:
+    """The first has the 139 tokens of all prompts, and is padded to 256: a device computes these of such a small model
+    faster than a host launches them.
+    """
     steps, replays = replayed(loaded, graphs=True, overlap=overlap)
-    assert (steps, replays) == (SAMPLING.max_tokens, SAMPLING.max_tokens - 1)
+    assert (steps, replays) == (SAMPLING.max_tokens, SAMPLING.max_tokens)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_forced_tokens_in_the_midst_of_a_text_change_nothing_in_that(loaded: LoadedModel, *, overlap: bool) -> None:
     script = [FEW, FEW, *only(1, 2, 3, 4, 5, 6), FEW, FEW, *only(0, 9), *[FEW] * 8]
     steps, replays = replayed(loaded, graphs=True, overlap=overlap, max_rows=32, script=script)
-    assert (steps, replays) == (SAMPLING.max_tokens, SAMPLING.max_tokens - 1)
+    assert (steps, replays) == (SAMPLING.max_tokens, SAMPLING.max_tokens)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -1,0 +1,31 @@
+"""Tensors over memory that they do not own: it may be used again while they last."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_INTEGERS = {1: "|i1", 2: "<i2", 4: "<i4", 8: "<i8"}  # by bytes: the interface knows no bfloat16
+
+
+class _Memory:
+    """Memory of a device as numba's CUDA array interface describes it, version 3."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": tuple(tensor.shape),
+            "typestr": _INTEGERS[tensor.itemsize],
+            "data": (tensor.data_ptr(), False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def borrowed(tensor: Tensor) -> Tensor:
+    """The same values, as long as nothing else is written there. For a contiguous tensor on a GPU.
+
+    What a graph leaves for a launch that follows it need not be kept from the graphs after that: they share a pool.
+    """
+    if not tensor.is_contiguous():
+        raise ValueError(f"strides {tensor.stride()} of {tuple(tensor.shape)} are not contiguous")
+    return torch.as_tensor(_Memory(tensor), device=tensor.device).view(tensor.dtype)

@@ -1,0 +1,59 @@
+"""Which steps that prefill are replayed from graphs, and of which size: by times, without a GPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from thothy_ai.engine.execution.mixed_graphs import Sizes, sizes_up_to
+
+
+def test_sizes_end_with_the_budget() -> None:
+    assert sizes_up_to(1280) == [128, 256, 384, 512, 768, 1024, 1280]
+    assert sizes_up_to(8192)[-3:] == [4096, 6144, 8192]
+    assert sizes_up_to(128) == [128]
+    assert sizes_up_to(40) == [40]
+
+
+@pytest.mark.parametrize("budget", [129, 1280, 2048, 8192])
+def test_padding_takes_less_than_the_half_of_a_size(budget: int) -> None:
+    sizes = sizes_up_to(budget)
+    assert all(small * 2 >= large for small, large in itertools.pairwise(sizes))
+
+
+DEVICE = {128: 2.0, 512: 5.0, 1024: 9.0, 1280: 12.0}  # seconds by tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "size"),
+    [
+        (1, 128),
+        (128, 128),
+        (129, 512),
+        (600, 1024),
+        (1024, 1024),
+        (1025, None),
+        (1241, None),
+        (1242, 1280),
+        (1280, 1280),
+    ],
+)
+def test_a_step_is_padded_where_launching_it_would_take_as_long(tokens: int, size: int | None) -> None:
+    assert Sizes.worthwhile(DEVICE, host=9.0).size_for(tokens) == size
+
+
+@pytest.mark.parametrize(("tokens", "size"), [(1, None), (1024, None), (1242, 1280), (1281, None)])
+def test_where_the_device_takes_longer_only_full_steps_are_replayed(tokens: int, size: int | None) -> None:
+    sizes = Sizes.worthwhile(DEVICE, host=1.0)
+    assert sizes == ((), 1280)
+    assert sizes.size_for(tokens) == size
+
+
+def test_a_budget_that_the_device_computes_at_once_takes_any_step() -> None:
+    sizes = Sizes.worthwhile({512: 5.0, 8192: 8.0}, host=9.0)
+    assert [sizes.size_for(tokens) for tokens in (1, 512, 513, 8192, 8193)] == [512, 512, 8192, 8192, None]
+
+
+def test_without_graphs_nothing_is_replayed() -> None:
+    assert Sizes((), 0).size_for(1) is None

@@ -106,7 +106,7 @@ class EngineOptions:
         bool | None,
         Option("Launch each step before the results of the previous one are read. Default: on a GPU.", _BOTH),
     ] = None
-    graphs: Annotated[bool | None, Option("Replay decode steps from CUDA graphs. Default: on a GPU.", _BOTH)] = None
+    graphs: Annotated[bool | None, Option("Replay steps from CUDA graphs. Default: on a GPU.", _BOTH)] = None
     threads: Annotated[int | None, Option("Number of CPU threads.", _ENGINE, metavar="N", minimum=1)] = None
     null: Annotated[bool, Option("Answer at once, without a model: for measuring the queue.", _ENGINE)] = False
     null_latency: Annotated[

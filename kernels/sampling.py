@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
-# Of rows: the highest score, a draw from all tokens, a draw from what top-p without top-k leaves, or other filters do.
+# Kinds of rows: the highest score, a draw from all tokens, from what top-p without top-k leaves, or other filters do.
 KINDS = GREEDY, UNFILTERED, NUCLEUS, FILTERED = range(4)
 COLUMNS = 11
 FOREVER = 2**31 - 1  # a position that no token has
@@ -121,7 +121,7 @@ class Work(NamedTuple):
 
     unfiltered: bool
     nucleus: bool
-    filtered: bool
+    filtered: bool  # of any filters, a nucleus included
     others: bool  # greedy or unfiltered
     penalized: bool
 
@@ -131,7 +131,7 @@ class Work(NamedTuple):
         return cls(
             unfiltered=UNFILTERED in kinds,
             nucleus=NUCLEUS in kinds,
-            filtered=FILTERED in kinds,
+            filtered=FILTERED in kinds or NUCLEUS in kinds,
             others=GREEDY in kinds or UNFILTERED in kinds,
             penalized=penalized,
         )

@@ -96,17 +96,21 @@ def measure() -> list[Row]:
     return [
         *((case.name, *timed(case, *shape)) for case in CASES for shape in shapes),
         *(("torch.argmax", *_line(shape, _milliseconds(_argmax(*shape)))) for shape in shapes),
-        *(("greedy, the host's share", f"{rows}", f"{_host_microseconds(rows):.0f}", "-") for rows in ROWS),
+        *(
+            (f"{case.name}, the host's share", f"{rows}", f"{_host_microseconds(case, rows):.0f}", "-")
+            for case in (GREEDY, NUCLEUS)
+            for rows in ROWS
+        ),
     ]
 
 
 def sweep() -> Iterator[Row]:
-    """Other tiles for the three kinds of rows."""
+    """Other tiles for rows that are read once, tried or searched."""
     for rows in (1, 64, 768):
         for case, tiles in (
             (GREEDY, CHOOSING_TILES),
             (UNFILTERED, CHOOSING_TILES),
-            (NUCLEUS, FILTERING_TILES),
+            (NUCLEUS, CHOOSING_TILES),
             (BOTH, FILTERING_TILES),
         ):
             for tile in tiles:
@@ -156,12 +160,13 @@ def _steps(case: Case, rows: int, vocab: int) -> list[SamplingBatch]:
     ]
 
 
-def _host_microseconds(rows: int, calls: int = 200) -> float:
-    """What the host is busy with for one greedy step while the device works on others."""
+def _host_microseconds(case: Case, rows: int, calls: int = 200) -> float:
+    """What the host is busy with for one step while the device works on others."""
     vocab, members = 1024, list(range(rows))
+    params = SamplingParams(temperature=case.temperature, top_p=case.top_p)
     sampler = Sampler(rows, vocab, torch.device("cuda"))
-    sampler.start_rows(StartedRows.of(Start(row, SamplingParams(), row) for row in members))
-    step = _steps(GREEDY, rows, vocab)[0]
+    sampler.start_rows(StartedRows.of(Start(row, params, row) for row in members))
+    step = _steps(case, rows, vocab)[0]
     begun = 0.0
     for call in range(calls + 10):
         if call == 10:

@@ -3,8 +3,9 @@
 Attention itself is launched step by step, since how it is divided depends on the step's lengths; all else depends on
 the number of tokens only. Thus a layer costs the host a few launches instead of a dozen: 6 ms per step of qwen3-0.6b
 instead of 21, which is as long as an H200 takes for 8,192 tokens of it. There are graphs of a few sizes, to which steps
-are padded. Of a size that the device computes faster than the host launches it without graphs, padding costs nothing;
-of other sizes only the token budget has graphs, and only for steps of nearly so many tokens, which is what they have
+are padded. A size that the device computes, attention apart, faster than the host launches it without graphs takes any
+smaller step: padding costs less than what the device would wait for, unless contexts are so long that attention keeps
+it busy. Of other sizes only the token budget has graphs, for steps of nearly so many tokens, which is what they have
 while requests wait.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
@@ -19,6 +20,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -30,10 +32,11 @@ from thothy_ai.kernels.step import StepTokens
 
 log = logging.getLogger(__name__)
 
-MOST_TOKENS = 8192
+MOST_TOKENS = 8192  # of a budget with graphs: beyond, the device takes longer than any host, and pools are large
 _SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144)
 _LEAST_SHARE = 0.97  # of the token budget that a step must have where padding costs the device time
 _TIMED = 4  # layers
+_LAUNCHES = 3  # that are timed
 
 Body = Callable[[StepTokens, Attention], tuple[Tensor, Tensor]]
 
@@ -56,9 +59,9 @@ class Sizes(NamedTuple):
     def size_for(self, tokens: int) -> int | None:
         """The size that a step of so many tokens is padded to; None if it is not replayed."""
         place = bisect_left(self.padded, tokens)
-        if place < len(self.padded):
+        if tokens and place < len(self.padded):
             return self.padded[place]
-        return self.budget if _LEAST_SHARE * self.budget <= tokens <= self.budget else None
+        return self.budget if tokens and _LEAST_SHARE * self.budget <= tokens <= self.budget else None
 
 
 def sizes_up_to(budget: int) -> list[int]:
@@ -93,24 +96,28 @@ class MixedGraphs:
         self._captured: dict[int, _Captured] = {}
         self.replays = 0  # of steps, so far
 
-    def capture(self, budget: int, layers: int, body: Body, device: torch.device) -> None:
-        """Capture `body` for `budget` tokens, and for the fewer that are worthwhile: it calls attention `layers` times,
-        last of all, and returns what that returned (flattened) and the residual stream. Its tokens belong to no
-        sequence here.
+    def capture(self, tokens: Tensor, layers: int, body: Body) -> None:
+        """Capture `body` for the token budget, and for fewer tokens where that is worthwhile. It calls attention
+        `layers` times, last of all, and returns what that returned (flattened) and the residual stream.
+
+        `tokens` [3, budget] int64, ids of different tokens, positions and slots that belong to no sequence, become the
+        buffer of replayed steps.
         """
-        self._tokens = torch.zeros(3, budget, dtype=torch.int64, device=device)
-        stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self._tokens, budget = tokens, tokens.shape[1]
+        sizes, pool = sizes_up_to(budget), torch.cuda.graph_pool_handle()
+        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         captured, device_seconds = dict[int, _Captured](), dict[int, float]()
         with torch.cuda.stream(stream):
-            host_seconds = _host_seconds(body, StepTokens(*self._tokens), stream)
-            for size in reversed(sizes_up_to(budget)):  # the largest first: the smaller ones fit into its memory
-                if size / budget * device_seconds.get(budget, 0.0) > host_seconds:
+            host_seconds = _host_seconds(body, StepTokens(*tokens[:, : sizes[0]]))
+            for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
+                if captured and size / min(captured) * device_seconds[min(captured)] > host_seconds:
                     continue  # fewer tokens take longer each
-                tokens = StepTokens(*self._tokens[:, :size])
-                body(tokens, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
+                largest = captured[budget].out if captured else None
+                some = StepTokens(*tokens[:, :size])
+                body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
-                captured[size] = _capture(body, tokens, layers, pool, captured[budget].out if captured else None)
+                captured[size] = _capture(body, some, layers, pool, largest)
                 device_seconds[size] = _device_seconds(captured[size].pieces)
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes = Sizes.worthwhile(device_seconds, host_seconds)
@@ -137,15 +144,17 @@ class MixedGraphs:
         return captured.attended, captured.residual
 
 
-def _host_seconds(body: Body, tokens: StepTokens, stream: torch.cuda.Stream) -> float:
-    """What the host takes to launch the body, whatever the tokens are, after a run that compiles and loads."""
-    body(tokens, _Recorder())
-    stream.synchronize()
-    began = time.perf_counter()
-    body(tokens, _Recorder())
-    seconds = time.perf_counter() - began
-    stream.synchronize()
-    return seconds
+def _host_seconds(body: Body, tokens: StepTokens) -> float:
+    """What the host takes to launch the body for few tokens, which never fill the device's queue; for more, it does
+    not take less.
+    """
+    seconds = list[float]()
+    for _ in range(1 + _LAUNCHES):  # the first compiles and loads
+        torch.cuda.current_stream().synchronize()
+        began = time.perf_counter()
+        body(tokens, _Recorder())
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
 
 
 def _capture(
@@ -154,20 +163,28 @@ def _capture(
     """`out` is attention's result of a larger size, of which this one takes the first tokens."""
     recorder = _Recorder(pool, layers, out)
     recorder.begin()
-    attended, residual = body(tokens, recorder)
+    try:
+        attended, residual = body(tokens, recorder)
+    except BaseException:
+        recorder.abandon()
+        raise
     return _Captured(recorder.pieces, recorder.out, attended, residual)
 
 
 def _device_seconds(pieces: list[_Piece]) -> float:
-    """What all of them take the device, by the last few: the second replay's time, since the first loads them."""
-    timed, events = pieces[-_TIMED:], [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-    events[0].record()
-    for event in events[1:]:
-        for piece in timed:
-            piece.graph.replay()
-        event.record()
-    events[-1].synchronize()
-    milliseconds: float = events[1].elapsed_time(events[2])
+    """What all of them take the device, by the last few. All are replayed first: that copies them to the device, for
+    which the first step of their size would wait, and gives the last ones numbers to compute with.
+    """
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    timed = pieces[-_TIMED:]
+    for piece in pieces:
+        piece.graph.replay()
+    begin.record()
+    for piece in timed:
+        piece.graph.replay()
+    end.record()
+    end.synchronize()
+    milliseconds: float = begin.elapsed_time(end)
     return milliseconds * 1e-3 / len(timed) * len(pieces)
 
 
@@ -187,6 +204,11 @@ class _Recorder:
         """Begin a graph."""
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+
+    def abandon(self) -> None:
+        """Leave the capture after an error."""
+        with suppress(RuntimeError):
+            self._graph.capture_end()
 
     def plan(self, batch: AttentionBatch) -> None:
         """Nothing depends on it."""

@@ -213,7 +213,9 @@ class Runner:
         def body(tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
             return self._model.body(tokens, self._cache, attention)
 
-        self._mixed.capture(budget, self._model.config.num_layers, body, self._device)
+        tokens = torch.zeros(3, budget, dtype=torch.int64, device=self._device)
+        tokens[0] = torch.arange(budget, device=self._device) % self._model.config.vocab_size
+        self._mixed.capture(tokens, self._model.config.num_layers, body)
 
     def _sampling_columns(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
         """Of the sampling members [R] int64: their last token among the step's, row, position to be sampled.

@@ -23,8 +23,8 @@ from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
 _COPIED_BYTES = 16  # per logit on the CPU: penalized, its mask expanded, masked, chosen
 _DRAWN_BYTES = 100  # per logit of a filtered draw there; measured: 97, mostly Philox's 64-bit words
 _DRAWN_AT_ONCE = 32
-_SCRATCH_BYTES = 664  # per row on a GPU, and one more for so many logits
-_LOGITS_PER_BYTE = 2048
+_SCRATCH_BYTES = 664  # per row on a GPU
+_LOGITS_PER_BYTE = 2048  # of a row's partial sums there
 
 
 class Sampler:

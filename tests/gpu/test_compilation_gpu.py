@@ -19,7 +19,7 @@ from thothy_ai.bench.drain import Drain
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.execution import graphs
+from thothy_ai.engine.execution import graphs, mixed_graphs
 from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import load_model
@@ -105,8 +105,9 @@ def test_nothing_is_compiled_while_a_graph_of_a_quantized_model_is_captured(
 
 
 def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pass over one layer of each kind, before the first captures, has compiled and loaded all."""
+    """The pass before a capture, of decode steps over one layer of each kind, has compiled and loaded all."""
     capture, during = graphs.capture_graph, dict[Any, list[list[str]]]()
+    capture_pieces = mixed_graphs._capture
 
     def watched(run: Any, pool: Any) -> Any:
         compiled.clear()
@@ -114,12 +115,19 @@ def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch:
         during.setdefault(run.func, []).append([*compiled])
         return captured
 
+    def watched_pieces(*args: Any) -> Any:
+        compiled.clear()
+        captured = capture_pieces(*args)
+        during.setdefault("pieces", []).append([*compiled])
+        return captured
+
     monkeypatch.setattr(graphs, "capture_graph", watched)
+    monkeypatch.setattr(mixed_graphs, "_capture", watched_pieces)
     device = torch.device("cuda", 0)
     options = EngineOptions(url="", device="cuda", kv_tokens=4096, max_rows=40, weights=weights)
     loaded = load_model(folder, device=device, dtype=torch.bfloat16, weights=weights)
     build_core(loaded, options, lambda _: None)
-    assert during
+    assert len(during.get("pieces", ())) > 1
     assert not any(map(any, during.values()))
 
 

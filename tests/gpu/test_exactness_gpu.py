@@ -180,8 +180,8 @@ def test_groups_that_share_a_long_prefix(siblings: Oracle, pressure: str, *, ove
 def test_steps_that_run_out_of_memory_run_in_parts(
     siblings: Oracle, monkeypatch: pytest.MonkeyPatch, *, overlap: bool, graphs: bool
 ) -> None:
-    """The allocator's own error, amid the launches of a forward pass; the room is another each time. A step that is
-    replayed has no launch but the graph's.
+    """The allocator's own error, amid the launches of a forward pass; the room is another each time. A decode step
+    that is replayed has no launch but the graph's.
     """
     launches, rooms, faults = ((Model, "logits"), (DecodeGraphs, "replay")), itertools.cycle(ROOMS), []
 

@@ -65,4 +65,4 @@ def test_a_kernel_s_assertion_names_the_step_s_members(tmp_path: Path, *, graphs
     assert len(lines) == 3, f"exit code {done.returncode}: {done.stderr[-3000:]}"
     assert lines[0].startswith("['one', 'two']")
     assert lines[1] == "['one', 'two']"
-    assert int(lines[2]) == (2 if graphs else 0), "steps before the fault that were replayed"
+    assert int(lines[2]) == (3 if graphs else 0), "steps before the fault that were replayed"

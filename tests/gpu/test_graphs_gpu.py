@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.core_api import CoreRequest
 from thothy_ai.engine.execution import draws
+from thothy_ai.engine.execution.mixed_graphs import MixedGraphs
 from thothy_ai.engine.grammar import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
@@ -80,6 +84,30 @@ def test_full_steps_that_prefill_are_replayed_layer_by_layer(
         outcome = driver.run(CoreRequest(str(index), prompt, SAMPLING) for index, prompt in enumerate(prompts))
         assert (driver.core._runner._mixed.replays >= 3) == graphs
     assert all(len(tokens) == SAMPLING.max_tokens for tokens in outcome.tokens.values())
+
+
+def test_steps_of_several_sizes_in_turn_are_replayed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a larger step left behind is no matter of a smaller one, nor is its padding."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    folder = tiny_model("qwen3", tmp_path, max_position_embeddings=512)
+    fp32 = load_model(folder, device=torch.device("cuda", 0), dtype=torch.float32)
+    sizes, run = [], MixedGraphs.run
+
+    def noted(graphs: MixedGraphs, size: int, *rest: Any) -> Any:
+        sizes.append(size)
+        return run(graphs, size, *rest)
+
+    monkeypatch.setattr(MixedGraphs, "run", noted)
+    draw = random.Random(1)
+    prompts = [tuple(draw.choices(range(131), k=length)) for length in (280, 40, 230, 90, 300, 5, 150)]
+    made = replace(ROOMY, kv_tokens=4096, max_context=400, token_budget=300, max_rows=4, prefix_cache=False)
+    tokens = []
+    for graphs in (True, False):
+        options = replace(made, graphs=graphs)
+        with EngineDriver(lambda on_events, of=options: build_core(fp32, of, on_events)) as driver:
+            tokens.append(driver.run(CoreRequest(f"{len(prompt)}", prompt, SAMPLING) for prompt in prompts).tokens)
+    assert tokens[0] == tokens[1]
+    assert {128, 256, 300} <= set(sizes)
 
 
 def drawn(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[dict[str, list[int]], int]:

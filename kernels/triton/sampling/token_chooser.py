@@ -1,4 +1,5 @@
-"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, several for filtered ones.
+"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for rows with
+filters, and six before it for nuclei.
 
 Logits are read as they are and computed with in float32; penalties need no copy of them, only a bit for each token that
 a row has. The draws are those of the reference, up to the rounding of float32.
@@ -52,7 +53,7 @@ class TokenChooser:
             self._choose(chosen, step, seen, noise=work.unfiltered)
         if work.nucleus:
             self._filtered.by_trial(chosen, step, seen)
-        if work.nucleus or work.filtered:
+        if work.filtered:
             self._filtered.by_search(chosen, step, seen)
         return chosen
 

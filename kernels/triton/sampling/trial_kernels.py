@@ -93,10 +93,14 @@ def draw_kernel(
             of_parts = tl.load(values + index, mask=there, other=-_INF, volatile=True)
             theirs = tl.load(tokens + index, mask=there, other=vocab, volatile=True)
             value, token = first_best(of_parts, theirs)
-            if not AGAIN:
+            drawn = tl.abs(value) < _INF
+            if AGAIN:  # if none scores higher, the search decides
+                tl.store(chosen + member, token.to(tl.int64), mask=drawn)
+                tl.store(states + member, _DRAWN, mask=drawn)
+            else:
+                tl.store(chosen + member, choice(value, token))
+                tl.store(states + member, tl.where(drawn, _DRAWN, _DECIDED))
                 tl.store(tops + member, tl.max(tl.load(highest + index, mask=there, other=-_INF, volatile=True)))
-            tl.store(chosen + member, choice(value, token))
-            tl.store(states + member, tl.where(tl.abs(value) < _INF, _DRAWN, _DECIDED))
 
 
 @triton.jit
@@ -148,8 +152,8 @@ def check_kernel(
 ):
     """Program (member, part): weigh some chunks of a row whose token was drawn; the last to arrive judges it.
 
-    A token passes top-p if those that score higher have less than a mass of p, and min-p if it is likely enough beside
-    the likeliest.
+    A token passes top-p if those that score higher have less than a mass of p, or none, and min-p if it is likely
+    enough beside the likeliest.
     """
     member = tl.program_id(0).to(tl.int64)
     part, parts = tl.program_id(1), tl.num_programs(1)
@@ -181,7 +185,7 @@ def check_kernel(
             above = tl.sum(tl.load(sums + chunks + index, mask=index < chunks, other=0.0, volatile=True))
             min_p = parameter(table, row, _MIN_P).to(tl.float32)
             top_p = parameter(table, row, _TOP_P).to(tl.float32)
-            fails = (top_p < 1.0) & (above >= top_p * mass)
+            fails = (top_p < 1.0) & (above > 0.0) & (above >= top_p * mass)
             if min_p > 0.0:
                 fails = fails | (score < top + tl.log(min_p) * temperature)
             tl.store(states + member, tl.where(fails, _FAILED, _DECIDED))

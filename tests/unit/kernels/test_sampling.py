@@ -273,7 +273,7 @@ def test_nuclei_are_drawn_from_by_trial_and_what_fails_by_search(
     """In a vocabulary of several chunks, which several programs share: where the nucleus is small, some rows fail in
     each trial.
     """
-    rows, vocab = 24, 2_600
+    rows, vocab = 16, 1_300
     generator = torch.Generator().manual_seed(4)
     words = torch.randint(-(2**31), 2**31, (rows, -(-vocab // 32)), generator=generator).to(torch.int32)
     logits = random_logits(rows, vocab) * 0.2
@@ -281,17 +281,29 @@ def test_nuclei_are_drawn_from_by_trial_and_what_fails_by_search(
     chooser = TokenChooser(rows, device, **TILES)
     chosen = chooser(to(device, step), work_of(step)).tolist()
     assert chosen == sampling.choose(step, work_of(step)).tolist()
-    states = chooser._filtered._states.tolist()
-    assert set(states) == ({DECIDED} if options == {"top_p": 0.9} else {DECIDED, FAILED})
+    filtered = chooser._filtered
+    assert set(filtered._states.tolist()) == ({DECIDED} if options == {"top_p": 0.9} else {DECIDED, FAILED})
+    assert not filtered._arrived.any()
+
+
+def test_a_smaller_step_is_no_matter_of_what_the_one_before_left(device: torch.device) -> None:
+    """Nor are a greedy row, as padding is, and rows that are searched beside nuclei."""
+    options: list[Options] = [{"top_p": 0.15}, {}, {"top_p": 0.9}, {"top_k": 5}, {"top_p": 0.3}, {"min_p": 0.5}] * 2
+    chooser = TokenChooser(16, device, **TILES)
+    for seed, count in enumerate((12, 5, 3, 12)):
+        chosen = [{"temperature": 0.9, **each} if each else each for each in options[:count]]
+        step = step_of(random_logits(count, 1_300, seed) * 0.2, chosen)
+        work = work_of(step)
+        assert chooser(to(device, step), work).tolist() == sampling.choose(step, work).tolist()
 
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize(
-    "options", [{"top_p": 1e-6}, {"top_p": 0.5}, {"top_p": 0.99999999}, {"top_p": 0.9, "min_p": 0.1}]
+    "options", [{"top_p": 1e-50}, {"top_p": 1e-6}, {"top_p": 0.5}, {"top_p": 0.99999999}, {"top_p": 0.9, "min_p": 0.1}]
 )
 def test_odd_rows_are_drawn_from_as_by_the_reference(name: str, options: Options, device: torch.device) -> None:
     """A tie at the edge of the nucleus is in it or not as a whole, whichever of its tokens is tried."""
-    logits = ROWS[name].expand(12, -1)
+    logits = ROWS[name].expand(4, -1)
     step = step_of(logits, [{"temperature": 1.2, **options}] * len(logits))
     assert choose(step, device) == sampling.choose(step, work_of(step)).tolist()
 

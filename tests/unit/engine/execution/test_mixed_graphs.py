@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 
+from thothy_ai.engine.execution.borrowed import borrowed
 from thothy_ai.engine.execution.mixed_graphs import Sizes, sizes_up_to
 
 
@@ -52,8 +54,13 @@ def test_where_the_device_takes_longer_only_full_steps_are_replayed(tokens: int,
 
 def test_a_budget_that_the_device_computes_at_once_takes_any_step() -> None:
     sizes = Sizes.worthwhile({512: 5.0, 8192: 8.0}, host=9.0)
-    assert [sizes.size_for(tokens) for tokens in (1, 512, 513, 8192, 8193)] == [512, 512, 8192, 8192, None]
+    assert [sizes.size_for(tokens) for tokens in (0, 1, 512, 513, 8192, 8193)] == [None, 512, 512, 8192, 8192, None]
 
 
 def test_without_graphs_nothing_is_replayed() -> None:
-    assert Sizes((), 0).size_for(1) is None
+    assert Sizes((), 0).size_for(0) is Sizes((), 0).size_for(1) is None
+
+
+def test_only_contiguous_tensors_are_borrowed() -> None:
+    with pytest.raises(ValueError, match=r"strides \(1, 4\) of \(4, 3\) are not contiguous"):
+        borrowed(torch.zeros(3, 4).T)

@@ -38,6 +38,7 @@ class Sampler:
         self._table[:, Column.PENALTY] = 1.0
         self._changed: dict[int, list[float]] = {}
         self._rows_of: dict[int, set[int]] = {kind: set() for kind in sampling.KINDS}
+        self._rows_of[sampling.GREEDY].update(range(max_rows))  # as the table says until they start
         self._penalized: set[int] = set()
         self._changes = ScoreChanges(max_rows, device)
         self.logprobs = LogprobRows(device)

@@ -20,6 +20,7 @@ from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.step import RowBiases, Start, StartedRows
 from thothy_ai.kernels.reference import sampling
+from thothy_ai.kernels.sampling import GREEDY, NUCLEUS, Work
 
 VOCAB = 1000
 CPU = torch.device("cpu")
@@ -332,3 +333,11 @@ def test_gumbel_noise_is_finite_at_both_ends() -> None:
     noise = sampling.gumbel(torch.tensor([0, 1, 2**31, 2**32 - 1]))
     assert noise.isfinite().all()
     assert (noise.diff() < 0).all(), "falls as the word grows"
+
+
+def test_rows_that_no_sequence_has_yet_are_greedy() -> None:
+    sampler = Sampler(2, 10, torch.device("cpu"))
+    sampler.start_rows(StartedRows.of([Start(1, SamplingParams(temperature=1.0, top_p=0.5), 0)]))
+    assert sampler.work([0]) == Work.of([GREEDY], penalized=False)
+    assert sampler.work([0, 1]) == Work.of([GREEDY, NUCLEUS], penalized=False)
+    assert sampler.work([1]) == Work(unfiltered=False, nucleus=True, filtered=True, others=False, penalized=False)

@@ -121,7 +121,7 @@ class Work(NamedTuple):
 
     unfiltered: bool
     nucleus: bool
-    filtered: bool  # of any filters, a nucleus included
+    filtered: bool  # a search: FILTERED, and NUCLEUS where no trial decides
     others: bool  # greedy or unfiltered
     penalized: bool
 

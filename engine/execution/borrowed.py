@@ -24,7 +24,8 @@ class _Memory:
 def borrowed(tensor: Tensor) -> Tensor:
     """The same values, as long as nothing else is written there. For a contiguous tensor on a GPU.
 
-    What a graph leaves for a launch that follows it need not be kept from the graphs after that: they share a pool.
+    What only the launch after a graph reads may be overwritten by later graphs of the same pool: nothing needs to own
+    it.
     """
     if not tensor.is_contiguous():
         raise ValueError(f"strides {tensor.stride()} of {tuple(tensor.shape)} are not contiguous")

@@ -1,12 +1,12 @@
 """CUDA graphs of steps that prefill and decode: everything between one layer's attention and the next one's is a graph.
 
 Attention itself is launched step by step, since how it is divided depends on the step's lengths; all else depends on
-the number of tokens only. Thus a layer costs the host a few launches instead of a dozen: 6 ms per step of qwen3-0.6b
-instead of 21, which is as long as an H200 takes for 8,192 tokens of it. There are graphs of a few sizes, to which steps
-are padded. A size that the device computes, attention apart, faster than the host launches it without graphs takes any
-smaller step: padding costs less than what the device would wait for, unless contexts are so long that attention keeps
-it busy. Of other sizes only the token budget has graphs, for steps of nearly so many tokens, which is what they have
-while requests wait.
+the number of tokens only. Thus a layer costs the host a few launches instead of a dozen: 5 to 6 ms per step of
+qwen3-0.6b instead of 12 (21 on a slow host, as long as an H200 takes for 8,192 tokens of it). There are graphs of a few
+sizes. Any smaller step is padded to a size that the device computes, attention apart, faster than the host would launch
+it without graphs: padding costs less than what the device would wait for, unless contexts are so long that attention
+keeps it busy. Of other sizes only the token budget has graphs, for steps of nearly so many tokens, which is what they
+have while requests wait.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
 
@@ -51,8 +51,8 @@ class Sizes(NamedTuple):
 
     @classmethod
     def worthwhile(cls, device: Mapping[int, float], host: float) -> Sizes:
-        """By the device's seconds for each size, of which the largest is the budget, and the host's without graphs for
-        any.
+        """From the device's seconds for each size, the largest of which is the budget, and the seconds that the host
+        takes to launch any of them without graphs.
         """
         return cls(tuple(size for size in sorted(device) if device[size] <= host), max(device))
 
@@ -122,7 +122,8 @@ class MixedGraphs:
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes = Sizes.worthwhile(device_seconds, host_seconds)
         self._captured = {size: captured[size] for size in {*self._sizes.padded, budget}}
-        log.info("graphs of prefill: of up to %s tokens, and nearly %s", max(self._sizes.padded, default=0), budget)
+        most = max(self._sizes.padded, default=0)
+        log.info("prefill graphs: of steps of up to %d tokens, which are padded, and of nearly %d", most, budget)
 
     def size_for(self, tokens: int) -> int | None:
         """The size that a step of so many tokens is padded to; None if it is not replayed."""

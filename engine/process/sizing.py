@@ -182,7 +182,7 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
 
 
 def _kept_by_mixed_graphs(model: ModelConfig, budget: int) -> int:
-    """Numbers: queries and what attention makes of them, and each size's residual stream."""
+    """Elements: queries and what attention makes of them, and each size's residual stream."""
     return 2 * budget * model.num_heads * model.head_dim + sum(sizes_up_to(budget)) * model.hidden_size
 
 

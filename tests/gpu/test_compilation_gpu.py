@@ -128,6 +128,7 @@ def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch:
     loaded = load_model(folder, device=device, dtype=torch.bfloat16, weights=weights)
     build_core(loaded, options, lambda _: None)
     assert len(during.get("pieces", ())) > 1
+    assert len(during) > 1, "captures of decode steps, too"
     assert not any(map(any, during.values()))
 
 

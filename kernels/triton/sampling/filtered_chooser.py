@@ -17,7 +17,7 @@ from thothy_ai.kernels.triton.sampling.launches import PARTS, PROGRAMS, Tile, di
 from thothy_ai.kernels.triton.sampling.trial_kernels import CHUNK, check_kernel, draw_kernel
 
 _TRIALS = 3  # with a top-p of 0.9, one row in a few thousand is left then
-_FEWER_PROGRAMS = 1056  # eight per SM: where most have nothing to do, or each must first find out what
+_FEWER_PROGRAMS = 1056  # eight per SM, where most rows have nothing to do, or a program first loads what it needs
 
 
 class FilteredChooser:
@@ -34,8 +34,8 @@ class FilteredChooser:
         self._sums = torch.empty(max_rows, 2, 0, dtype=torch.float32, device=device)  # until the vocabulary is known
 
     def by_trial(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None) -> None:
-        """Write tokens of the nucleus rows into `chosen` [R] int64, and which rows are decided; `seen` as in the step's
-        other launches.
+        """Write tokens of the nucleus rows into `chosen` [R] int64, and note which rows are decided; `seen` as in the
+        step's other launches.
         """
         for trial in range(_TRIALS):
             self._draw(chosen, step, seen, again=trial > 0)

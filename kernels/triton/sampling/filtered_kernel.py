@@ -1,5 +1,5 @@
-"""Draws from what top-k, top-p and min-p leave, without a sort: a program reads one row several times. Those with a
-nucleus come here only if no trial decided (`trial_kernels`).
+"""Draws from what top-k, top-p and min-p leave, without a sort: a program reads one row several times. Rows with
+top-p and no top-k come here only if no trial decided (`trial_kernels`).
 
 All three filters keep the tokens whose score is at least some threshold. That of top-k is the highest score at or above
 which k tokens lie, that of top-p the highest score at or above which a mass of p lies. Both are searched in the same

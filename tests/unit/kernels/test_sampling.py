@@ -20,11 +20,12 @@ from thothy_ai.kernels.triton import philox as philox_triton
 from thothy_ai.kernels.triton.sampling.filtered_kernel import survival_threshold
 from thothy_ai.kernels.triton.sampling.launches import CHOOSING, FILTERING, Tile
 from thothy_ai.kernels.triton.sampling.token_chooser import TokenChooser, seen_tokens
-from thothy_ai.kernels.triton.sampling.trial_kernels import DECIDED, FAILED
+from thothy_ai.kernels.triton.sampling.trial_kernels import CHUNK, DECIDED, FAILED
 
 ON_GPU = torch.cuda.is_available()
 SMALL = Tile(lines=32, line=8, warps=4)  # so that a small vocabulary takes several tiles, and several parts
 TILES = {"choosing": CHOOSING, "filtering": FILTERING} if ON_GPU else {"choosing": SMALL, "filtering": SMALL}
+SEVERAL_CHUNKS = 5 * CHUNK * TILES["choosing"].tokens // 4 + 20  # 1,300 under the interpreter
 VOCABULARIES = [5, 523] + ([32_000, 128_256, 151_936] if ON_GPU else [])
 NEVER = -math.inf
 Options = dict[str, float]
@@ -273,7 +274,7 @@ def test_nuclei_are_drawn_from_by_trial_and_what_fails_by_search(
     """In a vocabulary of several chunks, which several programs share: where the nucleus is small, some rows fail in
     each trial.
     """
-    rows, vocab = 16, 1_300
+    rows, vocab = 16, SEVERAL_CHUNKS
     generator = torch.Generator().manual_seed(4)
     words = torch.randint(-(2**31), 2**31, (rows, -(-vocab // 32)), generator=generator).to(torch.int32)
     logits = random_logits(rows, vocab) * 0.2
@@ -292,7 +293,7 @@ def test_a_smaller_step_is_no_matter_of_what_the_one_before_left(device: torch.d
     chooser = TokenChooser(16, device, **TILES)
     for seed, count in enumerate((12, 5, 3, 12)):
         chosen = [{"temperature": 0.9, **each} if each else each for each in options[:count]]
-        step = step_of(random_logits(count, 1_300, seed) * 0.2, chosen)
+        step = step_of(random_logits(count, SEVERAL_CHUNKS, seed) * 0.2, chosen)
         work = work_of(step)
         assert chooser(to(device, step), work).tolist() == sampling.choose(step, work).tolist()
 

@@ -169,13 +169,14 @@ KINDS: list[Options] = [
     {},
     {"temperature": 1.0},
     {"temperature": 1.0, "top_k": 4, "top_p": 0.5, "min_p": 0.1},
+    {"repetition_penalty": 1.7},
     {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.7},
 ]
 
 
 def test_a_row_without_any_token_gets_none(device: torch.device) -> None:
-    step = step_of(torch.full((4, 523), NEVER), KINDS)
-    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist() == [NO_TOKEN] * 4
+    step = step_of(torch.full((5, 523), NEVER), KINDS)
+    assert choose(step, device) == sampling.choose(step, work_of(step)).tolist() == [NO_TOKEN] * 5
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -184,19 +185,19 @@ def test_a_row_without_any_token_gets_none(device: torch.device) -> None:
 def test_a_score_that_is_no_finite_number_leaves_its_row_alone_without_a_token(
     wrong: float, place: int, device: torch.device
 ) -> None:
-    logits = random_logits(8, 523)
+    logits = random_logits(10, 523)
     whole = step_of(logits, KINDS * 2)
     wanted = choose(whole, device)
-    broken = whole._replace(logits=logits.index_put((torch.arange(4), torch.tensor(place)), torch.tensor(wrong)))
-    assert choose(broken, device) == [NO_TOKEN] * 4 + wanted[4:]
-    assert sampling.choose(broken, work_of(broken)).tolist() == [NO_TOKEN] * 4 + wanted[4:]
+    broken = whole._replace(logits=logits.index_put((torch.arange(5), torch.tensor(place)), torch.tensor(wrong)))
+    assert choose(broken, device) == [NO_TOKEN] * 5 + wanted[5:]
+    assert sampling.choose(broken, work_of(broken)).tolist() == [NO_TOKEN] * 5 + wanted[5:]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_masked_score_may_be_anything(wrong: float, device: torch.device) -> None:
-    masked = torch.full((4, 17), -1, dtype=torch.int32).index_fill(1, torch.tensor([9]), 0)
-    whole = step_of(random_logits(4, 523), KINDS, bitmask=masked)
+    masked = torch.full((5, 17), -1, dtype=torch.int32).index_fill(1, torch.tensor([9]), 0)
+    whole = step_of(random_logits(5, 523), KINDS, bitmask=masked)
     broken = whole._replace(logits=whole.logits.index_fill(1, torch.tensor([9 * 32 + 5]), wrong))
     wanted = sampling.choose(whole, work_of(whole)).tolist()
     assert choose(broken, device) == sampling.choose(broken, work_of(broken)).tolist() == wanted
@@ -205,10 +206,10 @@ def test_a_masked_score_may_be_anything(wrong: float, device: torch.device) -> N
 @pytest.mark.skipif(not ON_GPU, reason="too large for the interpreter")
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_broken_row_of_a_large_vocabulary(wrong: float, device: torch.device) -> None:
-    step = step_of(random_logits(8, 128_256).to(torch.bfloat16), KINDS * 2)
+    step = step_of(random_logits(10, 128_256).to(torch.bfloat16), KINDS * 2)
     wanted = choose(step, device)
-    step.logits[range(4), [0, 70_001, 128_255, 1]] = wrong
-    assert choose(step, device) == [NO_TOKEN] * 4 + wanted[4:]
+    step.logits[range(5), [0, 70_001, 128_255, 1, 70_001]] = wrong
+    assert choose(step, device) == [NO_TOKEN] * 5 + wanted[5:]
 
 
 @pytest.mark.parametrize("vocab", VOCABULARIES)

@@ -64,7 +64,7 @@ class Connection:
         self._reported: deque[tuple[str, float]] = deque(maxlen=_MAX_REPORTED)  # seconds of the last results sent
         self._closed = False
         self._outbox = Outbox()
-        self._wake = asyncio.Event()
+        self._unsent = asyncio.Event()  # from an output's arrival until the last one is sent
 
     @property
     def in_flight(self) -> int:
@@ -74,7 +74,7 @@ class Connection:
     @property
     def settled(self) -> bool:
         """Nothing is in flight and nothing waits to be sent, or the client has disconnected."""
-        return self._closed or (not self._open and not self._outbox)
+        return self._closed or (not self._open and not self._unsent.is_set())
 
     async def serve(self) -> None:
         """Serve the client until it disconnects or violates the protocol; then abort what it has in flight."""
@@ -169,7 +169,7 @@ class Connection:
             told = mine if isinstance(mine, Delta) else self._end(mine)
             if not self._closed:
                 self._outbox.add(told)
-        self._wake.set()
+        self._unsent.set()
 
     def _end(self, output: GenerationResult | Failure) -> Output:
         """Keep a request's usage, and that of a failure for another client if this one's version does not read it."""
@@ -187,12 +187,13 @@ class Connection:
     async def _send_outputs(self) -> None:
         """Runs until the connection ends, and ends it if outputs cannot be sent: the client would wait forever."""
         try:
-            while await self._wake.wait():
-                self._wake.clear()
+            while await self._unsent.wait():
                 for batch in self._outbox.take():
                     for data in _frames_of(batch):
                         self._writer.write(data)
                         await self._writer.drain()
+                if not self._outbox:
+                    self._unsent.clear()
                 if self.settled:
                     self._on_settled()
         except ConnectionError:
@@ -202,12 +203,20 @@ class Connection:
             self._writer.transport.abort()
 
     async def _close(self) -> None:
-        """Close the connection, with a time limit for what is still buffered."""
-        self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                await self._writer.wait_closed()
-        self._writer.transport.abort()
+        """Send what is still buffered, and let the client close first, within a time limit.
+
+        If this side closed first, a client that writes would lose what it has not read yet (RFC 9112, section 9.6).
+        """
+        try:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
+                    self._writer.write_eof()
+                    while await self._reader.read(_CHUNK):
+                        pass
+                    self._writer.close()
+                    await self._writer.wait_closed()
+        finally:
+            self._writer.transport.abort()
 
 
 def _frames_of(outputs: tuple[Output, ...]) -> Iterator[bytes]:

@@ -11,6 +11,8 @@
                              ◀──    answer  number, fields
                              ◀──    fault   code, message (and the connection ends)
 
+An engine that ends a connection sends no more, and waits for the client to close it, so that the client reads all.
+
 Fields travel by name: a peer ignores names it does not know, and a missing one takes its default. A failure has the
 usage of its request only if the request's fields ask for it, as those of a client that reads it do. The token is sent
 over TCP only, where one is configured; without it a hello is what it was before tokens existed, so that the version

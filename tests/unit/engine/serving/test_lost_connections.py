@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop, until
+from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, result_of, run_in_loop, until
 from thothy_ai.engine.api import FinishReason, GenerationRequest
 from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.errors import EngineLostError, EngineStoppedError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
 from thothy_ai.engine.serving.server import EngineServer
@@ -132,3 +134,45 @@ def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
         await server.close()
 
     run_in_loop(body())
+
+
+def test_what_an_engine_says_last_also_reaches_a_client_that_writes_before_it_reads(url: str) -> None:
+    """A write to a socket that the other side has closed fails, and discards what the socket has received."""
+    started, stopping = threading.Event(), threading.Event()
+
+    async def engine() -> None:
+        backend = NullEngine(latency=3600.0)
+        server = EngineServer(backend, url)
+        await server.start()
+        started.set()
+        await asyncio.to_thread(stopping.wait)
+        backend.stop()
+        await server.wait_settled()
+        await server.close()
+
+    async def body() -> None:
+        client = connect(url)
+        await client.start()
+        generations = [await client.submit(ask(str(number))) for number in range(100)]
+        assert (await client.stats()).scheduler.running == 100
+        _do_other_things(stopping)
+        asking = asyncio.ensure_future(client.stats())
+        for generation in generations:
+            with pytest.raises(EngineStoppedError):
+                await generation.result()
+        with pytest.raises(EngineLostError):
+            await asking
+        await client.close()
+
+    thread = threading.Thread(target=run_in_loop, args=(engine(),))
+    thread.start()
+    started.wait()
+    run_in_loop(body())
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def _do_other_things(stopping: threading.Event) -> None:
+    """Keep the client's loop busy while the engine stops."""
+    stopping.set()
+    time.sleep(0.3)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, result_of, run_in_loop, until
+from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving import connection
+from thothy_ai.engine.serving.protocol import FrameBuffer, Hello, Outputs, Submit, decode, encode
 from thothy_ai.engine.serving.server import EngineServer
 
 
@@ -100,5 +102,49 @@ def test_wait_settled_waits_for_answers_to_leave(url: str) -> None:
         await server.close()
         assert await generation.result() == result_of("a"), "what was sent arrives, also when the server closes at once"
         await client.close()
+
+    run_in_loop(body())
+
+
+def test_wait_settled_waits_for_a_client_that_reads_slowly(url: str) -> None:
+    async def body() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        reader, writer = await raw(url)
+        ids = [str(number) for number in range(200)]
+        writer.write(encode(Hello()) + b"".join(encode(Submit(id_, {"id": id_, "text": "x"})) for id_ in ids))
+        for id_ in [await backend.arrived.get() for _ in ids]:
+            backend.say(id_, result_of(id_, "x" * 20_000))
+        await until(lambda: not server.in_flight)
+        await asyncio.sleep(0.1)  # it is being sent
+        waiting = asyncio.ensure_future(server.wait_settled())
+        await asyncio.wait([waiting], timeout=0.2)
+        assert not waiting.done(), "a socket does not hold so much"
+        buffer, told = FrameBuffer(), list[str]()
+        while len(told) < len(ids):
+            frames = [decode(payload) for payload in buffer.feed(await reader.read(1 << 16))]
+            told += [output.id for frame in frames if isinstance(frame, Outputs) for output in frame.outputs]
+        await waiting
+        assert told == ids
+        writer.close()
+        await server.close()
+
+    run_in_loop(body())
+
+
+def test_a_client_that_never_closes_does_not_keep_a_server_from_closing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        server = EngineServer(NullEngine(), url)
+        await server.start()
+        reader, writer = await raw(url)
+        writer.write(encode(Hello()))
+        assert await reader.readexactly(len(encode(Hello()))) == encode(Hello())
+        monkeypatch.setattr(connection, "_TIMEOUT_SECONDS", 0.1)
+        await server.close()
+        assert await reader.read() == b""
+        writer.close()
 
     run_in_loop(body())

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 10.0  # for a hello to arrive, and for the last frames to be sent
+_LINGER_SECONDS = 3.0  # for the client to close after them: less than a supervisor waits before it kills
 _MAX_REPORTED = 10_000  # results that a client may not have recorded yet: more than a worker has in flight
 
 
@@ -64,7 +65,7 @@ class Connection:
         self._reported: deque[tuple[str, float]] = deque(maxlen=_MAX_REPORTED)  # seconds of the last results sent
         self._closed = False
         self._outbox = Outbox()
-        self._unsent = asyncio.Event()  # from an output's arrival until the last one is sent
+        self._unsent = asyncio.Event()  # from an output's arrival until the last one is written
 
     @property
     def in_flight(self) -> int:
@@ -73,7 +74,7 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """Nothing is in flight and nothing waits to be sent, or the client has disconnected."""
+        """Nothing is in flight and everything is written, or the client has disconnected."""
         return self._closed or (not self._open and not self._unsent.is_set())
 
     async def serve(self) -> None:
@@ -203,20 +204,26 @@ class Connection:
             self._writer.transport.abort()
 
     async def _close(self) -> None:
-        """Send what is still buffered, and let the client close first, within a time limit.
+        """Send what is still buffered, then let the client close first; both with time limits.
 
-        If this side closed first, a client that writes would lose what it has not read yet (RFC 9112, section 9.6).
+        If this side closed first, a client that writes before it reads would lose what it has received: over TCP by a
+        reset (RFC 9112, section 9.6), over a Unix socket by asyncio, which discards it after a failed write.
         """
         try:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_SECONDS):
-                    self._writer.write_eof()
-                    while await self._reader.read(_CHUNK):
-                        pass
-                    self._writer.close()
-                    await self._writer.wait_closed()
+                    self._writer.transport.set_write_buffer_limits(0)
+                    await self._writer.drain()
+                    async with asyncio.timeout(_LINGER_SECONDS):
+                        await self._outlast()
         finally:
             self._writer.transport.abort()
+
+    async def _outlast(self) -> None:
+        """Say that nothing more will be sent, and wait until the client has closed the connection."""
+        self._writer.write_eof()
+        while await self._reader.read(_CHUNK):
+            pass
 
 
 def _frames_of(outputs: tuple[Output, ...]) -> Iterator[bytes]:

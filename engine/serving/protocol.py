@@ -11,7 +11,8 @@
                              ◀──    answer  number, fields
                              ◀──    fault   code, message (and the connection ends)
 
-An engine that ends a connection sends no more, and waits for the client to close it, so that the client reads all.
+An engine that ends a connection shuts down its own direction, and waits a few seconds for the client to close, so that
+the client can read everything that was sent.
 
 Fields travel by name: a peer ignores names it does not know, and a missing one takes its default. A failure has the
 usage of its request only if the request's fields ask for it, as those of a client that reads it do. The token is sent

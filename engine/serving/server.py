@@ -33,6 +33,7 @@ class EngineServer:
         required = token if isinstance(self._address, TcpAddress) else None
         self._shared = Shared(backend, AbandonedUsageStore(), self._settled.set, required)
         self._server: asyncio.Server | None = None
+        self._closing = False
         self._inode: int | None = None
 
     @property
@@ -60,6 +61,7 @@ class EngineServer:
 
     async def close(self) -> None:
         """Close all connections and remove the socket file."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         self._unlink()
@@ -77,6 +79,9 @@ class EngineServer:
         return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closing:  # it was accepted just before
+            writer.transport.abort()
+            return
         connection = Connection(next(self._numbers), self._shared, reader, writer)
         task = asyncio.current_task()
         if task is None:

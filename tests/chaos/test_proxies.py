@@ -78,3 +78,19 @@ def test_a_server_that_is_away_looks_like_one() -> None:
         port = proxies.open(held.getsockname())
         with socket.create_connection(("127.0.0.1", port), timeout=60) as talk:
             assert has_ended(talk)
+
+
+def test_what_a_server_says_last_arrives_and_a_worker_may_still_write() -> None:
+    """Otherwise asyncio, in a worker that writes before it reads, would discard what has arrived."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        Proxies() as proxies,
+        socket.create_connection(("127.0.0.1", proxies.open(listener.getsockname())), timeout=60) as talk,
+    ):
+        server, _ = listener.accept()
+        with server:
+            server.sendall(b"last words")
+        assert b"".join(iter(lambda: talk.recv(65536), b"")) == b"last words"
+        for word in (b"late", b"later"):
+            talk.sendall(word)
+            time.sleep(0.1)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 CHUNK = 1 << 16
+LINGER_SECONDS = 3.0  # for a worker to read what a server said before it closed
 Target = tuple[str, int] | str  # host and port, or the path of a socket
 
 
@@ -42,17 +43,19 @@ class Proxies:
         return port
 
     async def _serve(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward both ways until either side closes, then close the other."""
+        """Forward both ways until either side closes, then close the other, which may first read what was forwarded."""
         ends = [writer]
         directions: list[asyncio.Task[None]] = []
         try:
             far_reader, far_writer = await _connect(target)
             ends.append(far_writer)
-            directions = [
-                asyncio.ensure_future(self._forward_delayed(reader, far_writer)),
-                asyncio.ensure_future(_forward(far_reader, writer)),
-            ]
+            to_server = asyncio.ensure_future(self._forward_delayed(reader, far_writer))
+            to_worker = asyncio.ensure_future(_forward(far_reader, writer))
+            directions = [to_server, to_worker]
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            if to_worker.done() and to_worker.exception() is None:
+                writer.write_eof()
+                await asyncio.wait([to_server], timeout=LINGER_SECONDS)
         except OSError:
             pass  # the server is away: the worker sees its connection closed
         finally:

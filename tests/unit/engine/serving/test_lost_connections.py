@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -137,8 +136,8 @@ def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
 
 
 def test_what_an_engine_says_last_also_reaches_a_client_that_writes_before_it_reads(url: str) -> None:
-    """A write to a socket that the other side has closed fails, and discards what the socket has received."""
-    started, stopping = threading.Event(), threading.Event()
+    """A write to a socket that the other side has closed fails, and asyncio then discards what was received."""
+    started, stopping, closing = threading.Event(), threading.Event(), threading.Event()
 
     async def engine() -> None:
         backend = NullEngine(latency=3600.0)
@@ -148,14 +147,17 @@ def test_what_an_engine_says_last_also_reaches_a_client_that_writes_before_it_re
         await asyncio.to_thread(stopping.wait)
         backend.stop()
         await server.wait_settled()
-        await server.close()
+        closed = asyncio.create_task(server.close())
+        await asyncio.sleep(0.1)  # it has closed, or waits for its client
+        closing.set()
+        await closed
 
     async def body() -> None:
         client = connect(url)
         await client.start()
         generations = [await client.submit(ask(str(number))) for number in range(100)]
         assert (await client.stats()).scheduler.running == 100
-        _do_other_things(stopping)
+        _await_busily(stopping, closing)
         asking = asyncio.ensure_future(client.stats())
         for generation in generations:
             with pytest.raises(EngineStoppedError):
@@ -166,13 +168,16 @@ def test_what_an_engine_says_last_also_reaches_a_client_that_writes_before_it_re
 
     thread = threading.Thread(target=run_in_loop, args=(engine(),))
     thread.start()
-    started.wait()
-    run_in_loop(body())
-    thread.join(PATIENCE)
+    try:
+        assert started.wait(PATIENCE)
+        run_in_loop(body())
+    finally:
+        stopping.set()
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
-def _do_other_things(stopping: threading.Event) -> None:
-    """Keep the client's loop busy while the engine stops."""
+def _await_busily(stopping: threading.Event, closing: threading.Event) -> None:
+    """Have the engine stop, while the client's loop does nothing else."""
     stopping.set()
-    time.sleep(0.3)
+    assert closing.wait(PATIENCE)

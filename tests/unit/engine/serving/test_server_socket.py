@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
+from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
@@ -122,8 +122,8 @@ def test_wait_settled_waits_for_a_client_that_reads_slowly(url: str) -> None:
         await asyncio.wait([waiting], timeout=0.2)
         assert not waiting.done(), "a socket does not hold so much"
         buffer, told = FrameBuffer(), list[str]()
-        while len(told) < len(ids):
-            frames = [decode(payload) for payload in buffer.feed(await reader.read(1 << 16))]
+        while len(told) < len(ids) and (chunk := await reader.read(1 << 16)):
+            frames = [decode(payload) for payload in buffer.feed(chunk)]
             told += [output.id for frame in frames if isinstance(frame, Outputs) for output in frame.outputs]
         await waiting
         assert told == ids
@@ -142,9 +142,24 @@ def test_a_client_that_never_closes_does_not_keep_a_server_from_closing(
         reader, writer = await raw(url)
         writer.write(encode(Hello()))
         assert await reader.readexactly(len(encode(Hello()))) == encode(Hello())
-        monkeypatch.setattr(connection, "_TIMEOUT_SECONDS", 0.1)
+        monkeypatch.setattr(connection, "_LINGER_SECONDS", 0.1)
         await server.close()
         assert await reader.read() == b""
         writer.close()
+
+    run_in_loop(body())
+
+
+def test_a_server_that_closes_does_not_keep_its_clients_waiting(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        server = EngineServer(NullEngine(), url)
+        await server.start()
+        client = connect(url)
+        await client.start()
+        for limit in ("_TIMEOUT_SECONDS", "_LINGER_SECONDS"):
+            monkeypatch.setattr(connection, limit, 10 * PATIENCE)
+        await server.close()
+        await until(lambda: not client.connected)
+        await client.close()
 
     run_in_loop(body())

@@ -87,7 +87,7 @@ def test_full_steps_that_prefill_are_replayed_layer_by_layer(
 
 
 def test_steps_of_several_sizes_in_turn_are_replayed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a larger step left behind is no matter of a smaller one, nor is its padding."""
+    """A smaller step is affected neither by what a larger one left behind nor by its padding."""
     torch.backends.cuda.matmul.allow_tf32 = False
     folder = tiny_model("qwen3", tmp_path, max_position_embeddings=512)
     fp32 = load_model(folder, device=torch.device("cuda", 0), dtype=torch.float32)

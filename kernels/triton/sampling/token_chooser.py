@@ -1,5 +1,5 @@
-"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for rows with
-filters, and six before it for nuclei.
+"""Choosing tokens from logits in Triton: one launch for greedy and unfiltered rows, one for rows with filters, and six
+before it for nuclei.
 
 Logits are read as they are and computed with in float32; penalties need no copy of them, only a bit for each token that
 a row has. The draws are those of the reference, up to the rounding of float32.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
@@ -57,6 +57,8 @@ class FakeGeneration:
         word = self.request.messages[0].content.split()[0]
         if word == "lost":
             self._client.renew()
+        if word == "cut":
+            self._client.on_lost()
         if error := ERRORS.get(word):
             self.usage = FAILED_USAGE if word in {"broken", "bad"} else None
             raise error(f"{word} it is")
@@ -114,6 +116,7 @@ class FakeClient:
     """`up` says whether the engine can be reached. `submitted` are the requests it saw."""
 
     def __init__(self, delay: float = 0.0) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
         self.up = True
         self.accepting = True
         self.late_deltas = True  # False: as an engine of an earlier version

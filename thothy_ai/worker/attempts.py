@@ -99,14 +99,13 @@ class Attempts:
         except PlanError as error:
             finish = self._not_begun(claim, error)
         except NotSentError:
-            self._monitor.recheck()
             finish = outcomes.released(claim, "engine_away")
         except EngineAbortedError:
             finish = outcomes.released(claim, "engine_aborted")
         except (EngineLostError, EngineStoppedError) as error:
             finish = await self._lost(claim, error, calls)
         except EngineError as error:
-            finish = self._refused(claim, error)
+            finish = self._refused(claim, error, calls)
         except OSError as error:  # a process that judges cannot be started
             finish = self.failed(claim, "worker_error", repr(error))
         return replace(finish, usage=calls.usage)
@@ -176,12 +175,12 @@ class Attempts:
             return self.failed(claim, "connection_lost", detail, usage)
         return outcomes.released(claim, "connection_lost", detail, usage)
 
-    def _refused(self, claim: Claim, error: EngineError) -> Finish:
+    def _refused(self, claim: Claim, error: EngineError, calls: AttemptCalls) -> Finish:
         """It was refused, or failed as it ran."""
         if isinstance(error, REFUSALS):
             return outcomes.hopeless(claim, error.code, str(error))
         if isinstance(error, EngineNotAcceptingError):
-            self._monitor.await_new_session()
+            self._monitor.await_new_session(calls.usage.engine_session_id)
             return outcomes.released(claim, error.code)
         return self._faulty(claim, error)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
-from thothy_ai.engine.errors import ConnectionLostError, EngineError
+from thothy_ai.engine.errors import ConnectionLostError, EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.dispatches import ANSWER_SECONDS
 from thothy_ai.worker.job_store import JobStore
@@ -77,7 +77,11 @@ class EngineMonitor:
         """Send a request, unless the engine was lost and not checked since. Raises `ConnectionLostError`."""
         if not self.is_ready:
             raise ConnectionLostError("the engine was lost since it was last checked")
-        return await self._client.submit(request)
+        try:
+            return await self._client.submit(request)
+        except EngineLostError:
+            self.recheck()
+            raise
 
     @property
     def away_seconds(self) -> float:
@@ -90,8 +94,11 @@ class EngineMonitor:
         self._recheck_requested.set()
 
     async def outlived(self, session_id: UUID | None) -> bool:
-        """Whether the engine still runs this session although a request was lost: then only the connection broke."""
-        self.recheck()
+        """Whether the engine still runs this session although a request was lost: then only the connection broke.
+
+        It requests no check: `on_lost` has done so, and one for each of many lost requests would hold up what is sent
+        to the next session.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_SECONDS):
                 await self.ready()
@@ -102,8 +109,8 @@ class EngineMonitor:
         """Whether an engine session that has died was working on one of these requests, as far as is known."""
         return session_id is None or self._client.may_have_begun(str(session_id), request_ids)
 
-    def await_new_session(self, ended: UUID | None = None) -> None:
-        """The engine accepts nothing new: stop claiming until its next session, unless that has begun since `ended`."""
+    def await_new_session(self, ended: UUID | None) -> None:
+        """Session `ended` (None: the current one) accepts nothing new: stop claiming, unless the next one has begun."""
         if ended is None or ended == self.session_id:
             self._refused = str(self.session_id) if self.session_id else None
             self.recheck()
@@ -119,6 +126,8 @@ class EngineMonitor:
             except (EngineError, EngineAwayError, OSError, TimeoutError) as error:
                 pause = self._set_away(error)
             else:
+                if self._recheck_requested.is_set():  # lost meanwhile: the next session may be another
+                    continue
                 pause = self._set_ready(info)
                 pause = pause if await self._record(info, stats) else min(pause, RECORD_PAUSE)
             with suppress(TimeoutError):

@@ -31,6 +31,8 @@ class Dying(FakeClient):
 
             async def result() -> GenerationResult:
                 self.renew()
+                if isinstance(error, ConnectionLostError):
+                    self.on_lost()
                 raise error
 
             generation.result = result

@@ -137,6 +137,7 @@ class Reconnecting(FakeClient):
         return generation
 
     async def _cut(self) -> None:
+        self.on_lost()
         raise ConnectionLostError("the connection is cut")
 
 

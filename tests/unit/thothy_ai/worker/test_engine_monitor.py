@@ -1,13 +1,18 @@
-"""Each requested recheck of the engine leads to a check, and none delays the checks that follow."""
+"""When the engine is checked, what is believed of it meanwhile, and what lost requests change."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from uuid import UUID
+
+import pytest
 
 from tests.support.fake_engine import FakeClient
-from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.worker.engine_monitor import MIN_PAUSE, EngineMonitor
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
@@ -51,3 +56,114 @@ def test_many_rechecks_at_once_do_not_lengthen_the_pause() -> None:
     )
     pauses = [monitor._set_away(OSError("gone")) for _ in range(100)]
     assert max(pauses) <= max(MIN_PAUSE, time.monotonic() - began)
+
+
+class Recording:
+    """Records sessions."""
+
+    def __init__(self) -> None:
+        self.sessions: list[str] = []
+
+    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
+        self.sessions.append(info.session_id)
+
+
+@asynccontextmanager
+async def monitoring(client: FakeClient, store: Recording) -> AsyncIterator[EngineMonitor]:
+    """It has seen the engine answer, and checks it again only when it has to."""
+    monitor = EngineMonitor(client, store, UnbilledUsage(), interval_seconds=1000)
+    task = asyncio.create_task(monitor.run())
+    try:
+        async with asyncio.timeout(60):
+            await monitor.ready()
+            yield monitor
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_requests_that_are_lost_with_an_engine_do_not_hold_up_its_next_session() -> None:
+    async def body() -> None:
+        client, store = FakeClient(), Recording()
+        async with monitoring(client, store) as monitor:
+            before = monitor.session_id
+            client.renew()
+            client.on_lost()
+            assert not await monitor.outlived(before)
+            for _ in range(100):  # each after the one before, as tasks of a busy worker
+                assert not await monitor.outlived(before)
+                assert monitor.is_ready
+            await asyncio.sleep(0)
+            assert store.sessions == [str(before), client.session_id]
+
+    asyncio.run(body())
+
+
+def test_a_connection_that_breaks_does_not_end_a_session() -> None:
+    async def body() -> None:
+        client = FakeClient()
+        async with monitoring(client, Recording()) as monitor:
+            client.on_lost()
+            assert not monitor.is_ready
+            assert await monitor.outlived(monitor.session_id)
+            assert not await monitor.outlived(None)
+
+    asyncio.run(body())
+
+
+class LostAfterItsAnswer(FakeClient):
+    """Its connection breaks when the engine has just answered, and leads to a new engine then."""
+
+    breaks = False
+
+    async def stats(self) -> EngineStats:
+        stats = await super().stats()
+        if self.breaks:
+            self.breaks = False
+            self.renew()
+            self.on_lost()
+        return stats
+
+
+def test_an_answer_from_before_the_connection_broke_is_not_believed() -> None:
+    async def body() -> None:
+        client, store = LostAfterItsAnswer(), Recording()
+        async with monitoring(client, store) as monitor:
+            before, client.breaks = monitor.session_id, True
+            monitor.recheck()
+            assert not await monitor.outlived(before)
+            assert store.sessions == [str(before), client.session_id]
+
+    asyncio.run(body())
+
+
+def test_a_request_that_cannot_be_sent_leads_to_a_check() -> None:
+    async def body() -> None:
+        client = FakeClient()
+        async with monitoring(client, Recording()) as monitor:
+            client.up = False
+            with pytest.raises(EngineLostError):
+                await monitor.submit(GenerationRequest("a", text="x"))
+            assert not monitor.is_ready
+            client.up = True
+            await monitor.ready()
+
+    asyncio.run(body())
+
+
+def test_a_refusal_by_a_session_that_has_ended_does_not_stop_the_next_one() -> None:
+    async def body() -> None:
+        client = FakeClient()
+        async with monitoring(client, Recording()) as monitor:
+            before = monitor.session_id
+            client.renew()
+            monitor.recheck()
+            await monitor.ready()
+            assert monitor.session_id == UUID(client.session_id)
+            monitor.await_new_session(before)
+            assert monitor.is_ready
+            monitor.await_new_session(monitor.session_id)
+            assert not monitor.is_ready
+
+    asyncio.run(body())

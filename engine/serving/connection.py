@@ -204,7 +204,7 @@ class Connection:
             self._writer.transport.abort()
 
     async def _close(self) -> None:
-        """Send what is still buffered, then let the client close first; both with time limits.
+        """Send what is still buffered, then let the client close first; all within `_TIMEOUT_SECONDS`.
 
         If this side closed first, a client that writes before it reads would lose what it has received: over TCP by a
         reset (RFC 9112, section 9.6), over a Unix socket by asyncio, which discards it after a failed write.

@@ -79,7 +79,7 @@ class EngineServer:
         return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._closing:  # it was accepted just before
+        if self._closing:  # accepted just before `close`
             writer.transport.abort()
             return
         connection = Connection(next(self._numbers), self._shared, reader, writer)

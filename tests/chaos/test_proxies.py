@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from thothy_ai.chaos import proxies as proxies_module
 from thothy_ai.chaos.proxies import Proxies
 
 
@@ -80,17 +81,19 @@ def test_a_server_that_is_away_looks_like_one() -> None:
             assert has_ended(talk)
 
 
-def test_what_a_server_says_last_arrives_and_a_worker_may_still_write() -> None:
+def test_what_a_server_says_last_arrives_and_a_worker_may_still_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise asyncio, in a worker that writes before it reads, would discard what has arrived."""
+    monkeypatch.setattr(proxies_module, "LINGER_SECONDS", 60.0)
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         Proxies() as proxies,
         socket.create_connection(("127.0.0.1", proxies.open(listener.getsockname())), timeout=60) as talk,
     ):
+        listener.settimeout(60)
         server, _ = listener.accept()
         with server:
             server.sendall(b"last words")
         assert b"".join(iter(lambda: talk.recv(65536), b"")) == b"last words"
-        for word in (b"late", b"later"):
-            talk.sendall(word)
-            time.sleep(0.1)
+        talk.sendall(b"late")
+        time.sleep(0.1)  # for a refusal to arrive
+        talk.sendall(b"later")

@@ -43,7 +43,7 @@ class Proxies:
         return port
 
     async def _serve(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward both ways until either side closes, then close the other, which may first read what was forwarded."""
+        """Forward both ways until either side closes, then close the other; a worker may first read what is left."""
         ends = [writer]
         directions: list[asyncio.Task[None]] = []
         try:

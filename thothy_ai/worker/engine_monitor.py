@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 
 logger = logging.getLogger(__name__)
 
-MIN_PAUSE, MAX_PAUSE = 0.2, 5.0  # seconds
+MIN_PAUSE, MAX_PAUSE = 0.2, 2.0  # seconds: a check must follow well within `SILENCE_SECONDS`
 RECORD_PAUSE = 1.0  # seconds, before what could not be recorded is recorded again
 SILENCE_SECONDS = 10.0  # an engine that is not back by then counts as dead
 
@@ -74,7 +74,7 @@ class EngineMonitor:
         return self._ready.is_set()
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a request, unless the engine was lost and not checked since. Raises `ConnectionLostError`."""
+        """Send a request, unless the engine was lost and not checked since. Raises `EngineLostError`."""
         if not self.is_ready:
             raise ConnectionLostError("the engine was lost since it was last checked")
         try:
@@ -96,8 +96,8 @@ class EngineMonitor:
     async def outlived(self, session_id: UUID | None) -> bool:
         """Whether the engine still runs this session although a request was lost: then only the connection broke.
 
-        It requests no check: `on_lost` has done so, and one for each of many lost requests would hold up what is sent
-        to the next session.
+        It requests no check: where a connection broke, `on_lost` has done so, and one for each of many lost requests
+        would hold up what is sent to the next session.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_SECONDS):
@@ -110,8 +110,8 @@ class EngineMonitor:
         return session_id is None or self._client.may_have_begun(str(session_id), request_ids)
 
     def await_new_session(self, ended: UUID | None) -> None:
-        """Session `ended` (None: the current one) accepts nothing new: stop claiming, unless the next one has begun."""
-        if ended is None or ended == self.session_id:
+        """Session `ended` accepts nothing new: stop claiming, unless the next one has begun."""
+        if ended == self.session_id:
             self._refused = str(self.session_id) if self.session_id else None
             self.recheck()
             if self.info is not None and self.info.registered:  # otherwise the dispatcher would send them here again

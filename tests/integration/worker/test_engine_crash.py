@@ -91,7 +91,8 @@ def test_one_killer_among_a_thousand_is_found_while_the_others_run_in_groups(
     print(f"{seconds:.1f} s from the first death to the end")  # noqa: T201 - what it is about
     job = queue.job(killer)
     assert (job.state, job.reason, job.engine_deaths) == ("dead", "engine_killer", 4), queue.outcomes(killer)
-    assert len(deaths) - 1 == queue.outcomes(killer).count("lost"), queue.outcomes(killer)
+    ended = queue.outcomes(killer)  # released, too, where it was claimed for a session that had just died
+    assert len(deaths) - 1 == ended.count("lost"), ended
     assert queue.count("succeeded") == HANDED_OVER - 1
     [(most, thrice)] = queue.rows(
         "SELECT max(engine_deaths), count(*) FILTER (WHERE engine_deaths = 3) FROM job WHERE state = 'succeeded'"

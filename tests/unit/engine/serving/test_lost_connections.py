@@ -12,6 +12,7 @@ from thothy_ai.engine.api import FinishReason, GenerationRequest
 from thothy_ai.engine.client import connect
 from thothy_ai.engine.errors import EngineLostError, EngineStoppedError
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving import connection
 from thothy_ai.engine.serving.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
 from thothy_ai.engine.serving.server import EngineServer
 
@@ -135,9 +136,38 @@ def test_start_does_not_fail_while_the_engine_is_away(url: str) -> None:
     run_in_loop(body())
 
 
-def test_what_an_engine_says_last_also_reaches_a_client_that_writes_before_it_reads(url: str) -> None:
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_lost_connection_is_told_before_its_requests_fail(url: str, *, closes: bool) -> None:
+    async def body() -> None:
+        backend = NullEngine(latency=3600.0)
+        server = EngineServer(backend, url)
+        await server.start()
+        client = connect(url)
+        await client.start()
+        generation = await client.submit(ask("a"))
+        in_flight: list[tuple[str, ...]] = []
+        client.on_lost = lambda: in_flight.append(client._generations.open_ids)
+        if closes:
+            await client.close()
+        else:
+            client._writer.transport.abort()
+        with pytest.raises(EngineLostError):
+            await generation.result()
+        assert in_flight == [("a",)]
+        await client.close()
+        await server.close()
+        backend.stop()
+
+    run_in_loop(body())
+
+
+def test_what_an_engine_says_last_also_reaches_a_client_that_writes_before_it_reads(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write to a socket that the other side has closed fails, and asyncio then discards what was received."""
     started, stopping, closing = threading.Event(), threading.Event(), threading.Event()
+    for limit in ("_TIMEOUT_SECONDS", "_LINGER_SECONDS"):
+        monkeypatch.setattr(connection, limit, PATIENCE)
 
     async def engine() -> None:
         backend = NullEngine(latency=3600.0)

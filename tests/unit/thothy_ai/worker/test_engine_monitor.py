@@ -49,7 +49,7 @@ def test_a_recheck_that_is_requested_while_a_check_is_recorded_leads_to_another(
 
 
 def test_many_rechecks_at_once_do_not_lengthen_the_pause() -> None:
-    """Every request that is lost with an engine asks for one."""
+    """Each request that an engine reports as lost asks for one."""
     monitor, began = (
         EngineMonitor(FakeClient(), RecheckingStore(), UnbilledUsage(), interval_seconds=1000),
         time.monotonic(),

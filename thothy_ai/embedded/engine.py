@@ -23,9 +23,9 @@ def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator
     Raises `ServiceStartError`.
     """
     folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
-    endpoint = engine_endpoint(folder)
-    process = Process(_program(settings, model, folder, endpoint, max_rows))
     try:
+        endpoint = engine_endpoint(folder)
+        process = Process(_program(settings, model, folder, endpoint, max_rows))
         process.start()
     except KeyboardInterrupt:
         _remove(folder)

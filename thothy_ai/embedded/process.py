@@ -99,10 +99,10 @@ class Process:
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises `ServiceStartError`, with the cause if its log states one."""
-        self.spawn()
         try:
+            self.spawn()
             self.wait_ready()
-        except BaseException:
+        except BaseException:  # a Ctrl-C while it is spawned, too: it may run by then
             self.stop()
             raise
 

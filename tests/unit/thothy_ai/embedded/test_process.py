@@ -1,4 +1,4 @@
-"""The command line of a service process, and its ports."""
+"""The command line of a service process, its ports, and a start that is interrupted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from thothy_ai.embedded.process import free_ports, service_argv
+from thothy_ai.embedded.process import Process, Program, free_ports, service_argv
 
 
 def test_a_service_is_not_imported_from_the_current_folder(tmp_path: Path) -> None:
@@ -30,3 +30,17 @@ def test_consecutive_ports_are_free_and_below_those_of_connections(monkeypatch: 
         first = free_ports(4)
     assert port not in range(first, first + 4)
     assert first + 4 <= 32_768
+
+
+def test_a_program_is_stopped_if_ctrl_c_comes_while_it_is_spawned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thothy_ai.embedded.process.futures.wait", interrupted)
+    process = Process(Program("sleeper", ("sleep", "600"), tmp_path / "log", ready=lambda: True))
+    with pytest.raises(KeyboardInterrupt):
+        process.start()
+    assert process.pid is not None, "it had been started"
+    assert not process.alive

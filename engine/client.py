@@ -23,8 +23,9 @@ __all__ = ["EngineClient", "Generation", "LocalEngineClient", "SocketEngineClien
 
 
 class EngineClient(Protocol):
-    """An engine, as the service uses it. `on_lost` may be set; it is called on the loop when the
-    connection breaks, before the requests in flight fail.
+    """An engine, as the service uses it.
+
+    `on_lost` may be set. It is called on the loop when the connection breaks, before the requests in flight fail.
     """
 
     on_lost: Callable[[], None]

@@ -74,7 +74,7 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """Nothing is in flight and everything is written, or the client has disconnected."""
+        """No request is in flight and all outputs have been written, or the client has disconnected."""
         return self._closed or (not self._open and not self._unsent.is_set())
 
     async def serve(self) -> None:
@@ -212,7 +212,7 @@ class Connection:
         try:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_SECONDS):
-                    self._writer.transport.set_write_buffer_limits(0)
+                    self._writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
                     await self._writer.drain()
                     async with asyncio.timeout(_LINGER_SECONDS):
                         await self._outlast()

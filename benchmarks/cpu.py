@@ -10,7 +10,7 @@ import transformers
 
 from benchmarks import engine_cpu, queue_cpu
 from benchmarks.results import table, write_section
-from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.weights.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir
 

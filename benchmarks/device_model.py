@@ -6,7 +6,7 @@ from bisect import bisect
 from collections import Counter
 from dataclasses import dataclass
 
-from thothy_ai.engine.step import Step
+from thothy_ai.engine.api.step import Step
 
 MEMORY = 0.9 * 139.8 * 2**30  # of an H200
 WORKSPACE = 5 * 2**30

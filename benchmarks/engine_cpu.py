@@ -19,10 +19,10 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedToken
 
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
-from thothy_ai.engine.errors import ModelLoadError
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.model_text import LocalText

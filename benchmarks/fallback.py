@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.fallback import ThroughTransformers
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.loader import LoadedModel

@@ -14,8 +14,8 @@ from thothy_ai.bench.drain import Drain
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
 
 NAME = "gpt-oss-20b"
 SHAPE: dict[str, Any] = {

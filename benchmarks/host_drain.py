@@ -31,16 +31,16 @@ from benchmarks.device_model import QWEN, Device
 from benchmarks.results import table
 from thothy_ai.demo.backlog import backlog
 from thothy_ai.engine.api import EngineInfo, SamplingParams
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import Step, StepMasks, StepResult
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_memory import MaskMemory
-from thothy_ai.engine.step import Step, StepMasks, StepResult
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.memory import MaskMemory
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Call, Context, Request, registry
 

@@ -25,12 +25,12 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import table
-from thothy_ai.engine import grammar_batch
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_json import JsonGrammar
-from thothy_ai.engine.grammar_lexers import THREADS
-from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.grammar import batch as grammar_batch
+from thothy_ai.engine.grammar.json_schema import JsonGrammar
+from thothy_ai.engine.grammar.lexers import THREADS
+from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context, JobKind
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary

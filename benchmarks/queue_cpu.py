@@ -29,15 +29,15 @@ from sqlalchemy import Engine, text
 
 from benchmarks.probe import KIND, Probe
 from benchmarks.results import table, write_section
-from thothy_ai.bench.service_figures import quantile
+from thothy_ai.bench.service.figures import quantile
 from thothy_ai.db.connect import make_engine
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.process import free_port
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams
-from thothy_ai.engine.bundled import bundled_model_path
-from thothy_ai.engine.client import connect
+from thothy_ai.engine.checkpoint.bundled import bundled_model_path
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.jobs import Context
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings

@@ -18,10 +18,10 @@ from benchmarks.backlog import fill, servers
 from benchmarks.results import table
 from thothy_ai.db.connect import make_engine
 from thothy_ai.engine.api import EngineStats, SamplingParams
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.core.timing import Timing
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.remote.messages import read_stats, stats_parts
 from thothy_ai.engine.scheduling.sequence import Sequence
+from thothy_ai.engine.wire.core_messages import read_stats, stats_parts
 from thothy_ai.queue.collector import QueueCollector
 from thothy_ai.settings import Settings
 

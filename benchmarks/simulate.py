@@ -21,12 +21,12 @@ from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.workload import Job, Order, TokenDraw, read_workload
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import Step
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence as Running
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import Step
 
 WORKLOADS = Path(__file__).with_name("workloads")
 VOCAB = 1000  # the cost model knows the real one

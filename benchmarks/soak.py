@@ -22,7 +22,7 @@ from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.bench.workload import TokenDraw, read_workload
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
 
 WORKLOADS = [Path(__file__).with_name("workloads") / f"{name}.json" for name in ("templates", "siblings")]
 JOBS = 400  # of each drain

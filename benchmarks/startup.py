@@ -32,13 +32,13 @@ from benchmarks.command_line import CommandLine
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
-from thothy_ai.engine.client import connect
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.weights.inventory import expected_tensors
 
 START = (
-    "import sys; from pathlib import Path; from thothy_ai.engine.main import run_engine; "
-    "from thothy_ai.engine.options import EngineOptions; "
+    "import sys; from pathlib import Path; from thothy_ai.engine.process.main import run_engine; "
+    "from thothy_ai.engine.api.options import EngineOptions; "
     "run_engine(EngineOptions(url=sys.argv[1], model=Path(sys.argv[2])))"
 )
 SCHEMA = '{"type": "object", "properties": {"title": {"type": "string", "maxLength": 40}}, "required": ["title"]}'

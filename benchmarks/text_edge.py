@@ -27,8 +27,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from benchmarks.command_line import CommandLine, positive
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import EngineStats, GenerationRequest, Message, SamplingParams
-from thothy_ai.engine.client import SocketEngineClient, connect
 from thothy_ai.engine.execution.device import resolve_device
+from thothy_ai.engine.serving.client import SocketEngineClient, connect
 
 ARRANGEMENTS = {
     "one process": "from thothy_ai.engine.process.one_process import load_engine as make_engine",
@@ -37,8 +37,8 @@ ARRANGEMENTS = {
 SERVE = """
 from pathlib import Path, PosixPath
 {}
-from thothy_ai.engine import main
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process import main
+from thothy_ai.engine.api.options import EngineOptions
 main.make_engine = make_engine
 main.run_engine(EngineOptions(**{!r}))
 """

@@ -47,7 +47,7 @@ def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> d
     has no gap. In scripts with spaces, the last word has two letters or more.
 
     Within a word, only the alternative of one letter goes on: the engine's masks are cheap then
-    (`engine/grammar_slices.py`).
+    (`engine/grammar/slices.py`).
     """
     capital, letter = (f"[{characters}]" for characters in _characters(locale))
     numbers = "|".join(_numbers(source, locale))

@@ -74,7 +74,7 @@ def services() -> Iterator[Services]:
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the THOTHY_* variables of the environment that runs the tests."""
-    from thothy_ai.engine.options import engine_variables
+    from thothy_ai.engine.api.options import engine_variables
     from thothy_ai.settings import Settings
 
     for name in (*Settings.variables(), *engine_variables()):

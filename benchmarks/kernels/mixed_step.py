@@ -20,10 +20,10 @@ import torch
 
 from benchmarks.command_line import CommandLine
 from thothy_ai.bench.models import bench_model
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.api.step import RowUpdates, Step
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.step import RowUpdates, Step
 
 CONTEXT, CHUNK_BEFORE = 1300, 256
 

@@ -15,8 +15,8 @@ import triton.testing
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api.step import Start, StartedRows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.sampling import Column, SamplingBatch, Work
 from thothy_ai.kernels.triton.sampling.launches import Tile

@@ -13,8 +13,8 @@ import torch
 import triton.testing
 
 from thothy_ai.engine.api import LogitBias, SamplingParams
+from thothy_ai.engine.api.step import RowBiases, Start, StartedRows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import RowBiases, Start, StartedRows
 
 ROWS = (1, 64, 512)
 VOCAB = 128_256

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from docs.generate.compose_variables import MEANINGS, compose_variables
 from docs.generate.settings import shown
-from thothy_ai.engine.options import Command, Declared, options_of
+from thothy_ai.engine.api.options import Command, Declared, options_of
 from thothy_ai.settings import PREFIX, Settings
 
 # Set in compose.yaml itself: addresses inside the network, names, files of secrets, paths inside the containers.

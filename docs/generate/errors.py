@@ -14,7 +14,7 @@ from docs.generate.markdown import code, page, paragraph, table
 from docs.generate.reasons import AT_ONCE, ENGINE_ADVICE, FAILURES, FREE, LATER, NO, REJECTIONS, UNNAMED, Reason
 from thothy_ai import errors
 from thothy_ai.cli.shell import Commands
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.errors import (
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from docs.generate.markdown import code, page, table
 from thothy_ai.cli import app
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, UNSERVED, WRONG_INPUT
-from thothy_ai.engine.main import CANNOT_START, STEP_FAILED
+from thothy_ai.engine.process.main import CANNOT_START, STEP_FAILED
 from thothy_ai.settings import PREFIX
 
 MEANINGS = {

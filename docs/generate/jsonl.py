@@ -11,13 +11,13 @@ from pydantic.fields import FieldInfo
 from docs.generate.exit_codes import empty_folder
 from docs.generate.markdown import code, fence, listed, page, paragraph, table
 from docs.generate.settings import shown, type_of
-from thothy_ai.cli.jsonl import KEYS, JobLines
+from thothy_ai.cli.inputs.jsonl import KEYS, JobLines
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import registry
 from thothy_ai.jobs.locales import LANGUAGES
 from thothy_ai.jobs.registry import AnyKind
 from thothy_ai.jobs.text import MAX_CHARACTERS
-from thothy_ai.queue.drafts import MAX_KEY_LENGTH
+from thothy_ai.producer.drafts import MAX_KEY_LENGTH
 
 MEANINGS = {
     "kind": ("text", "Required. The job kind."),

@@ -17,6 +17,7 @@ from docs.generate.markdown import code, page, table
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.process.metrics import registry_of
+from thothy_ai.plans import metrics as plans_metrics
 from thothy_ai.queue import metrics as queue_metrics
 from thothy_ai.queue.collector import Reading, families
 from thothy_ai.queue.forecast.learning import Learnt
@@ -35,6 +36,7 @@ PROCESSES = {
     "thothy_ai/queue/reaper.py": "reaper",
     "thothy_ai/queue/rules.py": "reaper",
     "thothy_ai/queue/webhooks": "reaper",
+    "thothy_ai/plans": "worker",
     "thothy_ai/worker": "worker",
 }
 _SUFFIXES = {"counter": "_total", "info": "_info"}
@@ -87,7 +89,7 @@ def metrics_page() -> str:
 
 def counted() -> Iterator[Family]:
     """What the processes count themselves."""
-    for module in (queue_metrics, worker_metrics):
+    for module in (queue_metrics, worker_metrics, plans_metrics):
         for name, metric in vars(module).items():
             if isinstance(metric, MetricWrapperBase) and _defines(module, name):
                 found = next(iter(metric.collect()))
@@ -133,7 +135,7 @@ def _defines(module: ModuleType, name: str) -> bool:
 def _processes(name: str) -> str:
     """The processes whose code uses this constant. Raises `LookupError` for one that no process runs."""
     use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|observe|time|track_inprogress)\b")
-    files = [path for room in ("queue", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
+    files = [path for room in ("plans", "queue", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
     users = sorted({_process(path) for path in files if use.search(_text(path))})
     if not users:
         raise LookupError(f"nothing counts {name}")

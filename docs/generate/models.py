@@ -16,13 +16,13 @@ import torch
 
 from docs.generate.markdown import code, listed, page, paragraph, table
 from docs.generate.model_cases import QUANTIZATIONS, REFUSED_FILES, REFUSED_SETTINGS, ROPES, TINY
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
 from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
-from thothy_ai.engine.multimodal import CONTAINERS
 from thothy_ai.engine.weights import formats, gguf
 from thothy_ai.engine.weights.index import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file

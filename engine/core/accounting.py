@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from thothy_ai.engine.api.step import Float64, Int32, Step
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.family import Windows
-from thothy_ai.engine.step import Float64, Int32, Step
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
 _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy

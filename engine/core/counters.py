@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from thothy_ai.engine.api import CoreStats, FinishReason
+from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.accounting import Shares
 from thothy_ai.engine.core.timing import Timing
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import StepResult
 
 
 class Counters:

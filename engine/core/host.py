@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from thothy_ai.engine.admissions import GRAMMARS, Admissions
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, TextStats
+from thothy_ai.engine.api.core import CoreRequest, OnEvents, RefusedEvent
+from thothy_ai.engine.api.errors import BudgetTooSmallError, EngineError, GrammarError, PromptTooLongError
+from thothy_ai.engine.api.inflight_log import GRAMMARS, Admissions
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, OnEvents, RefusedEvent
-from thothy_ai.engine.errors import BudgetTooSmallError, EngineError, GrammarError, PromptTooLongError
-from thothy_ai.engine.grammar import Grammar
+from thothy_ai.engine.grammar.grammar import Grammar
 
 log = logging.getLogger(__name__)
 

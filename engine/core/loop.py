@@ -22,7 +22,6 @@ import threading
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
-from thothy_ai.engine.admissions import Admissions
 from thothy_ai.engine.api import (
     BlockStats,
     CoreStats,
@@ -32,21 +31,22 @@ from thothy_ai.engine.api import (
     SchedulerStats,
     TimingStats,
 )
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import CoreRequest, OnEvents, StepFailedError
+from thothy_ai.engine.api.inflight_log import Admissions
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.accounting import Shares, StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.parts import LaunchedStep, StepLauncher
 from thothy_ai.engine.core.requests import Requests
 from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprobs, take_samples
-from thothy_ai.engine.core_api import CoreRequest, OnEvents, StepFailedError
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.grammar_batch import catch_up
-from thothy_ai.engine.grammar_memory import MaskMemory
+from thothy_ai.engine.grammar.batch import catch_up
+from thothy_ai.engine.grammar.memory import MaskMemory
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import StepResult
 
 log = logging.getLogger(__name__)
 

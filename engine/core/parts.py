@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from thothy_ai.engine.api import TokenLogprob
-from thothy_ai.engine.errors import one_line
+from thothy_ai.engine.api.errors import one_line
+from thothy_ai.engine.api.step import Int32, Step, StepMasks, StepResult
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import Int32, Step, StepMasks, StepResult
 
 log = logging.getLogger(__name__)
 

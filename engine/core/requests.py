@@ -10,13 +10,13 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 
-from thothy_ai.engine.admissions import CORE, Admissions
 from thothy_ai.engine.api import FinishReason, TokenLogprob
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, StepFailedError, TokenEvent, end_of
+from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, InvalidRequestError, PromptTooLongError
+from thothy_ai.engine.api.inflight_log import CORE, Admissions
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import end_tokens, take_forced
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, StepFailedError, TokenEvent, end_of
-from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, InvalidRequestError, PromptTooLongError
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 

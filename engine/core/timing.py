@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from thothy_ai.engine.api.statistics import BOUNDS, HistogramStats, TimingStats
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.statistics import BOUNDS, HistogramStats, TimingStats
 
 
 class Histogram:

@@ -15,13 +15,13 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
-from thothy_ai.engine.errors import EngineError, InvalidRequestError, NoFiniteScoreError
-from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_batch import Filling, advance_all, goes_on, start_filling
-from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
-from thothy_ai.engine.sampling_params import MAX_END_TOKENS
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, NoFiniteScoreError
+from thothy_ai.engine.api.sampling import MAX_END_TOKENS
+from thothy_ai.engine.api.step import Step, StepMasks
+from thothy_ai.engine.grammar.batch import Filling, advance_all, goes_on, start_filling
+from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.step import Step, StepMasks
 from thothy_ai.kernels.sampling import NO_TOKEN
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api.step import ANY, Step, StepMasks
 from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
 from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.mask_table import MaskTable
@@ -21,7 +22,6 @@ from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import ANY, Step, StepMasks
 from thothy_ai.kernels.paged import Attention
 
 

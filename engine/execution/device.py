@@ -7,7 +7,7 @@ import threading
 
 import torch
 
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.operations import operations_for
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import one_line
+from thothy_ai.engine.api.errors import one_line
 from thothy_ai.engine.execution.graphs import capture_graph
 from thothy_ai.kernels.sampling import Work
 

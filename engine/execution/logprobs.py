@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import TokenLogprob
+from thothy_ai.engine.api.step import StartedRows
 from thothy_ai.engine.execution.transfers import Readback, send
-from thothy_ai.engine.step import StartedRows
 from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import TokenLogprobs
 

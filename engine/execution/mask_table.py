@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
 from thothy_ai.engine.execution.transfers import deliver, send_into
-from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
 
 _ALL = -1  # every bit of an int32
 _MOST_NEW = 2  # masks of a row that a step brings: one to be kept, one of its own

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api.step import Int32, RowUpdates, Step
 from thothy_ai.engine.execution.transfers import send, send_into
-from thothy_ai.engine.step import Int32, RowUpdates, Step
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.step import StepColumns, StepTokens

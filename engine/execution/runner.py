@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import Int32, Start, StartedRows, Step, StepMasks, remembered_masks
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import graph_sizes
@@ -29,7 +30,6 @@ from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import Int32, Start, StartedRows, Step, StepMasks, remembered_masks
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
 

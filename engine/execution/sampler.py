@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api.step import NO_BIASES, Int32, RowBiases, StartedRows
 from thothy_ai.engine.execution.logprobs import LogprobRows
 from thothy_ai.engine.execution.score_changes import ScoreChanges
 from thothy_ai.engine.execution.transfers import deliver
-from thothy_ai.engine.step import NO_BIASES, Int32, RowBiases, StartedRows
 from thothy_ai.kernels import sampling
 from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import Column, SamplingBatch, Work

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api.sampling import MAX_ENTRIES
+from thothy_ai.engine.api.step import FOREVER, Int32, RowBiases, StartedRows
 from thothy_ai.engine.execution.transfers import deliver, send
-from thothy_ai.engine.sampling_params import MAX_ENTRIES
-from thothy_ai.engine.step import FOREVER, Int32, RowBiases, StartedRows
 from thothy_ai.kernels.operations import operations_for
 from thothy_ai.kernels.sampling import Biases, SamplingBatch
 

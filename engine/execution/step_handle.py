@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+from thothy_ai.engine.api.step import NO_LOGPROBS, Step, StepResult
 from thothy_ai.engine.execution.logprobs import LogprobReadback
 from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.execution.timing import StepTimer
 from thothy_ai.engine.execution.transfers import Readback
-from thothy_ai.engine.step import NO_LOGPROBS, Step, StepResult
 
 
 @dataclass(slots=True)

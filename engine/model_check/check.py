@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from thothy_ai.engine.errors import EngineError, ModelLoadError
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check.checkpoint import Checkpoint, FolderCheckpoint, GGUFCheckpoint
 from thothy_ai.engine.model_check.memory import Target, memory_report
 from thothy_ai.engine.model_check.report import ModelReport, Problem
 from thothy_ai.engine.model_check.text import text_report
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.formats import keeps_packed
 from thothy_ai.engine.weights.inventory import num_parameters
 

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import torch
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.multimodal import renaming
 from thothy_ai.engine.weights.finite import not_finite
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import fitting

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.model_check.report import MemoryReport
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import GB, MAX_CONTEXT, MemoryPlan, kv_tokens_left, plan_memory
 from thothy_ai.engine.weights.formats import weight_format
 

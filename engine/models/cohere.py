@@ -29,7 +29,7 @@ from thothy_ai.engine.models.layers.norm import FinalLayerNorm, HeadLayerNorm, L
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 

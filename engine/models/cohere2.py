@@ -24,7 +24,7 @@ from thothy_ai.engine.models.layers.norm import LayerNorm
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 

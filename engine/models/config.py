@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thothy_ai.engine.configuration import (
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import (
     Configuration,
     FolderConfiguration,
     read_configuration,
@@ -17,7 +18,6 @@ from thothy_ai.engine.configuration import (
     transformers_configuration,
     unusable,
 )
-from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.fallback import ThroughTransformers

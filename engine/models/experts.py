@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4
 from thothy_ai.kernels.fp8 import Quantized

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import StepDecoder
     from thothy_ai.engine.models.experts import ExpertSizes

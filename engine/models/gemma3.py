@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
@@ -34,7 +34,7 @@ from thothy_ai.kernels.paged import AttentionParams
 from thothy_ai.kernels.rotary import QKNorm
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 

@@ -20,7 +20,7 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import RMSNorm
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.experts import ExpertSizes, read_mxfp4, stack_experts
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
@@ -31,7 +31,7 @@ from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeight
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import (
     GGUF_ATTENTION,
@@ -31,7 +31,7 @@ from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
 
 

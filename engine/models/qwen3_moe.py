@@ -23,7 +23,7 @@ from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.decoder import Decoder
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models import rope_scaling
 from thothy_ai.engine.models.rope_scaling import Scaled
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
 
 _SAID_APART = ("cohere", "cohere2")  # whose positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"

@@ -14,7 +14,6 @@ from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from thothy_ai.engine.admissions import CORE, AdmissionFile, admissions_in
 from thothy_ai.engine.api import (
     Choice,
     CoreStats,
@@ -28,11 +27,12 @@ from thothy_ai.engine.api import (
     TokenLogprob,
     Usage,
 )
-from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
-from thothy_ai.engine.identity import identity_of
+from thothy_ai.engine.api.backend import Failure, Output, Sink
+from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.api.identity import identity_of
+from thothy_ai.engine.api.inflight_log import CORE, AdmissionFile, admissions_in
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.null.instances import instance_text, prose
-from thothy_ai.engine.options import EngineOptions
 
 _WORDS = 60
 _CONTEXT = 8192

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.api.errors import GrammarError
 
 Schema = Mapping[str, Any]
 

@@ -10,18 +10,18 @@ from dataclasses import replace
 import torch
 
 from thothy_ai.engine.api import EngineInfo
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.errors import OutOfMemoryError
+from thothy_ai.engine.api.identity import identity_of
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.identity import identity_of
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel

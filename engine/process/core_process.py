@@ -19,18 +19,18 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NoReturn
 
-from thothy_ai.engine.admissions import AdmissionFile
 from thothy_ai.engine.api import EngineInfo, FinishReason
-from thothy_ai.engine.core_api import Core, Event, TokenEvent
-from thothy_ai.engine.errors import EngineError
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import Core, Event, TokenEvent
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.inflight_log import AdmissionFile
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.logs import log_to_stderr
-from thothy_ai.engine.remote import messages
-from thothy_ai.engine.remote.channel import Channel, Message
-from thothy_ai.engine.remote.messages import Word
-from thothy_ai.engine.remote.model_text import RemoteText
 from thothy_ai.engine.serving.address import admissions_at
-from thothy_ai.engine.serving.plain import fields_of
+from thothy_ai.engine.wire import core_messages as messages
+from thothy_ai.engine.wire.channel import Channel, Message
+from thothy_ai.engine.wire.core_messages import Word
+from thothy_ai.engine.wire.model_text import RemoteText
+from thothy_ai.engine.wire.plain import fields_of
 
 WITHOUT_PARENT = 1
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from thothy_ai.engine.backend import RunningEngine
+from thothy_ai.engine.api.backend import RunningEngine
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.serving.address import admissions_at
 
 # torch's OpenMP threads spin while they wait, and take CPU time from the queue's processes on a small machine. Spinning

@@ -15,8 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from thothy_ai.engine.api import EngineStats
-from thothy_ai.engine.backend import Backend
-from thothy_ai.engine.statistics import BOUNDS, HistogramStats
+from thothy_ai.engine.api.backend import Backend
+from thothy_ai.engine.api.statistics import BOUNDS, HistogramStats
 
 _PREFIX = "thothy_engine_"
 _GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.resident import ResidentCore, load
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend

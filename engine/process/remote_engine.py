@@ -18,15 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from thothy_ai.engine.admissions import TEXT, AdmissionFile, admissions_in
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import EngineError, ModelLoadError, from_code
-from thothy_ai.engine.options import EngineOptions, required_model
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, from_code
+from thothy_ai.engine.api.inflight_log import TEXT, AdmissionFile, admissions_in
+from thothy_ai.engine.api.options import EngineOptions, required_model
 from thothy_ai.engine.process.imports import transformers_without_torch
+from thothy_ai.engine.process.remote_core import RemoteCore
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
-from thothy_ai.engine.remote.channel import Channel
-from thothy_ai.engine.remote.core import RemoteCore
-from thothy_ai.engine.remote.messages import (
+from thothy_ai.engine.serving.address import admissions_at
+from thothy_ai.engine.text.frontend import Frontend, TextTools
+from thothy_ai.engine.weights.model_text import LocalText, json_tokens
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.core_messages import (
     Word,
     configuration_parts,
     error_parts,
@@ -34,10 +37,7 @@ from thothy_ai.engine.remote.messages import (
     options_parts,
     tokenizer_parts,
 )
-from thothy_ai.engine.serving.address import admissions_at
-from thothy_ai.engine.serving.wire import read_info
-from thothy_ai.engine.text.frontend import Frontend, TextTools
-from thothy_ai.engine.weights.model_text import LocalText, json_tokens
+from thothy_ai.engine.wire.frames import read_info
 
 _MODULE = "thothy_ai.engine.process.core_process"
 _END_SECONDS = 10.0  # for a process that was told to end, or that has closed its channel

@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import torch
 
-from thothy_ai.engine.admissions import CORE, GRAMMARS, AdmissionFile, admissions_in
 from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.errors import OutOfMemoryError
+from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, admissions_in
+from thothy_ai.engine.api.options import EngineOptions, required_model
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
-from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.options import EngineOptions, required_model
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.errors import EngineError, ModelLoadError, OutOfMemoryError, one_line
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, OutOfMemoryError, one_line
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mask_table import MaskTable
@@ -16,7 +17,6 @@ from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layers.linear import packs
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.inventory import WithoutStorage

@@ -13,7 +13,7 @@ from bisect import bisect, insort
 from collections.abc import Iterable
 
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.blocks import BlockPool
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups

@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass, field
 
 from thothy_ai.engine.api import FinishReason, TokenLogprob, Usage
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.scheduling.blocks import Chain
 
 NO_ROW = -1

@@ -21,9 +21,19 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
+from thothy_ai.engine.api.step import (
+    NO_GROUPS,
+    NO_UPDATES,
+    Groups,
+    Int32,
+    RowBiases,
+    RowUpdates,
+    Start,
+    StartedRows,
+    Step,
+)
 from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.step import NO_GROUPS, NO_UPDATES, Groups, Int32, RowBiases, RowUpdates, Start, StartedRows, Step
 
 _MAX_SPLIT = 128  # tokens: each reads its sequence's KV again
 # sequence, row, start, count, samples, prefill: a tuple, since a step may have a thousand members

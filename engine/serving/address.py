@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from thothy_ai.engine.admissions import SUFFIX
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.inflight_log import SUFFIX
 
 MAX_PATH_BYTES = 107  # sun_path holds 108 bytes, the last of them NUL
 

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from thothy_ai.engine.api import MAX_NAME, AbandonedStats, Delta, GenerationResult
-from thothy_ai.engine.backend import Backend, Failure, Output
-from thothy_ai.engine.errors import EngineAuthenticationError, EngineError, ProtocolError
+from thothy_ai.engine.api.backend import Backend, Failure, Output
+from thothy_ai.engine.api.errors import EngineAuthenticationError, EngineError, ProtocolError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.outbox import Outbox
-from thothy_ai.engine.serving.plain import Fields, fields_of
-from thothy_ai.engine.serving.protocol import (
+from thothy_ai.engine.wire.frames import abandoned_fields, read_request, stats_fields, wants_failure_usage
+from thothy_ai.engine.wire.plain import Fields, fields_of
+from thothy_ai.engine.wire.protocol import (
     VERSION,
     Abort,
     Ask,
@@ -32,7 +33,6 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import abandoned_fields, read_request, stats_fields, wants_failure_usage
 
 log = logging.getLogger(__name__)
 

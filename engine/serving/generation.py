@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult, Usage
-from thothy_ai.engine.backend import Failure, Output
-from thothy_ai.engine.errors import EngineError, InvalidRequestError
+from thothy_ai.engine.api.backend import Failure, Output
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 
 Control = Callable[[str], Awaitable[None]]  # tells the engine something about the request with this id
 

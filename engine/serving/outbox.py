@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from thothy_ai.engine.api import Delta
-from thothy_ai.engine.backend import Output
+from thothy_ai.engine.api.backend import Output
 
 _MAX_OUTPUTS = 32  # per frame: a result holds up to a whole context of tokens, and a frame has a size limit
 

@@ -11,8 +11,8 @@ import socket
 import stat
 from pathlib import Path
 
-from thothy_ai.engine.backend import Backend
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.backend import Backend
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, listen_address
 from thothy_ai.engine.serving.connection import Connection, Shared

@@ -9,19 +9,20 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from thothy_ai.engine.admissions import AdmissionFile
 from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineAuthenticationError,
     EngineError,
     InvalidRequestError,
     ProtocolError,
 )
+from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, admissions_path
 from thothy_ai.engine.serving.generation import Generation, Generations
-from thothy_ai.engine.serving.plain import Fields
-from thothy_ai.engine.serving.protocol import (
+from thothy_ai.engine.wire.frames import read_abandoned, read_info, read_stats, request_fields
+from thothy_ai.engine.wire.plain import Fields
+from thothy_ai.engine.wire.protocol import (
     VERSION,
     Abort,
     Ask,
@@ -37,7 +38,6 @@ from thothy_ai.engine.serving.protocol import (
     decode,
     encode,
 )
-from thothy_ai.engine.serving.wire import read_abandoned, read_info, read_stats, request_fields
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from thothy_ai.engine.api import (
     TokenLogprob,
     Usage,
 )
-from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, TokenEvent
-from thothy_ai.engine.errors import EngineError, InvalidRequestError
-from thothy_ai.engine.sampling_params import MAX_LOGPROBS
+from thothy_ai.engine.api.backend import Failure, Output, Sink
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, TokenEvent
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
+from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
 from thothy_ai.engine.text.detokenizer import Detokenizer
 from thothy_ai.engine.text.groups import Advance, Stop, core_ids, graver, late_deltas, usage_of_all

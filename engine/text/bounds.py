@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.errors import PromptTooLongError
+from thothy_ai.engine.api.errors import PromptTooLongError
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 if TYPE_CHECKING:

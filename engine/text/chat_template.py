@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Template, nodes
 
 from thothy_ai.engine.api import Message
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:

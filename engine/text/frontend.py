@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from thothy_ai.engine.admissions import TEXT, Admissions
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
-from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.core_api import Core, CoreRequest, Event, OnEvents, TokenEvent
-from thothy_ai.engine.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.api.backend import Failure, Output, Sink
+from thothy_ai.engine.api.core import Core, CoreRequest, Event, OnEvents, TokenEvent
+from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
+from thothy_ai.engine.api.inflight_log import TEXT, Admissions
 from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.groups import Group, Siblings, Stop

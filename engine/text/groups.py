@@ -12,9 +12,9 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
-from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.core_api import CoreRequest, Event, TokenEvent
-from thothy_ai.engine.errors import EngineError, UninvolvedError
+from thothy_ai.engine.api.backend import Failure, Output, Sink
+from thothy_ai.engine.api.core import CoreRequest, Event, TokenEvent
+from thothy_ai.engine.api.errors import EngineError, UninvolvedError
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.chat_template import ChatTemplate
 from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids, unlimited
 

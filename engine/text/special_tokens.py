@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer
 
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob, Usage
-from thothy_ai.engine.backend import Failure, Output, Sink
-from thothy_ai.engine.core_api import FinishedEvent, RefusedEvent
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api.backend import Failure, Output, Sink
+from thothy_ai.engine.api.core import FinishedEvent, RefusedEvent
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.repetition import RepetitionDetector
 from thothy_ai.engine.text.token_bytes import TokenBytes

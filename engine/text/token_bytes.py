@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

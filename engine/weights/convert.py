@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights import gguf_config, gguf_tensors
 from thothy_ai.engine.weights.gguf import GGUFFile

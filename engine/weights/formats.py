@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.models.layers.linear import Fp8Format, LinearFormat, linear
 from thothy_ai.kernels.operations import Operations

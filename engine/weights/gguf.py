@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.weights.gguf_parts import open_parts
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.family import GGUFNames
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_names import (

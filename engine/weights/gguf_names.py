@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.family import GGUFNames
 from thothy_ai.engine.weights.gguf import GGUFFile

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from thothy_ai.engine.errors import ModelLoadError, one_line
+from thothy_ai.engine.api.errors import ModelLoadError, one_line
 from thothy_ai.engine.weights.split import parts_of
 
 _MAX_ITEMS = 1 << 21  # of a metadata array: no vocabulary has as many

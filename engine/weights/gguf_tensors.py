@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING, METHOD, MXFP4
 from thothy_ai.engine.weights import inventory
 from thothy_ai.engine.weights.gguf import GGUFFile

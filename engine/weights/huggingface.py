@@ -14,7 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.finite import require_finite

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from thothy_ai.engine.errors import ModelLoadError, one_line
+from thothy_ai.engine.api.errors import ModelLoadError, one_line
 from thothy_ai.engine.weights.shard import StoredTensor, stored_tensors
 
 SINGLE = "model.safetensors"

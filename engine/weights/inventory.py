@@ -11,7 +11,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import EngineError, ModelLoadError, one_line
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import assemble
 

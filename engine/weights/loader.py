@@ -11,20 +11,20 @@ from pathlib import Path
 
 import torch
 
-from thothy_ai.engine.core_tokenizer import CoreTokenizer
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
+from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.layers.linear import LinearFormat
-from thothy_ai.engine.multimodal import renaming
-from thothy_ai.engine.phases import Phases
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
 from thothy_ai.engine.weights.model_text import LocalText, ModelText
+from thothy_ai.engine.weights.phases import Phases
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
 from thothy_ai.engine.weights.split import model_name
 from thothy_ai.kernels.operations import Operations

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights.shard import StoredTensor
 
 PIECE_BYTES = 8 << 20  # of one read

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError, one_line
 
 _LENGTH_BYTES = 8  # of the header, little-endian, before it
 _DTYPES = {  # the format's names

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Regex, decoders, pre_tokenizers
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

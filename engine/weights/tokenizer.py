@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.weights.tekken import TEKKEN, cut_as_tekken, tekken_tokenizer
 
 if TYPE_CHECKING:

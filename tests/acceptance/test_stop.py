@@ -24,7 +24,7 @@ from tests.support.null_stack import LOADING, NEVER
 from tests.support.queue_bench import PATIENCE, eventually
 from thothy_ai.demo.plan import demo_jobs
 from thothy_ai.embedded import Postgres
-from thothy_ai.engine.client import connect
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.errors import ConfigError
 from thothy_ai.jobs import Hook
 from thothy_ai.producer import Producer

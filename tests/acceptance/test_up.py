@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.home import Home, fresh_home, processes_of
-from thothy_ai.cli.stack import METRICS_PORT, METRICS_RANGES, METRICS_ROOM
+from thothy_ai.cli.commands.stack import METRICS_PORT, METRICS_RANGES, METRICS_ROOM
 
 SOURCE = (
     "Three makers of clay crocks in Lyon say that home fermentation has become a habit. Orders doubled within a year, "

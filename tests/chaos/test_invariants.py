@@ -13,7 +13,7 @@ from thothy_ai.chaos.kind import Chaos
 from thothy_ai.chaos.summary import settle_sessions
 from thothy_ai.db.connect import make_engine
 from thothy_ai.producer import Producer
-from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.settings import Settings
 
 JOBS = 3

@@ -14,7 +14,7 @@ from tests.support.constrained import MAX_TOKENS, VOCAB, run
 from tests.support.oracle import ROOMY, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.weights.loader import load_model
 
 pytestmark = pytest.mark.gpu

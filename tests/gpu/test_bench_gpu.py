@@ -10,7 +10,7 @@ from thothy_ai.bench.check import check
 from thothy_ai.bench.drain import Drain, Drained, as_requests
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.workload import TokenDraw, sibling_jobs
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.weights.loader import LoadedModel
 
 pytestmark = pytest.mark.gpu

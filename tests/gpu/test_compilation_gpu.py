@@ -18,9 +18,9 @@ from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.bench.drain import Drain
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution import graphs, mixed_graphs
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import load_model
 

@@ -13,9 +13,9 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import OutOfMemoryError
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import OutOfMemoryError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

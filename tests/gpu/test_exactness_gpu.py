@@ -14,16 +14,16 @@ import torch
 from tests.support.oracle import ROOMY, Oracle, generate, options, tiny_oracle
 from tests.support.tiny_models import FAMILIES, tiny_model
 from tests.support.windows import WINDOWED, WINDOWS, Released
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.api.step import Step, StepMasks
 from thothy_ai.engine.core import parts
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.decoder import Model
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.step import Step, StepMasks
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 pytestmark = pytest.mark.gpu

@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.core_api import CoreRequest, FinishedEvent
+from thothy_ai.engine.api.core import CoreRequest, FinishedEvent
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
 
 folder, graphs, device = Path(sys.argv[1]), sys.argv[2] == "True", torch.device(sys.argv[3])
 table, beyond = torch.zeros(256, device=device), torch.zeros(1, dtype=torch.int64, device=device)

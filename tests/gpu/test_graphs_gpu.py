@@ -16,10 +16,10 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution import draws
 from thothy_ai.engine.execution.mixed_graphs import MixedGraphs
-from thothy_ai.engine.grammar import Grammar
+from thothy_ai.engine.grammar.grammar import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -16,8 +16,8 @@ from thothy_ai.engine.api import (
     TokenLogprob,
     Usage,
 )
-from thothy_ai.engine.backend import Failure, Sink
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api.backend import Failure, Sink
+from thothy_ai.engine.api.errors import EngineError
 
 Answer = Sequence[str] | EngineError
 

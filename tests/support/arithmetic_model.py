@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api import EngineInfo
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape

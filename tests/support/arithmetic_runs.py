@@ -8,8 +8,8 @@ from typing import Any
 from tests.support.arithmetic_model import arithmetic_core
 from tests.support.engine_driver import EngineDriver
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.limits import EngineConfig
 
 SMALL = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=16, max_context=64)
 

@@ -14,8 +14,8 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import Tokens, random_prompts
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, LogitBias, SamplingParams, TokenLogprob
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -16,10 +16,10 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.paged_run import PagedRun
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import GrammarError, NoFiniteScoreError
-from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import GrammarError, NoFiniteScoreError
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.grammar.grammar import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 

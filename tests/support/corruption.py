@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from tests.support.paged_run import PagedRun
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.model_text import LocalText

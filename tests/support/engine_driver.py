@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from thothy_ai.engine.api import TokenLogprob
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
 
 PATIENCE = 60
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from thothy_ai.engine.api import GenerationRequest, SamplingParams, SchedulerStats
-from thothy_ai.engine.client import EngineClient, Generation, connect
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.serving.client import EngineClient, Generation, connect
 
 PATIENCE = 120
 IMPORTS = (
     "import sys; from pathlib import PosixPath;"
-    " from thothy_ai.engine.main import run_engine; from thothy_ai.engine.options import EngineOptions; "
+    " from thothy_ai.engine.process.main import run_engine; from thothy_ai.engine.api.options import EngineOptions; "
 )
 ENDLESS = SamplingParams(max_tokens=200, ignore_eos=True)
 SLOW_UNTIL_IT_FAILS = """

@@ -24,7 +24,7 @@ from thothy_ai.engine.api import (
     GenerationResult,
     Usage,
 )
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineError,
     EngineLostError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.api.errors import GrammarError
 
 
 class Forcing:

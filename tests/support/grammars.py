@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_json import JsonGrammar
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.json_schema import JsonGrammar
 
 
 def compiled(compiler: GrammarCompiler, schema: str) -> JsonGrammar:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thothy_ai.jobs import registry
-from thothy_ai.worker import judge_process, judging, metrics
-from thothy_ai.worker.judges import JudgeError, Judges, _Judge
-from thothy_ai.worker.judging import LENGTH, Fields
+from thothy_ai.plans import judge_process, judging, metrics
+from thothy_ai.plans.judges import JudgeError, Judges, _Judge
+from thothy_ai.plans.judging import LENGTH, Fields
 
 
 class InlineJudges(Judges):

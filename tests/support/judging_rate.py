@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from benchmarks.labelled import LabelledText, load
 from thothy_ai.jobs import Output
 from thothy_ai.jobs.plan import Outputs
-from thothy_ai.worker.judges import Judges
-from thothy_ai.worker.plans import Judgement, PlannedJob, Step
+from thothy_ai.plans.judges import Judges
+from thothy_ai.plans.plans import Judgement, PlannedJob, Step
 
 SECONDS = 60.0  # of processor time that one task may take
 

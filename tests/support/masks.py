@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.grammar_batch import start_filling
-from thothy_ai.engine.grammar_memory import MaskMemory, RowMasks
-from thothy_ai.engine.step import ANY, StepMasks, remembered_masks
+from thothy_ai.engine.grammar.batch import start_filling
+from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 
 _ROWS = 64
 

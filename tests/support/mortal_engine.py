@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from tests.support.fake_engine import FakeClient, FakeGeneration
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.api.errors import EngineLostError
 
 AWAY_SECONDS = 0.1
 

@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 
-from thothy_ai.engine import main
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.backend import RunningEngine, Sink
+from thothy_ai.engine.api.backend import RunningEngine, Sink
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.process import main
 from thothy_ai.engine.serving.address import admissions_path, parse_address
 
 

@@ -14,9 +14,9 @@ from transformers import GenerationConfig, PreTrainedModel
 from tests.support.engine_driver import EngineDriver
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
+from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, OnEvents, TokenEvent
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -16,12 +16,12 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.inline_judges import InlineJudges
 from thothy_ai.db.statements import statement
+from thothy_ai.plans.judges import Judges
 from thothy_ai.producer import Producer
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
 from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.settings import Settings
 from thothy_ai.worker.job_runner import JobRunner
-from thothy_ai.worker.judges import Judges
 
 PATIENCE = 60  # seconds after which something that must happen has failed to, on however busy a machine
 QUICK = {

@@ -18,8 +18,8 @@ from thothy_ai.engine.api import (
     SchedulerStats,
     Usage,
 )
-from thothy_ai.engine.backend import Output, Sink
-from thothy_ai.engine.serving.protocol import FrameBuffer, decode
+from thothy_ai.engine.api.backend import Output, Sink
+from thothy_ai.engine.wire.protocol import FrameBuffer, decode
 
 PATIENCE = 120  # seconds for a test, on however busy a machine
 TOKEN = "a shared secret"

@@ -17,9 +17,9 @@ from thothy_ai.engine.api import (
     SchedulerStats,
     Usage,
 )
-from thothy_ai.engine.backend import Output
-from thothy_ai.engine.core_api import CoreRequest, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api.backend import Output
+from thothy_ai.engine.api.core import CoreRequest, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.text.frontend import Frontend
 
 PATIENCE = 60

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.backend import Backend
-from thothy_ai.engine.client import connect
+from thothy_ai.engine.api.backend import Backend
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
 
 

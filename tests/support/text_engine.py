@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.api import Delta, EngineStats, GenerationRequest, GenerationResult
-from thothy_ai.engine.backend import Failure, Output
+from thothy_ai.engine.api.backend import Failure, Output
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.grammar import Grammar
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.grammar.grammar import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thothy_ai.engine.api import FinishReason, GenerationResult, LogitBias, SamplingParams, Usage
-from thothy_ai.engine.serving.protocol import Frame, FrameBuffer, decode, encode
+from thothy_ai.engine.wire.protocol import Frame, FrameBuffer, decode, encode
 
 RESULT = GenerationResult("a", "text 🙂", (1, 2, 3), FinishReason.LENGTH, Usage(4, 2, 3, 0.25, 1))
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 

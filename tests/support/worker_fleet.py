@@ -14,7 +14,7 @@ from tests.support.echo_kind import Echo
 from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually
 from thothy_ai.engine.api import EngineStats
-from thothy_ai.engine.client import connect
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.api.errors import EngineLostError
+from thothy_ai.engine.serving.client import connect
 
 ANSWER_SECONDS = 5
 WINDOW_SECONDS = 10.0

@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import InvalidJobError
+from thothy_ai.producer.drafts import check_model_name
 from thothy_ai.queue.control import WAKE_DISPATCHER
-from thothy_ai.queue.drafts import check_model_name
 
 
 @dataclass(frozen=True, slots=True)

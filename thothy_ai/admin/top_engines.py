@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.engine_state import EngineFigures, EngineMeter, engine_state
 from thothy_ai.admin.engines import addresses
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 

@@ -12,7 +12,7 @@ from thothy_ai.bench.options import BenchOptions, parse
 from thothy_ai.bench.progress import Progress
 from thothy_ai.bench.requests import MakeRequests
 from thothy_ai.bench.workload import read_workload
-from thothy_ai.engine.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from thothy_ai.bench.measure import Report
@@ -49,13 +49,13 @@ def _run(options: BenchOptions, progress: Progress, make_requests: MakeRequests 
     if options.workload is not None:
         workload = read_workload(options.workload)
         progress.update("Starting")
-        from thothy_ai.bench.measure import measure  # noqa: PLC0415  imports torch, which help does not need
+        from thothy_ai.bench.measure import measure
 
         return measure(options, workload, progress)
     if make_requests is None:
         raise InvalidRequestError("--kinds needs the service's libraries: run thothy bench drain --kinds")
     progress.update("Starting")
-    from thothy_ai.bench.kinds import measure_kinds  # noqa: PLC0415  as above
+    from thothy_ai.bench.kinds import measure_kinds
 
     return measure_kinds(options, make_requests, progress)
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from thothy_ai.bench.workload import Job, TokenDraw
 from thothy_ai.engine.api import EngineStats, SamplingParams
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
-from thothy_ai.engine.errors import EngineError
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from thothy_ai.bench.drain import DrainFailedError, uncollected
 from thothy_ai.bench.validity import flaw
 from thothy_ai.engine.api import Delta, EngineStats, FinishReason, GenerationRequest, GenerationResult
-from thothy_ai.engine.backend import Failure, Output, RunningEngine
+from thothy_ai.engine.api.backend import Failure, Output, RunningEngine
 
 _WATCH_SECONDS = 0.5
 OnProgress = Callable[[int, EngineStats], None]

@@ -20,10 +20,10 @@ from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
 from thothy_ai.bench.progress import Progress, counted
 from thothy_ai.bench.requests import JOBS, Backlog, MakeRequests
 from thothy_ai.engine.api import EngineStats, GenerationRequest
-from thothy_ai.engine.backend import RunningEngine
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.backend import RunningEngine
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.factory import make_engine
 
 _WARM_UP_JOBS, _WARM_UP_JOBS_ON_A_CPU = 64, 2

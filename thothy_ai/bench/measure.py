@@ -33,7 +33,7 @@ from thothy_ai.bench.progress import Progress, counted, spell
 from thothy_ai.bench.urgent import urgent_figures, urgent_requests
 from thothy_ai.bench.workload import TokenDraw, Work, Workload
 from thothy_ai.engine.api import EngineInfo, EngineStats
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution.device import resolve_device
 
 _WARM_UP_JOBS = 64  # on a GPU: the engine learns how long the outputs of each kind are

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, parameters, write_config
-from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import GB, MemoryPlan, plan_memory
 from thothy_ai.engine.weights.assemble import assemble
 from thothy_ai.engine.weights.formats import weight_format

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from thothy_ai.bench.requests import JOBS
 from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, described
 from thothy_ai.bench.workload import Order
-from thothy_ai.engine.options import Command, Declared, EngineOptions, options_of
+from thothy_ai.engine.api.options import Command, Declared, EngineOptions, options_of
 
 PEERS = ("transformers", "vllm")
 JOBS_ON_A_CPU = 16
@@ -215,7 +215,7 @@ def _add_json(group: argparse._ArgumentGroup) -> None:
 def _bounded(kind: type, minimum: float | None = None, maximum: float | None = None) -> Callable[[str], Any]:
     """Reads a value of this type; a usage error if it lies outside the limits."""
 
-    def read(text: str) -> Any:  # noqa: ANN401  of the given type
+    def read(text: str) -> Any:
         value = kind(text)
         if minimum is not None and value < minimum:
             raise argparse.ArgumentTypeError(f"{text} is less than {minimum:g}")

@@ -16,7 +16,7 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 
 _ATTENTION = re.compile(r"attention|flash|fmha|^_?(decode|merge|plan|prefill|unpack)_kernel", re.IGNORECASE)
 _GEMM = re.compile(r"gemm|gemv|cublas|cutlass|nvjet|xmma|split_?k|^_(gate_up|down)_kernel", re.IGNORECASE)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from thothy_ai.bench.drain import Drained, Later
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 
 _FULL = 0.8  # of a drain's time: urgent jobs are submitted while others still wait
 

@@ -44,7 +44,7 @@ def flaw(schema: str, text: str) -> str | None:
     return next(_flaws(whole, value, "output", whole), None)
 
 
-def _flaws(schema: dict[str, Any], value: Any, where: str, whole: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+def _flaws(schema: dict[str, Any], value: Any, where: str, whole: dict[str, Any]) -> Iterator[str]:
     if "$ref" in schema:
         yield from _flaws(_referenced(schema["$ref"], whole), value, where, whole)
     if "anyOf" in schema and all(any(_flaws(way, value, where, whole)) for way in schema["anyOf"]):

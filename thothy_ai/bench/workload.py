@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 
 HOUSE_STYLE_TOKENS = 96
 INSTRUCTION_TOKENS = {"trend_summary": 120, "hook": 60, "translation": 90, "report": 200}

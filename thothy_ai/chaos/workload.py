@@ -18,7 +18,7 @@ from thothy_ai.chaos.kind import Chaos
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.errors import DatabaseError
 from thothy_ai.producer import Producer
-from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.settings import Settings
 
 BATCH = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from thothy_ai.cli import (
+from thothy_ai.cli.commands import (
     alerts,
     artifacts,
     ask,
@@ -32,8 +32,8 @@ from thothy_ai.cli import (
     watch_job,
     webhooks,
 )
+from thothy_ai.cli.commands.version import Version
 from thothy_ai.cli.shell import Commands
-from thothy_ai.cli.version import Version
 
 app = typer.Typer(
     name="thothy",

@@ -19,8 +19,8 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public, though not marked so
 from typer.core import TyperGroup
 
-from thothy_ai.cli.help_names import name_values
-from thothy_ai.cli.tables import printable
+from thothy_ai.cli.inputs.help_names import name_values
+from thothy_ai.cli.views.tables import printable
 from thothy_ai.errors import (
     ConfigError,
     DatabaseError,
@@ -173,7 +173,7 @@ def _reword(error: Any) -> None:
 
 def load_settings() -> Settings:
     """Load the settings of this process, and warn once of variables that are none. Raises `ConfigError`."""
-    from thothy_ai.engine.options import engine_variables
+    from thothy_ai.engine.api.options import engine_variables
     from thothy_ai.settings import Settings, unknown_variables
 
     settings = Settings.load()
@@ -189,7 +189,7 @@ def _warn_once(message: str) -> None:
 
 def find_model(settings: Settings, given: Path | None) -> Path:
     """The model given, or that of the settings, or the bundled one. Raises `BadParameter` if it does not exist."""
-    from thothy_ai.engine.bundled import bundled_model_path
+    from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 
     path = given or settings.model or bundled_model_path()
     if not path.exists():

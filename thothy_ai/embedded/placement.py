@@ -23,7 +23,7 @@ NO_GPU = (
 
 
 class Gpu(Protocol):
-    """A GPU of this machine (`engine/gpus.py`)."""
+    """A GPU of this machine (`engine/process/gpus.py`)."""
 
     @property
     def index(self) -> int:

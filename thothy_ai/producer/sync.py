@@ -17,13 +17,8 @@ from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.kind import A, A_co
-from thothy_ai.producer.gathering import Ended, Gathering, ids_of
-from thothy_ai.producer.jobs import Jobs
-from thothy_ai.producer.joined import Given, joined
-from thothy_ai.producer.listener import Listener
-from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
-from thothy_ai.queue.batches import BatchDraft, draft_batch, draft_one, inserted
-from thothy_ai.queue.drafts import (
+from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one, inserted
+from thothy_ai.producer.drafts import (
     Draft,
     EnqueueOptions,
     Entry,
@@ -34,6 +29,11 @@ from thothy_ai.queue.drafts import (
     settle,
     taken_keys,
 )
+from thothy_ai.producer.gathering import Ended, Gathering, ids_of
+from thothy_ai.producer.jobs import Jobs
+from thothy_ai.producer.joined import Given, joined
+from thothy_ai.producer.listener import Listener
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 from thothy_ai.settings import Settings
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.client import EngineClient
+    from thothy_ai.engine.serving.client import EngineClient
     from thothy_ai.settings import Settings
 
 

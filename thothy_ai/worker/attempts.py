@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineError,
     EngineLostError,
@@ -27,6 +27,8 @@ from thothy_ai.engine.errors import (
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import Context, Previous, RejectionReason
 from thothy_ai.jobs.plan import Outputs
+from thothy_ai.plans.judges import Judges
+from thothy_ai.plans.plans import PlanError, PlannedJob, Step
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.calls import AttemptCalls, NotSentError
@@ -34,10 +36,8 @@ from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import MAX_COMPARISONS, NO_USAGE, Finish, Usage
 from thothy_ai.worker.job_store import JobStore, is_unstorable
-from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.outcomes import Retry
-from thothy_ai.worker.plans import PlanError, PlannedJob, Step
 from thothy_ai.worker.quarantine import Solitude
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_call import EngineAbortedError

@@ -9,13 +9,13 @@ from uuid import UUID
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.engine.api import EngineInfo
-from thothy_ai.engine.errors import EngineError, EngineLostError, UninvolvedError
+from thothy_ai.engine.api.errors import EngineError, EngineLostError, UninvolvedError
 from thothy_ai.jobs import Call
 from thothy_ai.jobs.plan import Calls, Outputs
+from thothy_ai.plans.generations import Asker, call_seed
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import Usage, total
-from thothy_ai.worker.generations import Asker, call_seed
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.running_call import EarlyRejection, RunningCall
 

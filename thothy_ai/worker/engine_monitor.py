@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
-from thothy_ai.engine.errors import ConnectionLostError, EngineError, EngineLostError
+from thothy_ai.engine.api.errors import ConnectionLostError, EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.dispatches import ANSWER_SECONDS
 from thothy_ai.worker.job_store import JobStore
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import EngineClient, Generation
+    from thothy_ai.engine.serving.client import EngineClient, Generation
 
 logger = logging.getLogger(__name__)
 

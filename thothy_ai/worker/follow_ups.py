@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from uuid_utils.compat import uuid7
 
-from thothy_ai.queue.drafts import Canonical
+from thothy_ai.producer.drafts import Canonical
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import FollowUp
 

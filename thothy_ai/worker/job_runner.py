@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.errors import DatabaseError
+from thothy_ai.plans.judges import Judges
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker import metrics, outcomes
@@ -28,14 +29,13 @@ from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.heartbeat import Heartbeat
 from thothy_ai.worker.job_store import JobStore, is_unstorable
-from thothy_ai.worker.judges import Judges
 from thothy_ai.worker.live import LiveText
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_job import RunningJob, StopReason
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import EngineClient
+    from thothy_ai.engine.serving.client import EngineClient
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from thothy_ai.engine.errors import EngineError
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.queue.live import INTEREST_SECONDS, Interest, Piece, interest_channel, presence_channel, text_channel
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim

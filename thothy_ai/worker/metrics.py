@@ -36,12 +36,6 @@ QUEUE_SECONDS = Histogram(
     buckets=(0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 900, 1800, 3600, 2 * 3600, 4 * 3600, 8 * 3600, 24 * 3600),
 )
 RETRIES = Counter("thothy_retries", "Attempts whose job is queued again, by their reason.", ["kind", "reason"])
-_JUDGING = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
-JUDGE_SECONDS = Histogram("thothy_judge_seconds", "Seconds that a task takes in a judging process.", buckets=_JUDGING)
-JUDGE_WAIT_SECONDS = Histogram(
-    "thothy_judge_wait_seconds", "Seconds that a task waits for a judging process.", buckets=_JUDGING
-)
-JUDGE_TASKS = Gauge("thothy_judge_tasks", "Tasks that wait for a judging process, or run in one.")
 
 
 def count_claims(claims: Iterable[Claim]) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import Event, JobState, Outcome, Verdict
 from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.plans.plans import Judgement
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import NO_USAGE, Finish, Judged, Usage
 from thothy_ai.worker.follow_ups import follow_up
-from thothy_ai.worker.plans import Judgement
 
 MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
 MAX_DETAIL_LENGTH = 500

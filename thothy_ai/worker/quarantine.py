@@ -8,9 +8,9 @@
     4               no more: it is dead, `engine_killer`
 
 An engine's death is charged to the members of the step that failed, or to all that it had begun with if it died
-without a word (`engine/admissions.py`); what only waited inside it is queued again. Most such deaths are no job's fault
-(the kernel's out-of-memory killer, a driver), so that the first one costs little; and a killer's next group is smaller
-each time, as in adaptive group testing (Dorfman, 1943; Li, 1962). Fresh jobs fill the engine beside quarantined
+without a word (`engine/api/inflight_log.py`); what only waited inside it is queued again. Most such deaths are no job's
+fault (the kernel's out-of-memory killer, a driver), so that the first one costs little; and a killer's next group is
+smaller each time, as in adaptive group testing (Dorfman, 1943; Li, 1962). Fresh jobs fill the engine beside quarantined
 ones. Of those that wait, the most charged go first: while some wait that were charged twice, none that was charged
 once is claimed, and so none is charged again with them.
 

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.errors import EngineError, PromptTooLongError
+from thothy_ai.engine.api.errors import EngineError, PromptTooLongError
 from thothy_ai.jobs import Call, Early, End, Output, Rejection, RejectionReason
+from thothy_ai.plans.generations import TOO_LONG, output_of
 from thothy_ai.worker.finish import NO_ENGINE_USAGE
-from thothy_ai.worker.generations import TOO_LONG, output_of
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.api import Usage
-    from thothy_ai.engine.client import Generation
+    from thothy_ai.engine.serving.client import Generation
 
 ENOUGH_BYTES = 120  # of an output to tell its language
 ABORT_SECONDS = 2.0  # for an aborted generation to report its usage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.fallback.attention import CurrentStep, StepContext
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, LayerCache

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from thothy_ai.engine.errors import UnsupportedModelError, one_line
+from thothy_ai.engine.api.errors import UnsupportedModelError, one_line
 from thothy_ai.engine.models.fallback.refusals import BY_LENGTH
 from thothy_ai.kernels.paged import AttentionParams
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.fallback.attention import IMPLEMENTATION, CurrentStep, PagedLayer, install, register
 from thothy_ai.engine.models.fallback.decoder import TransformersDecoder, require_head
 from thothy_ai.engine.models.fallback.dry_run import LayerAttention, attention_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import nn
 
-from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, one_line
+from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.models.fallback.refusals import model_class
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.step import StepTokens

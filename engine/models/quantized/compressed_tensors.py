@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.fp8 import NEEDLESS, Fp8Blocks, Fp8Rows, Fp8Whole
 from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedLayout, GroupedNumbers, group_size
 from thothy_ai.engine.models.quantized.int8 import Int8Rows

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.awq import awq
 from thothy_ai.engine.models.quantized.compressed_tensors import compressed_tensors
 from thothy_ai.engine.models.quantized.fp8 import fbgemm_fp8, fp8
@@ -20,7 +20,7 @@ from thothy_ai.engine.models.quantized.mxfp4 import mxfp4
 from thothy_ai.engine.models.quantized.settings import Settings
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.configuration import Configuration
+    from thothy_ai.engine.checkpoint.configuration import Configuration
 
 _METHODS: dict[str, Callable[[Settings], Quantization]] = {
     "fp8": fp8,

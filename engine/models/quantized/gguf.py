@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.grouped import GroupedWeight
 from thothy_ai.engine.models.quantized.layout import Quantization, Rule, strings
 from thothy_ai.engine.models.quantized.settings import Settings

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.models.quantized.awq import MARKS
 from thothy_ai.engine.models.quantized.grouped import BITS, GroupedLayout, GroupedNumbers, group_size
 from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear
 from thothy_ai.engine.models.quantized.layout import named
 from thothy_ai.engine.models.quantized.settings import Settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rich.console import Console
 from sqlalchemy import Engine, insert
 
 from thothy_ai.admin.report import AttemptKey, DrainReport, drain_report
-from thothy_ai.cli.report_view import render
+from thothy_ai.cli.views.report import render
 from thothy_ai.db.base import Base
 from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
 

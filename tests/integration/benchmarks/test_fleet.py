@@ -14,8 +14,8 @@ from benchmarks.phases import BenchmarkError, Phases, PhaseTimeoutError
 from tests.support.null_stack import NEVER, NullStack
 from tests.support.small_tokenizer import write_tokenizer
 from thothy_ai.bench.models import random_folder
-from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.gpus import Gpu
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.process.gpus import Gpu
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 PATIENCE = 300.0

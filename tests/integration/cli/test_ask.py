@@ -21,9 +21,9 @@ from tests.support.served_engine import served
 from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
 from thothy_ai.engine.api import MAX_PRIORITY, Choice, FinishReason, Message, TokenLogprob
-from thothy_ai.engine.errors import EngineError, PromptTooLongError
-from thothy_ai.worker.generations import Asker
-from thothy_ai.worker.plans import PlannedJob, Step, advance
+from thothy_ai.engine.api.errors import EngineError, PromptTooLongError
+from thothy_ai.plans.generations import Asker
+from thothy_ai.plans.plans import PlannedJob, Step, advance
 
 Ask = Callable[..., Result]
 

@@ -15,7 +15,9 @@ from sqlalchemy import Engine
 from tests.support.command_line import Run, end, enqueue
 
 # `thothy`, except that it waits for the database as long as it takes.
-COMPLETING = "from thothy_ai.cli import completion, main; completion.SECONDS = 60.0; main()"
+COMPLETING = (
+    "from thothy_ai.cli import main; from thothy_ai.cli.commands import completion; completion.SECONDS = 60.0; main()"
+)
 
 
 def completions(*words: str) -> list[str]:

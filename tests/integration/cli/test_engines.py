@@ -141,7 +141,7 @@ def test_top_shows_this_machine_s_engines_together(
     for number, url in enumerate(urls):
         add(engine, f"here-{number}", machine=socket.gethostname(), address=url)
     monkeypatch.setenv("THOTHY_ENGINE_URL", urls[0])
-    monkeypatch.setattr("thothy_ai.cli.top.FIRST_SECONDS", PATIENCE)
+    monkeypatch.setattr("thothy_ai.cli.commands.top.FIRST_SECONDS", PATIENCE)
     with served(first, urls[0]), served(second, urls[1]):
         assert json.loads(run("top", "--json").stdout)["engine"]["engines"] == 2
         assert "2 engines" in run("top", "--once").stdout

@@ -14,7 +14,7 @@ from tests.support.answering_backend import AnsweringBackend
 from tests.support.home import fresh_home, processes_of
 from tests.support.served_engine import served
 from thothy_ai.cli import app
-from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.api.errors import GrammarError
 
 Evaluate = Callable[..., Result]
 TEXTS = ("ok one", "retry two", "ok three")

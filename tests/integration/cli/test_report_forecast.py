@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from tests.support.command_line import Run
 from tests.support.forecast_rows import history, job, resident
 from tests.support.queue_bench import eventually, running
-from thothy_ai.cli import report_forecast
+from thothy_ai.cli.commands import report_forecast
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.forecast.accuracy import Accuracy
 from thothy_ai.queue.forecast.forecaster import Forecaster

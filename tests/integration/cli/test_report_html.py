@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
 
 
 def test_without_matplotlib(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thothy_ai.cli.report.find_spec", lambda name: None)
+    monkeypatch.setattr("thothy_ai.cli.commands.report.find_spec", lambda name: None)
     said = one_line(run("report", "--html", tmp_path / "r.html", exit_code=1))
     assert said == "--html needs matplotlib: pip install 'thothy-ai[report]'"
     assert not (tmp_path / "r.html").exists()

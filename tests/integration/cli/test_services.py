@@ -27,7 +27,7 @@ from redis import Redis
 
 from tests.support.compose import ROOT, configuration, environment_of
 from thothy_ai.embedded.process import free_port
-from thothy_ai.engine.bundled import bundled_model_path
+from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 
 STARTED = ("engine", "dispatcher", "reaper", "worker")  # as depends_on would
 SECONDS = 600

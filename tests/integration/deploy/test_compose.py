@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.support.compose import CPU, GPU, ROOT, compose, configuration, environment_of
-from thothy_ai.engine.options import all_options, engine_variables
+from thothy_ai.engine.api.options import all_options, engine_variables
 from thothy_ai.settings import PREFIX, Settings
 
 ONCE = {"migrate", "alertmanager-config"}

@@ -18,8 +18,8 @@ from thothy_ai.db.schema import check_schema
 from thothy_ai.embedded import EmbeddedStack, endpoint
 from thothy_ai.embedded.process import Process, Program
 from thothy_ai.embedded.readiness import Readiness
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineAuthenticationError
+from thothy_ai.engine.api.errors import EngineAuthenticationError
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

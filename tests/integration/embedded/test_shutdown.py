@@ -21,8 +21,8 @@ from thothy_ai.embedded import EmbeddedStack, Postgres, open_jobs
 from thothy_ai.embedded.open_jobs import OpenJobs
 from thothy_ai.embedded.shutdown import Phase, StopProgress
 from thothy_ai.embedded.stack import DEADLINE_SECONDS
-from thothy_ai.engine.admissions import CORE, AdmissionFile
-from thothy_ai.engine.client import had_begun
+from thothy_ai.engine.api.inflight_log import CORE, AdmissionFile
+from thothy_ai.engine.serving.client import had_begun
 from thothy_ai.jobs import Hook
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings

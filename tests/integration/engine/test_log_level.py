@@ -13,7 +13,7 @@ import pytest
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 
-OF_THE_PARENT, OF_THE_CORE = "thothy_ai.engine.main", "thothy_ai.engine.process.build"
+OF_THE_PARENT, OF_THE_CORE = "thothy_ai.engine.process.main", "thothy_ai.engine.process.build"
 
 
 def logged(level: str, folder: Path) -> dict[str, set[str]]:

@@ -16,7 +16,7 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import alembic_config, migrate
 from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
-from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.producer.drafts import EnqueueOptions
 
 LONG = "ok" + " a long source" * 100
 ODD = LONG + " “quoted” 'so' \\ \"so\" \n\t 𝄞 %s :x {y}"

@@ -20,7 +20,7 @@ from thothy_ai.errors import (
 )
 from thothy_ai.jobs import Hook, Request, TrendSummary, registry
 from thothy_ai.producer import EnqueueOptions, Producer
-from thothy_ai.queue.drafts import parse_request
+from thothy_ai.producer.drafts import parse_request
 from thothy_ai.settings import Settings
 
 SOURCE = "Fermentation crocks sold out in March. Makers say that the waiting list is now nine weeks long."

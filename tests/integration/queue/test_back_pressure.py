@@ -14,8 +14,8 @@ from sqlalchemy import text
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from thothy_ai.db.statements import statement
+from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.queue.dispatcher import BY_INDEX, Dispatcher
-from thothy_ai.queue.drafts import EnqueueOptions
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.status import queue_status
 

@@ -17,10 +17,10 @@ from redis import Redis
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import PATIENCE, Queue, eventually
 from thothy_ai.errors import BrokerUnreachableError
+from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.dispatcher import Dispatcher
-from thothy_ai.queue.drafts import EnqueueOptions
 from thothy_ai.queue.hints import Hint, parse_task_id
 
 KEY = "thothy:jobs"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue
-from thothy_ai.queue.drafts import EnqueueOptions
+from thothy_ai.producer.drafts import EnqueueOptions
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)

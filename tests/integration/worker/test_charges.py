@@ -10,7 +10,7 @@ from tests.support.fake_engine import FakeClient, FakeGeneration
 from tests.support.plan_kind import Parts
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.engine.api import GenerationRequest, GenerationResult
-from thothy_ai.engine.errors import ConnectionLostError, EngineError, EngineLostError, UninvolvedError
+from thothy_ai.engine.api.errors import ConnectionLostError, EngineError, EngineLostError, UninvolvedError
 from thothy_ai.jobs import registry
 
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")

@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FAILED_USAGE
 from tests.support.queue_bench import Queue, eventually, runner_bench
+from thothy_ai.plans.judges import Judges
 from thothy_ai.queue.hints import Hint
-from thothy_ai.worker.judges import Judges
 
 
 def test_an_accepted_output_is_kept_once_with_what_it_cost(queue: Queue) -> None:
@@ -116,7 +116,7 @@ def test_what_kills_a_job_and_what_each_attempt_took(
 def test_a_validator_that_raises_or_hangs_or_ends_its_process_costs_its_job_alone(
     queue: Queue, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thothy_ai.worker.judges.WAITING_FACTOR", 1000)  # processor time alone is limited
+    monkeypatch.setattr("thothy_ai.plans.judges.WAITING_FACTOR", 1000)  # processor time alone is limited
     with runner_bench(queue, judges=Judges, judge_seconds=0.5) as bench:
         broken, fine = bench.work(text, "ok bystander")
         bench.settle()

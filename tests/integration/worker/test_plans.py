@@ -13,7 +13,7 @@ from tests.support.fake_engine import FAILED_USAGE, FakeClient
 from tests.support.plan_kind import Parts
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.admin.dead_letters import Selection, redrive
-from thothy_ai.queue.drafts import load_kinds
+from thothy_ai.producer.drafts import load_kinds
 
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
 TEXT = "ok Families in Freiburg buy cargo bikes in place of a second car, and the dealer cannot keep up with orders."

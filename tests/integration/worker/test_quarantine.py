@@ -17,8 +17,8 @@ from tests.support.mortal_engine import MortalEngine
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from tests.support.worker_fleet import PATIENT, WorkerFleet, in_engine
 from thothy_ai.db.statements import statement
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import ConnectionLostError
+from thothy_ai.engine.api.errors import ConnectionLostError
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker.group_sizes import GroupSizes
 

@@ -15,10 +15,10 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import KEY, UNACKED, URGENT_KEY, WorkerFleet, check_each_once, enqueue
+from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.queue.app import urgent_queue
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.dispatcher import MAX_URGENT
-from thothy_ai.queue.drafts import EnqueueOptions
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker.celery.app import make_worker_app
 from thothy_ai.worker.celery.visibility import refresh

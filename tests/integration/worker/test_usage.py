@@ -16,8 +16,8 @@ from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served, vanish
 from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, CoreStats, EngineInfo, EngineStats
-from thothy_ai.engine.client import connect
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.books import settle_sessions
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import unbilled_usage

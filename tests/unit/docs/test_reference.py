@@ -20,9 +20,9 @@ from docs.generate.commands import commands, split_help
 from docs.generate.errors import engine_errors, errors_page
 from docs.generate.metrics import counted, of_engine, of_queue
 from docs.generate.pages import GUIDES, PAGES, REFERENCE
-from thothy_ai.cli.jsonl import JobLines
+from thothy_ai.cli.inputs.jsonl import JobLines
 from thothy_ai.db.states import REASONS, Event, JobState, Outcome
-from thothy_ai.engine.options import all_options
+from thothy_ai.engine.api.options import all_options
 from thothy_ai.jobs import RejectionReason, registry
 from thothy_ai.settings import Settings
 
@@ -65,8 +65,8 @@ def test_every_reason_is_explained() -> None:
 
 
 def _reasons_in_calls() -> Iterator[str]:
-    """Literals that the worker passes on as a reason: a call's second argument, or a `Finish`'s `reason`."""
-    for path in (ROOT / "thothy_ai/worker").rglob("*.py"):
+    """Literals passed on as a reason while a job runs: a call's second argument, or a `Finish`'s `reason`."""
+    for path in (path for room in ("plans", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 yield from (text for argument in _reason_arguments(node) for text in _literals(argument))

@@ -17,15 +17,9 @@ from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots
 from tests.support.engine_driver import EngineDriver
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import EngineInfo, EngineStats, LogitBias, SamplingParams
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core.accounting import StepCost
-from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.execution.memory import MemoryGauge
-from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.execution.step_handle import StepHandle
-from thothy_ai.engine.models.kv_cache import KVCache
-from thothy_ai.engine.step import (
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import (
     BANNED,
     FOREVER,
     NO_GROUPS,
@@ -39,6 +33,12 @@ from thothy_ai.engine.step import (
     Step,
     StepMasks,
 )
+from thothy_ai.engine.core.accounting import StepCost
+from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.execution.memory import MemoryGauge
+from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.execution.step_handle import StepHandle
+from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.paged import AttentionShape
 

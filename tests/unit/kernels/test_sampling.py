@@ -12,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
+from thothy_ai.engine.api.step import Start, StartedRows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import Start, StartedRows
 from thothy_ai.kernels.reference import philox, sampling
 from thothy_ai.kernels.sampling import NO_TOKEN, Column, SamplingBatch, Work, parameters
 from thothy_ai.kernels.triton import philox as philox_triton

@@ -10,8 +10,8 @@ from thothy_ai.admin.doctor import engines, processes, stores
 from thothy_ai.admin.doctor.finding import Finding, Level
 from thothy_ai.admin.doctor.queue import queue
 from thothy_ai.admin.doctor.webhooks import webhooks
-from thothy_ai.engine.errors import EngineError
-from thothy_ai.engine.options import engine_variables
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.options import engine_variables
 from thothy_ai.errors import ThothyError
 from thothy_ai.settings import Settings, endpoint, unknown_variables
 

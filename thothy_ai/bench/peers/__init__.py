@@ -15,8 +15,8 @@ from thothy_ai.bench.drain import DrainFailedError
 from thothy_ai.bench.figures import PeerResult
 from thothy_ai.bench.options import BenchOptions
 from thothy_ai.bench.shapes import write_config
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import InvalidRequestError
 
 
 class Peer(Protocol):
@@ -51,8 +51,8 @@ def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Seq
 def _peer(options: BenchOptions, folder: Path) -> tuple[str, AbstractContextManager[Peer]]:
     real_weights = options.engine.model is not None
     if options.peer == "vllm":
-        from thothy_ai.bench.peers.vllm_peer import name, resident  # noqa: PLC0415  only if it is asked for
+        from thothy_ai.bench.peers.vllm_peer import name, resident
     else:
-        from thothy_ai.bench.peers.transformers_peer import name, resident  # noqa: PLC0415  as above
+        from thothy_ai.bench.peers.transformers_peer import name, resident
 
     return name(), resident(folder, options.engine, real_weights=real_weights)

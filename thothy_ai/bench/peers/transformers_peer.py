@@ -12,9 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingCon
 
 from thothy_ai.bench.drain import DrainFailedError
 from thothy_ai.bench.peers import Peer
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
-from thothy_ai.engine.options import EngineOptions
 
 _NEVER = -1  # no token has this id
 _PATIENCE = 1.0  # seconds between checks that its thread runs
@@ -40,7 +40,7 @@ def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Ite
 
 
 class _Resident:
-    def __init__(self, manager: Any) -> None:  # noqa: ANN401  transformers is typed in part
+    def __init__(self, manager: Any) -> None:
         self._manager = manager
 
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
@@ -75,7 +75,7 @@ def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:
     return settings
 
 
-def _model(folder: Path, options: EngineOptions, *, real_weights: bool) -> Any:  # noqa: ANN401  as above
+def _model(folder: Path, options: EngineOptions, *, real_weights: bool) -> Any:
     device = resolve_device(options.device)
     dtype = resolve_dtype(options.dtype, device)
     if real_weights:

@@ -13,8 +13,8 @@ from typing import Any
 import vllm
 
 from thothy_ai.bench.peers import Peer
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
 
 _BLOCK = 16  # tokens; vLLM's default
 
@@ -35,7 +35,7 @@ def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Ite
 
 
 class _Resident:
-    def __init__(self, llm: Any) -> None:  # noqa: ANN401  vLLM has no types here
+    def __init__(self, llm: Any) -> None:
         self._llm = llm
 
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
@@ -45,7 +45,7 @@ class _Resident:
         return [len(output.outputs[0].token_ids) for output in outputs]
 
 
-def _sampling(request: CoreRequest) -> Any:  # noqa: ANN401  as above
+def _sampling(request: CoreRequest) -> Any:
     return vllm.SamplingParams(
         temperature=0.0, max_tokens=request.sampling.max_tokens, ignore_eos=True, detokenize=False
     )

@@ -1,4 +1,4 @@
-"""Which addresses a webhook may lead to: public ones, and those of networks that the settings name.
+"""Which URLs a webhook may have, and which addresses it may lead to: public ones, and those of allowed networks.
 
 A tenant chooses the URL, and the service calls it from inside: it must reach neither the cloud's metadata service nor
 another service of this machine. A name is resolved once, each address is checked, and that address is connected to:
@@ -10,10 +10,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+
+from thothy_ai.errors import InvalidJobError
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+MAX_URL_LENGTH = 2000
+SCHEMES = ("http", "https")
 NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -57,3 +62,21 @@ def _embedded(address: Address) -> IPv4Address | None:
     if address in NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+
+
+def checked_url(url: object) -> str:
+    """The URL of a webhook. Where it leads is checked when it is called. Raises `InvalidJobError`."""
+    if not isinstance(url, str) or not 0 < len(url) <= MAX_URL_LENGTH:
+        raise InvalidJobError("webhook", f"must be a URL of 1 to {MAX_URL_LENGTH} characters")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidJobError("webhook", "must be printable ASCII without spaces: percent-encode other characters")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # reading the port validates it
+    except ValueError:
+        raise InvalidJobError("webhook", "is not a URL") from None
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        raise InvalidJobError("webhook", "must look like https://host/path")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise InvalidJobError("webhook", "must have no user, no password and no fragment")
+    return parts.geturl()  # with a lower-case scheme

@@ -16,8 +16,7 @@ from functools import cache
 from urllib.parse import SplitResult, urlsplit
 
 from thothy_ai.errors import InvalidJobError
-from thothy_ai.queue.batches import checked_url
-from thothy_ai.queue.webhooks.addresses import Network, RefusedAddressError, resolve
+from thothy_ai.queue.webhooks.addresses import Network, RefusedAddressError, checked_url, resolve
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0  # of sending and reading: a receiver that takes longer should answer first

@@ -12,7 +12,7 @@ from thothy_ai.queue.app import QueueApp, make_app
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import EngineClient
+    from thothy_ai.engine.serving.client import EngineClient
 
 CONFIGURATION = {
     "worker_pool": "thothy_ai.worker.celery.pool:EnginePool",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from celery import signals
 
 from thothy_ai.db.schema import refuse_other_schema
-from thothy_ai.queue.drafts import load_kinds
+from thothy_ai.producer.drafts import load_kinds
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 from thothy_ai.worker.celery.app import make_worker_app
@@ -20,7 +20,7 @@ from thothy_ai.worker.celery.urgent import UrgentConsumer
 from thothy_ai.worker.celery.visibility import VisibilityRefresh
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
-    from thothy_ai.engine.client import EngineClient
+    from thothy_ai.engine.serving.client import EngineClient
 
 SWITCH_SECONDS = 0.001  # Celery's thread and the job runner's share the interpreter in slices of 1 ms, not 5
 
@@ -50,7 +50,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
 
 
 def _engine_client(token: str | None) -> Callable[[str], EngineClient]:
-    from thothy_ai.engine.client import connect  # noqa: PLC0415 - tests bring a client of their own
+    from thothy_ai.engine.serving.client import connect  # noqa: PLC0415 - tests bring a client of their own
 
     return partial(connect, token=token)
 

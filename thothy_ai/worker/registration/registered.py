@@ -16,10 +16,10 @@ from typing import IO, NoReturn
 from uuid import uuid4
 
 from thothy_ai.engine.api import EngineStats
-from thothy_ai.engine.gpus import Gpu, all_gpus, visible_gpus
-from thothy_ai.engine.identity import identity_of
-from thothy_ai.engine.main import CANNOT_START
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.identity import identity_of
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.process.gpus import Gpu, all_gpus, visible_gpus
+from thothy_ai.engine.process.main import CANNOT_START
 from thothy_ai.settings import Settings
 from thothy_ai.worker.registration.messages import Ended, Message, Ready, Registration, Stopping, line_of
 

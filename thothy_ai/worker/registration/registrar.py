@@ -16,8 +16,8 @@ from typing import Any
 
 from thothy_ai.db.states import EndReason, EngineState
 from thothy_ai.engine.api import EngineInfo
-from thothy_ai.engine.client import EngineClient, connect
-from thothy_ai.engine.errors import EngineError, EngineLostError
+from thothy_ai.engine.api.errors import EngineError, EngineLostError
+from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging

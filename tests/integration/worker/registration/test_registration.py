@@ -21,7 +21,7 @@ from tests.support.registered_engine import engine_process
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
-from thothy_ai.engine.client import connect
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.settings import Settings
 from thothy_ai.worker.job_runner import JobRunner
 from thothy_ai.worker.job_store import JobStore

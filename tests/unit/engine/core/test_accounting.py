@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from thothy_ai.bench.shapes import SHAPES
+from thothy_ai.engine.api.step import Groups, Step, StepResult
 from thothy_ai.engine.core.accounting import StepCost, divide
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import Groups, Step, StepResult
 
 COST = StepCost(token=1.0, sample=2.0, attended=0.5, read=0.25)
 DECODE, PREFILL = (11, 1, True), (0, 3, False)  # (start, count, samples)

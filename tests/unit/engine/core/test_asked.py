@@ -17,10 +17,10 @@ from tests.support.oracle import ROOMY, TINY_POOL, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason, LogitBias, SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.decoder import Model
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -15,9 +15,9 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.grammar import GrammarCompiler
-from thothy_ai.engine.grammar_json import JsonGrammar
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.jobs.schema import prose_pattern

@@ -9,10 +9,10 @@ from tests.support.arithmetic_runs import SMALL, drive, request
 from tests.support.engine_driver import PATIENCE
 from tests.support.forcing_grammar import Forcing
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import StepFailedError
+from thothy_ai.engine.api.errors import EngineLostError, EngineNotAcceptingError, NoFiniteScoreError
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.counters import Counters
-from thothy_ai.engine.core_api import StepFailedError
-from thothy_ai.engine.errors import EngineLostError, EngineNotAcceptingError, NoFiniteScoreError
 from thothy_ai.engine.execution.step_handle import StepHandle
 
 

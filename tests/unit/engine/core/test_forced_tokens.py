@@ -11,8 +11,8 @@ from tests.support.arithmetic_model import continuation
 from tests.support.arithmetic_runs import SMALL, drive, request
 from tests.support.forcing_grammar import Forcing
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 

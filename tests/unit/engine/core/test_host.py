@@ -12,17 +12,17 @@ from torch import Tensor
 
 from tests.support.arithmetic_model import arithmetic_core
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core.host import CoreHost
-from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
+from thothy_ai.engine.api.errors import (
     BudgetTooSmallError,
     EngineError,
     EngineStoppedError,
     GrammarError,
     PromptTooLongError,
 )
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.core.host import CoreHost
+from thothy_ai.engine.core.loop import EngineCore
 
 PATIENCE = 60
 CONFIG = EngineConfig(block_size=2, num_blocks=600, max_rows=4, token_budget=16, max_context=1000)

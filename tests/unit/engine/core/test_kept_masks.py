@@ -16,13 +16,13 @@ from tests.support.engine_driver import Collected, EngineDriver
 from tests.support.json_schemas import record, text
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine import grammar_memory
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution import mask_table
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
-from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.grammar import memory as grammar_memory
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.model_text import core_tokenizer

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.arithmetic_model import VOCAB, continuation
 from tests.support.arithmetic_runs import SMALL, drive, request
 from thothy_ai.engine.api import FinishReason
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.errors import EngineStoppedError, InvalidRequestError, PromptTooLongError
+from thothy_ai.engine.api.errors import EngineStoppedError, InvalidRequestError, PromptTooLongError
+from thothy_ai.engine.api.limits import EngineConfig
 
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)  # two token values: shared prefixes are common
 

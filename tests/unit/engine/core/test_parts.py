@@ -15,18 +15,18 @@ from tests.support.arithmetic_model import ArithmeticModel, arithmetic_core, con
 from tests.support.engine_driver import PATIENCE, EngineDriver
 from tests.support.oracle import Oracle, options, tiny_oracle
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.errors import EngineLostError
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import RowUpdates, Step, StepMasks
 from thothy_ai.engine.core import parts
 from thothy_ai.engine.core.parts import Part
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.errors import EngineLostError
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
-from thothy_ai.engine.step import RowUpdates, Step, StepMasks
 
 CONFIG = EngineConfig(block_size=2, num_blocks=200, max_rows=6, token_budget=32, max_context=64)
 PROMPTS = [

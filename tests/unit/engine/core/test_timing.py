@@ -11,11 +11,11 @@ import pytest
 from tests.support.arithmetic_model import arithmetic_core
 from tests.support.engine_driver import EngineDriver
 from thothy_ai.engine.api import EngineStats, SamplingParams, TimingStats
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.statistics import BOUNDS, HistogramStats
 from thothy_ai.engine.core.timing import Histogram
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.remote.messages import read_stats, stats_parts
-from thothy_ai.engine.statistics import BOUNDS, HistogramStats
+from thothy_ai.engine.wire.core_messages import read_stats, stats_parts
 
 TINY = {"block_size": 2, "num_blocks": 16, "max_rows": 4, "token_budget": 8, "max_context": 30}
 

@@ -16,15 +16,15 @@ from tests.support.graphs_without_gpu import rerun_captured
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams, TokenLogprob
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.api.step import Step
 from thothy_ai.engine.execution import draws, graphs
 from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.models.decoder import Model
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.step import Step
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.sampling import NUCLEUS, Work
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from thothy_ai.engine.api.step import NO_UPDATES, Groups, RowUpdates, Step
 from thothy_ai.engine.execution.rows import Rows
-from thothy_ai.engine.step import NO_UPDATES, Groups, RowUpdates, Step
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 
 MAX_ROWS, MAX_LENGTH, BLOCK = 6, 16, 4

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from tests.support.arithmetic_model import VOCAB, ArithmeticModel, arithmetic_core, next_token
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.api.step import RowUpdates, Step
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.step import RowUpdates, Step
 
 CONFIG = EngineConfig(block_size=4, num_blocks=20, max_rows=4, token_budget=32, max_context=64)
 PROMPTS = [[1], [3, 1, 4, 1, 5], [9, 2, 6]]

@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from thothy_ai.engine.api import LogitBias, SamplingParams
+from thothy_ai.engine.api.step import RowBiases, Start, StartedRows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.step import RowBiases, Start, StartedRows
 from thothy_ai.kernels.reference import sampling
 from thothy_ai.kernels.sampling import GREEDY, NUCLEUS, Work
 

@@ -16,9 +16,9 @@ from tests.support.tiny_containers import tiny_container
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.bench.shapes import SHAPES
-from thothy_ai.engine.errors import InvalidRequestError, ModelLoadError
+from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check import ModelReport, check_model
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.one_process import load_engine
 from thothy_ai.engine.weights.random import MARKER
 

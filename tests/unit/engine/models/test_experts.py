@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import SPARSE, tiny_model
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.experts import ExpertSizes

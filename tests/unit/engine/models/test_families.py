@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import load_model

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, SPARSE, tiny_model
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.fp8 import FP8

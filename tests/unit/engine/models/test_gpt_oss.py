@@ -14,7 +14,7 @@ import torch
 from tests.support.mxfp4_checkpoint import SETTINGS, Checkpoints, mxfp4_checkpoints, rewritten
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.inventory import expected_tensors, num_parameters

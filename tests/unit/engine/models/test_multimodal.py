@@ -14,10 +14,10 @@ from transformers import AutoConfig
 from tests.support import tiny_containers
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")

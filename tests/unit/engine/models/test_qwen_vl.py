@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.support.oracle import Oracle, continued, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

@@ -10,7 +10,7 @@ import torch
 
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import InvalidRequestError, OutOfMemoryError
+from thothy_ai.engine.api.errors import InvalidRequestError, OutOfMemoryError
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, resolve_kv_dtype
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.process.build import build_core

@@ -22,8 +22,8 @@ from tests.support.engine_process import (
     with_client,
 )
 from thothy_ai.engine.api import GenerationRequest, GenerationResult
-from thothy_ai.engine.client import EngineClient
-from thothy_ai.engine.errors import ConnectionLostError, EngineLostError, UninvolvedError
+from thothy_ai.engine.api.errors import ConnectionLostError, EngineLostError, UninvolvedError
+from thothy_ai.engine.serving.client import EngineClient
 
 
 def test_a_core_that_is_killed_ends_the_engine_and_those_it_had_admitted_are_named(

@@ -21,8 +21,8 @@ from tests.support.engine_process import (
     with_client,
 )
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.client import EngineClient
-from thothy_ai.engine.errors import EngineError, EngineLostError, UninvolvedError
+from thothy_ai.engine.api.errors import EngineError, EngineLostError, UninvolvedError
+from thothy_ai.engine.serving.client import EngineClient
 
 BREAKS_THE_CORE = """
 import sys

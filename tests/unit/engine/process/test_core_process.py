@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from thothy_ai.engine.api import EngineInfo
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process import core_process, resident
-from thothy_ai.engine.remote.messages import Word
-from thothy_ai.engine.remote.model_text import RemoteText
+from thothy_ai.engine.wire.core_messages import Word
+from thothy_ai.engine.wire.model_text import RemoteText
 
 INFO = EngineInfo("session", "model", "cpu", "float32", 16, 8, 128, 0.0)
 

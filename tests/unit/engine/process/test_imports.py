@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import tiny_containers, tiny_models
-from thothy_ai.engine.configuration import read_configuration, transformers_configuration
+from thothy_ai.engine.checkpoint.configuration import read_configuration, transformers_configuration
+from thothy_ai.engine.checkpoint.multimodal import text_part
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.multimodal import text_part
 from thothy_ai.engine.weights.inventory import expected_tensors
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads(
@@ -21,9 +21,9 @@ READ = """
 import sys
 from pathlib import Path
 from thothy_ai.engine.process.imports import transformers_without_torch
-from thothy_ai.engine.remote.messages import configuration_parts
+from thothy_ai.engine.wire.core_messages import configuration_parts
 with transformers_without_torch():
-    from thothy_ai.engine.configuration import read_configuration
+    from thothy_ai.engine.checkpoint.configuration import read_configuration
     for folder in sys.argv[1:]:
         print(configuration_parts(read_configuration(Path(folder))))
 print(*(name for name in ("torch", "numpy") if name in sys.modules))
@@ -33,7 +33,7 @@ import sys
 from ast import literal_eval
 from pathlib import Path
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.remote.messages import read_configuration
+from thothy_ai.engine.wire.core_messages import read_configuration
 from thothy_ai.engine.weights.inventory import expected_tensors
 for folder, read in zip(sys.argv[1:], sys.stdin):
     config = ModelConfig.of(read_configuration(literal_eval(read)), Path(folder))

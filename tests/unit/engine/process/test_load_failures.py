@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from tests.support.engine_process import ended, options, ready, started
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.execution import device
 from thothy_ai.engine.process import resident
 from thothy_ai.engine.process.remote_engine import CoreProcess
-from thothy_ai.engine.remote.channel import Channel
-from thothy_ai.engine.remote.messages import Word
 from thothy_ai.engine.weights.model_text import LocalText
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.core_messages import Word
 
 APPEARING = """
 import os, sys

@@ -17,7 +17,7 @@ from thothy_ai.engine.api import (
     TextStats,
     TimingStats,
 )
-from thothy_ai.engine.backend import Sink
+from thothy_ai.engine.api.backend import Sink
 from thothy_ai.engine.process.metrics import registry_of
 
 STATS = EngineStats(

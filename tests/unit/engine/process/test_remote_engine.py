@@ -12,9 +12,9 @@ import torch
 
 from tests.support.engine_process import ENDLESS, core_of, ended, options, ready, started, with_client
 from thothy_ai.engine.api import BeamSearch, Choice, GenerationRequest, LogitBias, Message, SamplingParams
-from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
-from thothy_ai.engine.errors import GrammarError
+from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.process.one_process import load_engine
+from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 
 ASKING = SamplingParams(
     max_tokens=12,
@@ -34,7 +34,7 @@ import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     import threading
     from thothy_ai.engine.process import resident
-    from thothy_ai.engine.remote.channel import Channel
+    from thothy_ai.engine.wire.channel import Channel
     reported = threading.Event()
     send = Channel.send
     def recorded(self, word, *parts):
@@ -64,7 +64,7 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
 FAILING_GRAMMARS = """
 import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
-    from thothy_ai.engine.errors import GrammarError
+    from thothy_ai.engine.api.errors import GrammarError
     from thothy_ai.engine.process import resident
     class Failing:
         finished, left = False, 5

@@ -12,9 +12,9 @@ import torch
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES, parameters, write_config
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import engine_sizes, plan_memory, weight_bytes, workspace_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep

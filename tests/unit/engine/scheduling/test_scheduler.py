@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.config import EngineConfig
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
 

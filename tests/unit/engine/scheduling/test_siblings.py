@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.siblings import Path, Place, PromptOrder, path_of
 

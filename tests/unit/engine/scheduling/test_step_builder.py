@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.step import RowUpdates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
-from thothy_ai.engine.step import RowUpdates
 
 UNGROUPED = PrefixGroups(1, 4)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.core_api import CoreRequest
+from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.scheduling import siblings
 from thothy_ai.engine.scheduling import waiting as waiting_module
 from thothy_ai.engine.scheduling.admission import LengthEstimator

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, GenerationRequest
-from thothy_ai.engine.client import LocalEngineClient, connect
-from thothy_ai.engine.errors import ProtocolError
+from thothy_ai.engine.api.errors import ProtocolError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.abandoned import MAX_BATCH, AbandonedUsageStore
+from thothy_ai.engine.serving.client import LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
-from thothy_ai.engine.serving.wire import abandoned_fields, read_abandoned
+from thothy_ai.engine.wire.frames import abandoned_fields, read_abandoned
 
 PATIENCE = 120
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.serving.address import TcpAddress, UnixAddress, parse_address
 
 

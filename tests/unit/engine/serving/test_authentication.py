@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineAuthenticationError, EngineLostError, InvalidRequestError
+from thothy_ai.engine.api.errors import EngineAuthenticationError, EngineLostError, InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.serving.protocol import Ask, Fault, FrameBuffer, Hello, Question, decode, encode
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.wire.protocol import Ask, Fault, FrameBuffer, Hello, Question, decode, encode
 
 TCP = "tcp://127.0.0.1:0"
 TOKEN = "a shared secret \N{SNOWMAN}"

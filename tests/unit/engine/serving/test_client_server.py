@@ -9,9 +9,8 @@ import pytest
 
 from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, raw, result_of, run_in_loop, until
 from thothy_ai.engine.api import Delta, FinishReason, Usage
-from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.backend import Failure
+from thothy_ai.engine.api.errors import (
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,
@@ -19,9 +18,10 @@ from thothy_ai.engine.errors import (
     InvalidRequestError,
 )
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.serving import protocol
-from thothy_ai.engine.serving.protocol import FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.wire import protocol
+from thothy_ai.engine.wire.protocol import FrameBuffer, Hello, Submit, decode, encode
 
 USAGE = Usage(7, 2, 3, 0.5)
 

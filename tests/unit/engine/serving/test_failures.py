@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.scripted_backend import ScriptedBackend, ask, raw, run_in_loop
 from thothy_ai.engine.api import AbandonedRequest, Usage
-from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.client import EngineClient, LocalEngineClient, connect
-from thothy_ai.engine.errors import GrammarError
-from thothy_ai.engine.serving.protocol import FrameBuffer, Hello, Submit, encode
+from thothy_ai.engine.api.backend import Failure
+from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.wire.protocol import FrameBuffer, Hello, Submit, encode
 
 USAGE = Usage(7, 2, 3, 0.5)
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.support.scripted_backend import answer, raw, run_in_loop, until
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
-from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineLostError, InvalidRequestError, ProtocolError
+from thothy_ai.engine.api.backend import Failure
+from thothy_ai.engine.api.errors import EngineLostError, InvalidRequestError, ProtocolError
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.serving.protocol import Abort, Fault, FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.wire.protocol import Abort, Fault, FrameBuffer, Hello, Submit, decode, encode
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, result_of, run_in_loop, until
 from thothy_ai.engine.api import FinishReason, GenerationRequest
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import EngineLostError, EngineStoppedError
+from thothy_ai.engine.api.errors import EngineLostError, EngineStoppedError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving import connection
-from thothy_ai.engine.serving.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.wire.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
 
 
 def test_a_vanished_client_takes_its_requests_along_and_no_others(url: str) -> None:

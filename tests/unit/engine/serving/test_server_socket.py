@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
-from thothy_ai.engine.client import connect
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving import connection
-from thothy_ai.engine.serving.protocol import FrameBuffer, Hello, Outputs, Submit, decode, encode
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.engine.wire.protocol import FrameBuffer, Hello, Outputs, Submit, decode, encode
 
 
 def test_the_socket_is_its_owners_and_a_leftover_is_replaced(url: str) -> None:
@@ -56,7 +56,7 @@ def test_a_killed_client_process_is_noticed(url: str) -> None:
     code = f"""
 import asyncio, sys
 from thothy_ai.engine.api import GenerationRequest
-from thothy_ai.engine.client import connect
+from thothy_ai.engine.serving.client import connect
 async def main():
     client = connect({url!r})
     await client.start()

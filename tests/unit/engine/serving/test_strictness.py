@@ -30,10 +30,19 @@ from thothy_ai.engine.api import (
     TokenLogprob,
     Usage,
 )
-from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.errors import MAX_MESSAGE, EngineError, GrammarError, InvalidRequestError, ProtocolError
-from thothy_ai.engine.serving.plain import fields_of
-from thothy_ai.engine.serving.protocol import (
+from thothy_ai.engine.api.backend import Failure
+from thothy_ai.engine.api.errors import MAX_MESSAGE, EngineError, GrammarError, InvalidRequestError, ProtocolError
+from thothy_ai.engine.wire.frames import (
+    abandoned_fields,
+    read_abandoned,
+    read_info,
+    read_request,
+    read_stats,
+    request_fields,
+    stats_fields,
+)
+from thothy_ai.engine.wire.plain import fields_of
+from thothy_ai.engine.wire.protocol import (
     Abort,
     Ask,
     Fault,
@@ -46,15 +55,6 @@ from thothy_ai.engine.serving.protocol import (
     Submit,
     decode,
     encode,
-)
-from thothy_ai.engine.serving.wire import (
-    abandoned_fields,
-    read_abandoned,
-    read_info,
-    read_request,
-    read_stats,
-    request_fields,
-    stats_fields,
 )
 
 USAGE = Usage(4, 2, 3, 0.25, 1)

@@ -8,7 +8,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.scripted_core import Harness, ScriptedCore
-from thothy_ai.engine.core_api import OnEvents
+from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder

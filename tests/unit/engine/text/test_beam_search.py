@@ -23,8 +23,8 @@ from thothy_ai.engine.api import (
     LogitBias,
     SamplingParams,
 )
-from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.backend import Failure
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 VOCAB = 131

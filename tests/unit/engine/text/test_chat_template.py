@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api import GenerationRequest, Message
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.prompts import PromptEncoder
 
 BOS, EOS = "<s>", "</s>"

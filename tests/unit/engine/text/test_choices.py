@@ -14,8 +14,8 @@ from tests.support.oracle import ROOMY
 from tests.support.text_engine import TextEngine, text_engine
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
-from thothy_ai.engine.backend import Failure
-from thothy_ai.engine.errors import InvalidRequestError, NoFiniteScoreError, PromptTooLongError
+from thothy_ai.engine.api.backend import Failure
+from thothy_ai.engine.api.errors import InvalidRequestError, NoFiniteScoreError, PromptTooLongError
 from thothy_ai.engine.text.groups import _seed as seed_of
 from thothy_ai.engine.text.groups import core_ids
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.tiny_tokenizer import sentence_piece
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
 

@@ -14,9 +14,9 @@ from thothy_ai.engine.api import (
     TokenLogprob,
     Usage,
 )
-from thothy_ai.engine.backend import Failure, Output
-from thothy_ai.engine.core_api import TokenEvent
-from thothy_ai.engine.errors import EngineStoppedError
+from thothy_ai.engine.api.backend import Failure, Output
+from thothy_ai.engine.api.core import TokenEvent
+from thothy_ai.engine.api.errors import EngineStoppedError
 
 
 def test_a_request_becomes_tokens_and_tokens_become_a_result(harness: Harness) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.scripted_core import PATIENCE, Harness
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, Usage
-from thothy_ai.engine.backend import Failure, Output
-from thothy_ai.engine.core_api import FinishedEvent, TokenEvent
-from thothy_ai.engine.errors import (
+from thothy_ai.engine.api.backend import Failure, Output
+from thothy_ai.engine.api.core import FinishedEvent, TokenEvent
+from thothy_ai.engine.api.errors import (
     EngineError,
     EngineNotAcceptingError,
     GrammarError,

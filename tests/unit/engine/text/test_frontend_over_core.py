@@ -12,13 +12,18 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
 from tests.support.scripted_backend import run_in_loop
 from thothy_ai.engine.api import BeamSearch, FinishReason, GenerationRequest, SamplingParams
-from thothy_ai.engine.client import LocalEngineClient
-from thothy_ai.engine.config import EngineConfig
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.errors import (
+    EngineNotAcceptingError,
+    EngineStoppedError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.core_api import OnEvents
-from thothy_ai.engine.errors import EngineNotAcceptingError, EngineStoppedError, InvalidRequestError, PromptTooLongError
-from thothy_ai.engine.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.serving.client import LocalEngineClient
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api import GenerationRequest, Message
-from thothy_ai.engine.errors import InvalidRequestError
-from thothy_ai.engine.template_options import TemplateOption
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.template_options import TemplateOption
 from thothy_ai.engine.text.prompts import PromptEncoder
 
 END, START, STOP = 0, 1, 2

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, tiny_model
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.tensors import Weight

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from tests.support.block_formats import BLOCKS
 from tests.support.naive_tokenizers import byte_level_bpe
 from tests.support.paged_run import PagedRun
-from thothy_ai.engine.bundled import bundled_model_path
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from tests.support.block_formats import BLOCKS, mxfp4
 from tests.support.gguf_files import add_tensor, finish, interleave, write_gguf
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.gguf import QUANTIZATIONS, GGUFFile
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

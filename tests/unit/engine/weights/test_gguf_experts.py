@@ -17,7 +17,7 @@ from tests.support import gguf_files
 from tests.support.gguf_files import Array, add_tensor, write_gguf
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from tests.support.gguf_files import add_tensor, write_gguf
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.weights.gguf_config import causal_class
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

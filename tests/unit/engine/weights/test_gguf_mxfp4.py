@@ -23,9 +23,9 @@ from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from tests.unit.engine.weights.test_gguf_experts import CASES, gpt_oss
-from thothy_ai.engine.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.gguf_stacks import laid_out
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

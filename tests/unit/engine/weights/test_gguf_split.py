@@ -15,9 +15,9 @@ from gguf import GGMLQuantizationType as Quant
 from tests.support.gguf_files import split_gguf, write_gguf
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check import check_model
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 TOKENS = list(range(3, 28))

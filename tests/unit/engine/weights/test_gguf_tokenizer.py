@@ -18,7 +18,7 @@ from tests.support.naive_tokenizers import (
     sentencepiece_bpe,
     train_merges,
 )
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import TokenType, build_tokenizer
 

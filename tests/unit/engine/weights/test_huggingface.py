@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.support.shards import write_shards
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import ModelLoadError
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights import huggingface, reading
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model

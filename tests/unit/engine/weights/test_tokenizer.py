@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.tekken import convert
 from tests.support.small_tokenizer import small_tekken
 from tests.support.tiny_tokenizer import CHAT_TEMPLATE, TEXTS, make_tokenizer
-from thothy_ai.engine.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.weights.tokenizer import load_tokenizer
 

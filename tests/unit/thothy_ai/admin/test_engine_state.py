@@ -10,7 +10,7 @@ import pytest
 
 from thothy_ai.admin.engine_state import WINDOW_SECONDS, EngineMeter, engine_state
 from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats, SchedulerStats
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.api.errors import EngineLostError
 
 
 def info(session: str = "one") -> EngineInfo:

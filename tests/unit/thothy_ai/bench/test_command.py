@@ -17,8 +17,8 @@ from thothy_ai.bench.options import parse
 from thothy_ai.bench.progress import Progress
 from thothy_ai.bench.workload import Order
 from thothy_ai.cli import app
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import HostMemory
-from thothy_ai.engine.options import EngineOptions
 
 
 @pytest.fixture

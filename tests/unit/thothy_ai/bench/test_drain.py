@@ -16,8 +16,8 @@ from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.urgent import urgent_figures, urgent_requests
 from thothy_ai.bench.workload import TokenDraw, Workload, template_jobs
-from thothy_ai.engine.core_api import CoreRequest
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.weights.loader import LoadedModel
 
 JOBS = template_jobs([["hook", 40, 5 + 3 * index, 6 + index % 4] for index in range(12)])

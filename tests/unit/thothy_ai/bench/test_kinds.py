@@ -14,10 +14,10 @@ from thothy_ai.bench import command
 from thothy_ai.bench.kind_drain import Run, drain, validity, without_schemas
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.requests import Backlog
+from thothy_ai.bench.service.backlog import engine_requests
 from thothy_ai.cli import app
-from thothy_ai.cli.bench_jobs import engine_requests
 from thothy_ai.engine.api import EngineStats, FinishReason, GenerationResult, Usage
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.factory import make_engine
 
 SMALL = ["--shape", "tiny", "--device", "cpu", "--jobs", "3", "--kind", "hook", "--kv-tokens", "8192"]

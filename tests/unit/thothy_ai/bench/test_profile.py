@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thothy_ai.bench.profile import Activity, covered, kind_of, require_gpu, split
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.workload import Order, TokenDraw, Workload, read_workload
-from thothy_ai.engine.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError
 
 WORKLOADS = Path(__file__).parents[4] / "benchmarks" / "workloads"
 

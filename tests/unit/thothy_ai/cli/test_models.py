@@ -14,7 +14,7 @@ from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.cli import app
-from thothy_ai.cli.models import _bytes
+from thothy_ai.cli.commands.models import _bytes
 from thothy_ai.engine.weights.random import MARKER
 
 
@@ -102,6 +102,8 @@ def test_sizes(text: str, size: int) -> None:
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys; from thothy_ai.cli import app; import thothy_ai.cli.models; print('torch' in sys.modules)"
+    code = (
+        "import sys; from thothy_ai.cli import app; import thothy_ai.cli.commands.models; print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -81,19 +81,19 @@ def test_usage_errors(clean_environment: None, typed: str, message: str) -> None
 def test_errors_of_a_command(
     monkeypatch: pytest.MonkeyPatch, clean_environment: None, error: Exception, exit_code: int, message: str
 ) -> None:
-    monkeypatch.setattr("thothy_ai.cli.jobs.database", _raising(error))
+    monkeypatch.setattr("thothy_ai.cli.commands.jobs.database", _raising(error))
     assert error_of(["jobs", "list"], exit_code) == message
 
 
 def test_ctrl_c_is_silent(monkeypatch: pytest.MonkeyPatch, clean_environment: None) -> None:
-    monkeypatch.setattr("thothy_ai.cli.jobs.database", _raising(KeyboardInterrupt()))
+    monkeypatch.setattr("thothy_ai.cli.commands.jobs.database", _raising(KeyboardInterrupt()))
     done = CliRunner().invoke(app, ["jobs", "list"])
     assert (done.exit_code, done.output) == (130, "")
 
 
 def test_a_traceback_when_asked_for(monkeypatch: pytest.MonkeyPatch, clean_environment: None) -> None:
     monkeypatch.setenv("THOTHY_LOG_LEVEL", "DEBUG")
-    monkeypatch.setattr("thothy_ai.cli.jobs.database", _raising(ValueError("deep")))
+    monkeypatch.setattr("thothy_ai.cli.commands.jobs.database", _raising(ValueError("deep")))
     assert isinstance(CliRunner().invoke(app, ["jobs", "list"]).exception, ValueError)
 
 

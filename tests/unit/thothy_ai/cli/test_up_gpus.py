@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import one_line, type_command
-from thothy_ai.engine import gpus
+from thothy_ai.engine.process import gpus
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from thothy_ai.embedded.placement import ANYWHERE, pairs, placements
-from thothy_ai.engine.gpus import Gpu, visible_gpus
+from thothy_ai.engine.process.gpus import Gpu, visible_gpus
 from thothy_ai.errors import ConfigError
 from thothy_ai.settings import Settings
 

@@ -10,8 +10,8 @@ from ipaddress import ip_address
 import pytest
 
 from thothy_ai.errors import InvalidJobError, WebhookVerificationError
-from thothy_ai.queue.batches import checked_url, draft_batch
-from thothy_ai.queue.webhooks.addresses import RefusedAddressError, is_allowed, networks, resolve
+from thothy_ai.producer.batches import draft_batch
+from thothy_ai.queue.webhooks.addresses import RefusedAddressError, checked_url, is_allowed, networks, resolve
 from thothy_ai.queue.webhooks.deliverer import LAST_DELAY, delay_after
 from thothy_ai.queue.webhooks.signing import headers, receiver_secret, verify_webhook
 

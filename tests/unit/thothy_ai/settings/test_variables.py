@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from thothy_ai import crash_points
-from thothy_ai.engine.options import engine_variables
+from thothy_ai.engine.api.options import engine_variables
 from thothy_ai.settings import Settings, unknown_variables
 from thothy_ai.settings.variables import OTHERS
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.fake_engine import FakeClient
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
-from thothy_ai.engine.errors import EngineLostError
+from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.worker.engine_monitor import MIN_PAUSE, EngineMonitor
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
 

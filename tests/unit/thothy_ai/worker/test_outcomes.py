@@ -13,11 +13,11 @@ from thothy_ai.db.states import Event, JobState, Outcome
 from thothy_ai.engine.api import FinishReason, GenerationResult
 from thothy_ai.engine.api import Usage as EngineUsage
 from thothy_ai.jobs import RejectionReason
+from thothy_ai.plans.plans import Judgement
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import Usage
 from thothy_ai.worker.outcomes import Retry
-from thothy_ai.worker.plans import Judgement
 
 CLAIM = Claim(
     id=UUID("01890000-0000-7000-8000-000000000001"),

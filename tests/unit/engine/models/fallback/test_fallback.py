@@ -17,10 +17,10 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXMLP, GPTNeoXMo
 from tests.support.fallback_models import fallback_config, fallback_model
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
-from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED, ThroughTransformers
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model

@@ -18,9 +18,9 @@ from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.shapes import SHAPES
-from thothy_ai.engine.errors import ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
+from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.options import EngineOptions
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -17,7 +17,7 @@ from tests.support.dequantized import log_probabilities
 from tests.support.gguf_files import Array, Choose, random_blocks, write_gguf
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
-from thothy_ai.engine.errors import EngineError, ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING, GGUFBlocks

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from tests.support.corruption import INF, NAN, TINY, outcome
 from tests.support.tiny_models import tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
-from thothy_ai.engine.main import run_engine
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.process.main import run_engine
 
 VALUES: list[Any] = [
     None, 0, -1, 1, 7, 2**31, 2**63, 1e300, 0.5, NAN, INF, "x", "", [], [3], ["x"], {}, {"x": 1}, True, False,

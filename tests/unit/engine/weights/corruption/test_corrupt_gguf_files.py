@@ -21,9 +21,9 @@ from tests.support.corruption import INF, NAN, load, outcome
 from tests.support.gguf_files import write_gguf
 from tests.support.naive_tokenizers import byte_alphabet
 from tests.support.tiny_tokenizer import CHAT_TEMPLATE
-from thothy_ai.engine.errors import ModelLoadError
-from thothy_ai.engine.main import run_engine
-from thothy_ai.engine.options import EngineOptions
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.process.main import run_engine
 
 CONTROL = ["<bos>", "<|end|>", "<unk>"]
 

@@ -1,0 +1,106 @@
+"""The core's interface: token ids in, events out. Text is handled by the frontend.
+
+Everything but a grammar is plain data, so that a core may run in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from thothy_ai.engine.api.errors import EngineError, EngineLostError, EngineStoppedError, UninvolvedError
+from thothy_ai.engine.api.requests import EngineInfo, FinishReason, Usage
+from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
+from thothy_ai.engine.api.statistics import EngineStats
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.grammar.grammar import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRequest:
+    """A tokenized request. The text edge sends `schema` (JSON text); from it, the core's side makes `grammar`, which
+    belongs to this request alone and is advanced by the core. Higher `priority` goes first; `deadline` is in Unix
+    seconds.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    grammar: Grammar | None = None
+    profile: str = ""
+    salt: str = ""
+    priority: int = 0
+    deadline: float | None = None
+    schema: str | None = None
+    submitted_at: float = 0.0  # monotonic seconds of this machine; 0 if its waiting is not measured
+
+
+class TokenEvent(NamedTuple):
+    """Output tokens that a request gained in one step (the token that ends a text is never among them).
+
+    `logprobs` has one for each token: None for one that a grammar forced. It is None if there are none at all.
+    """
+
+    id: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    """A request is over; no further event names it. `error` says why if it failed."""
+
+    id: str
+    reason: FinishReason
+    usage: Usage
+    error: EngineError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """A request ends without usage: it cannot be served, or its core is gone. No further event names it."""
+
+    id: str
+    error: EngineError
+
+
+Event = TokenEvent | FinishedEvent | RefusedEvent
+OnEvents = Callable[[list[Event]], None]  # at least once per step, also without events; it must return at once
+
+
+class StepFailedError(RuntimeError):
+    """A step raised: the device's state can no longer be trusted. `members` are the ids of the requests in it."""
+
+    def __init__(self, members: tuple[str, ...], cause: str) -> None:
+        super().__init__(f"step failed with {', '.join(members) or 'no members'}: {cause}")
+        self.members, self.cause = members, cause
+
+
+def end_of(core_id: str, failure: StepFailedError | None) -> EngineError:
+    """How a request ends that is in flight when the core does: only a failing step's members are lost with it."""
+    if failure is None:
+        return EngineStoppedError("the engine stopped with the request in flight")
+    if core_id in failure.members:
+        return EngineLostError(f"the engine died of a step with the request in it: {failure.cause}")
+    return UninvolvedError("the engine died of a step without the request")
+
+
+class Core(Protocol):
+    """A running engine core, of this process or of another. All methods may be called from any thread."""
+
+    def submit(self, request: CoreRequest) -> None:
+        """Queue a request. One that cannot be served ends with a RefusedEvent."""
+
+    def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
+        """End a request early, for this reason (STOP once its text reached a stop string). Unknown ids are ignored."""
+
+    def stats(self) -> EngineStats:
+        """Gauges and counters as of the last step."""
+
+    def info(self) -> EngineInfo:
+        """What does not change while the engine runs."""
+
+    def stop(self) -> None:
+        """End the core after the current step; requests in flight end with EngineStoppedError."""

@@ -1,0 +1,53 @@
+"""An engine's identity: its name, the machine, the devices it uses, and the name of its model."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from thothy_ai.engine.api.options import EngineOptions
+
+_NULL = "null"
+_UUID_PREFIX = "GPU-"
+_UUID_CHARACTERS = 8  # of a GPU's UUID, in an engine's name
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is known of an engine before it loads its model. `registered`: someone else records its residency."""
+
+    name: str
+    machine: str
+    model_name: str
+    registered: bool
+
+
+def identity_of(options: EngineOptions) -> Identity:
+    """The identity that these options give; what they leave open comes from the machine and the model's path."""
+    machine = socket.gethostname()
+    name = options.name or f"{machine}-{gpu_label(options.device)}"
+    return Identity(name, machine, options.model_name or _stem(options), options.session_id is not None)
+
+
+def gpu_label(device: str) -> str:
+    """The GPU of "cuda", "cuda:1" or "auto" as its index on the machine, or the start of its UUID; "0" on a CPU."""
+    index = int(device.rpartition(":")[2]) if device.startswith("cuda:") and device[5:].isdigit() else 0
+    visible = visible_devices()
+    entry = visible[index] if visible and index < len(visible) else str(index)
+    return entry.removeprefix(_UUID_PREFIX)[:_UUID_CHARACTERS] if entry.startswith(_UUID_PREFIX) else entry
+
+
+def visible_devices() -> tuple[str, ...] | None:
+    """The entries of CUDA_VISIBLE_DEVICES, indices or UUIDs; None if it is not set."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if value is None else tuple(entry.strip() for entry in value.split(",") if entry.strip())
+
+
+def _stem(options: EngineOptions) -> str:
+    """The name of the model's folder, or of its file without the suffix."""
+    if options.model is None:
+        return _NULL
+    path = Path(os.path.normpath(options.model.absolute()))  # not resolved: a link may name the model
+    return path.stem if path.suffix == ".gguf" else path.name

@@ -1,0 +1,200 @@
+"""`EngineOptions`: every option of an engine, declared once, with its type, default, help text and limits.
+
+The command lines are derived from it: that of `thothy engine` (`thothy_ai.cli.inputs.engine_flags`), where each option
+has an environment variable as well, and those of `thothy bench` (`thothy_ai.bench.options`, which also runs where
+neither Typer nor pydantic is installed).
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum, auto
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
+
+from thothy_ai.engine.api.errors import InvalidRequestError
+
+VARIABLES = "THOTHY_ENGINE_"  # how the variables begin that options are read from
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+class Command(Enum):
+    """A command that has engine options."""
+
+    ENGINE = auto()
+    BENCH = auto()
+
+
+_ENGINE = frozenset({Command.ENGINE})
+_BOTH = frozenset(Command)
+_FP8 = ("auto", "fp8")
+_WEIGHTS = (*_FP8, "stored")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How an option is presented and checked. One that no command has is set by a setting.
+
+    `setting` names the service's setting that `thothy engine` falls back to.
+    """
+
+    help: str
+    commands: frozenset[Command] = frozenset()
+    metavar: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    setting: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of one engine. None stands for what suits the device, unless the help text says otherwise."""
+
+    url: Annotated[
+        str,
+        Option(
+            "Address to listen on: unix:///path, or tcp://127.0.0.1:port with THOTHY_ENGINE_TOKEN set.",
+            _ENGINE,
+            metavar="URL",
+            setting="engine_url",
+        ),
+    ]
+    model: Annotated[
+        Path | None,
+        Option("Model to load: a Hugging Face folder or a GGUF file.", _BOTH, metavar="PATH", setting="model"),
+    ] = None
+    device: Annotated[str, Option("Device to run on: auto, cpu, cuda or cuda:1.", _BOTH, metavar="DEVICE")] = "auto"
+    dtype: Annotated[
+        str,
+        Option("Data type: auto (bfloat16 on a GPU, float32 on a CPU) or a torch type.", _BOTH, metavar="DTYPE"),
+    ] = "auto"
+    weights: Annotated[
+        str,
+        Option(
+            "Format of the weights: auto (as --dtype), fp8 (quantized at load) or stored (GGUF stays quantized).",
+            _BOTH,
+            choices=_WEIGHTS,
+        ),
+    ] = "auto"
+    check_weights: Annotated[bool, Option("Refuse a model with weights that are NaN or infinite.", _BOTH)] = False
+    kv_dtype: Annotated[str, Option("Data type of the KV cache: auto (as --dtype) or fp8.", _BOTH, choices=_FP8)] = (
+        "auto"
+    )
+    kv_tokens: Annotated[
+        int | None,
+        Option("Size of the KV cache in tokens. Default: what memory allows.", _BOTH, metavar="N", minimum=1),
+    ] = None
+    memory_utilization: Annotated[
+        float, Option("Fraction of GPU memory to use.", _BOTH, metavar="FRACTION", minimum=0.05, maximum=1.0)
+    ] = 0.9
+    max_rows: Annotated[
+        int | None, Option("Maximum number of concurrent sequences.", _BOTH, metavar="N", minimum=1)
+    ] = None
+    token_budget: Annotated[int | None, Option("Maximum number of tokens per step.", _BOTH, metavar="N", minimum=1)] = (
+        None
+    )
+    max_context: Annotated[
+        int | None,
+        Option("Maximum number of tokens per sequence, output included.", _ENGINE, metavar="N", minimum=2),
+    ] = None
+    block_size: Annotated[int | None, Option("Tokens per KV block.", _BOTH, metavar="N", minimum=1)] = None
+    prefix_cache: Annotated[bool, Option("Reuse the KV cache of shared prefixes.", _BOTH)] = True
+    overlap: Annotated[
+        bool | None,
+        Option("Launch each step before the results of the previous one are read. Default: on a GPU.", _BOTH),
+    ] = None
+    graphs: Annotated[bool | None, Option("Replay steps from CUDA graphs. Default: on a GPU.", _BOTH)] = None
+    threads: Annotated[int | None, Option("Number of CPU threads.", _ENGINE, metavar="N", minimum=1)] = None
+    null: Annotated[bool, Option("Answer at once, without a model: for measuring the queue.", _ENGINE)] = False
+    null_latency: Annotated[
+        float, Option("Seconds that each answer of --null takes.", _ENGINE, metavar="SECONDS", minimum=0.0)
+    ] = 0.0
+    token: Annotated[str | None, Option("Secret that clients must present over TCP.", setting="engine_token")] = field(
+        default=None, repr=False
+    )  # not an argument: any account can read those
+    metrics_host: Annotated[str, Option("Address to serve metrics on.", setting="metrics_host")] = "127.0.0.1"
+    metrics_port: Annotated[int, Option("Port to serve metrics on; 0 for none.", setting="metrics_port")] = 0
+    name: Annotated[str | None, Option("Name, the same after a restart.", setting="engine_name")] = None
+    model_name: Annotated[str | None, Option("Name by which jobs ask for the model.", setting="model_name")] = None
+    session_id: Annotated[str | None, Option("UUID of this run, given by who records its residency.")] = None
+    cache_dir: Annotated[
+        Path | None, Option("Folder for converted GGUF models. Default: the user's cache.", _ENGINE, metavar="PATH")
+    ] = None
+    shutdown_seconds: Annotated[
+        float, Option("Time limit for accepted requests at shutdown.", _ENGINE, metavar="SECONDS", minimum=0.0)
+    ] = 30.0
+    stall_seconds: Annotated[
+        float,
+        Option(
+            "Time without a finished step after which a busy engine is ended as hung; less if its steps are short.",
+            _ENGINE,
+            metavar="SECONDS",
+            minimum=1.0,
+        ),
+    ] = 300.0
+    log_level: Annotated[str, Option("Least severe level that is logged.", choices=LOG_LEVELS, setting="log_level")] = (
+        "INFO"
+    )
+
+
+def required_model(options: EngineOptions) -> Path:
+    """The model's path; InvalidRequestError without one."""
+    if options.model is None:
+        raise InvalidRequestError("no model is given: name a Hugging Face folder or a GGUF file")
+    return options.model
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A field of `EngineOptions`. `kind` is its type without None; `default` is None for the required one."""
+
+    name: str
+    kind: type
+    default: Any
+    option: Option
+
+    @property
+    def flag(self) -> str:
+        """The long option."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def negation(self) -> str | None:
+        """The flag that switches it off; None if it is no switch, or off by default."""
+        return f"--no-{self.flag[2:]}" if self.kind is bool and self.default is not False else None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that the option is read from: that of its setting, if it has one."""
+        setting = self.option.setting
+        return f"THOTHY_{setting.upper()}" if setting else VARIABLES + self.name.upper()
+
+
+def engine_variables() -> tuple[str, ...]:
+    """The environment variables of `thothy engine`'s options that are no settings of the service."""
+    return tuple(declared.variable for declared in options_of(Command.ENGINE) if not declared.option.setting)
+
+
+def options_of(command: Command) -> tuple[Declared, ...]:
+    """The options that a command has."""
+    return tuple(declared for declared in all_options() if command in declared.option.commands)
+
+
+@cache
+def all_options() -> tuple[Declared, ...]:
+    """Every option, in the order of the declaration."""
+    hints = get_type_hints(EngineOptions, include_extras=True)
+    return tuple(_declared(name, hints[name], default) for name, default in _defaults().items())
+
+
+def _defaults() -> dict[str, Any]:
+    return {each.name: None if each.default is MISSING else each.default for each in fields(EngineOptions)}
+
+
+def _declared(name: str, hint: Any, default: Any) -> Declared:  # noqa: ANN401  any type's
+    annotation, option = get_args(hint)
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return Declared(name, kinds[0] if kinds else annotation, default, option)

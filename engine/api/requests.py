@@ -1,0 +1,229 @@
+"""The engine's interface: requests in, deltas and results out, and its statistics.
+
+Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.sampling import (
+    BeamSearch,
+    SamplingParams,
+    TokenLogprob,
+)
+from thothy_ai.engine.api.template_options import TemplateOption, check_template_options
+
+MAX_PRIORITY = 1000
+MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
+MAX_SCHEMA = 256 * 1024  # characters
+MAX_CHOICES = 64
+MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which has to fit a frame
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"  # end-of-text, a stop string, or the grammar is complete
+    LENGTH = "length"  # max_tokens, or no room left in context or pool
+    ABORTED = "aborted"
+    REPETITION = "repetition"  # the output had begun to repeat itself
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; the engine renders messages with the model's own chat template."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt to complete. Exactly one of `messages`, `text`, `token_ids` is given.
+
+    `schema` is a JSON schema (as JSON text) that the output must match. `profile` names the population whose output
+    lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
+    caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
+
+    With `report_after`, a request that does not stream sends a delta once it has at least so many output tokens; with
+    `report_again`, another one each time it has half as many again.
+    `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
+    `template_options` are variables of the model's chat template, such as `enable_thinking`; a template ignores those
+    that it does not have.
+
+    The result has `n` choices over one prompt, which is computed once as far as the prefix cache reaches. Of `best_of`
+    drawn texts, these are the ones with the highest mean log-probability. With a seed, the first choice is what it
+    would be alone. A `beam_search` gives its `n` best texts. Deltas of choices that are ranked come at the end.
+    """
+
+    id: str
+    messages: tuple[Message, ...] = ()
+    text: str | None = None
+    token_ids: tuple[int, ...] = ()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    schema: str | None = None
+    profile: str = ""
+    salt: str = ""
+    stream: bool = False  # send deltas; without it only the result comes back
+    priority: int = 0
+    deadline: float | None = None
+    report_after: int = 0  # output tokens; 0: no early delta
+    report_again: bool = False
+    stop_repetition: bool | None = None
+    n: int = 1
+    best_of: int | None = None  # None: as many as `n`
+    beam_search: BeamSearch | None = None
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
+        check_template_options(self.template_options)
+        if self.report_after < 0:
+            raise InvalidRequestError(f"report_after={self.report_after} is out of range")
+        if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
+            raise InvalidRequestError(f"priority={self.priority} is out of range")
+        if self.deadline is not None and not math.isfinite(self.deadline):
+            raise InvalidRequestError(f"deadline={self.deadline} is not a time")
+        for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
+            if len(getattr(self, name) or "") > most:
+                raise InvalidRequestError(f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible")
+        self._check_choices()
+
+    @property
+    def candidates(self) -> int:
+        """Texts that are drawn, of which `n` are returned."""
+        return self.n if self.best_of is None else self.best_of
+
+    def _check_choices(self) -> None:
+        sampling, count = self.sampling, self.candidates
+        if not 1 <= self.n <= MAX_CHOICES:
+            raise InvalidRequestError(f"n={self.n} is not between 1 and {MAX_CHOICES}")
+        if not self.n <= count <= MAX_CHOICES:
+            raise InvalidRequestError(f"best_of={self.best_of} is not between n={self.n} and {MAX_CHOICES}")
+        if self.beam_search is not None:
+            self._check_beams(self.beam_search)
+        elif count > 1 and sampling.is_greedy:
+            asked = f"n={self.n}" if self.best_of is None else f"best_of={self.best_of}"
+            raise InvalidRequestError(f"{asked} needs a temperature: greedy texts are all the same")
+        if sampling.logprobs is not None and sampling.max_tokens * self.n * (2 + sampling.logprobs) > MAX_LISTED:
+            raise InvalidRequestError(
+                f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"
+            )
+
+    def _check_beams(self, beams: BeamSearch) -> None:
+        """Refuse what beams cannot do, by name."""
+        if self.n > beams.width or self.best_of is not None:
+            raise InvalidRequestError(f"n={self.n}, best_of={self.best_of}: a beam search has {beams.width} results")
+        for name in self.sampling.beyond_beams:
+            raise InvalidRequestError(f"{name} is not possible with beam_search")
+        for name in ("schema", "stop_repetition"):
+            if getattr(self, name):
+                raise InvalidRequestError(f"{name} is not possible with beam_search")
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta."""
+
+    id: str
+    text: str
+    token_ids: tuple[int, ...]
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a generation took. `compute_seconds` is its share of the device's busy time (GPU-seconds on a GPU).
+
+    Of a request with several candidates, the output of all counts, also of those that are not returned.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt, found in the prefix cache
+    output_tokens: int
+    compute_seconds: float
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One text of a request. `logprobs` has one for each token if the request wants some: None for a token that its
+    schema forced. `mean_logprob` is the mean over the tokens that were drawn.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob | None, ...] = ()
+    mean_logprob: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """A finished generation: its first choice, which is the best one where they are ranked, and the `others`."""
+
+    id: str
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    logprobs: tuple[TokenLogprob | None, ...] = ()
+    mean_logprob: float | None = None
+    others: tuple[Choice, ...] = ()
+
+    @classmethod
+    def of(cls, request_id: str, choices: Sequence[Choice], usage: Usage) -> GenerationResult:
+        """A result with these choices, of which there is at least one."""
+        first = choices[0]
+        text = (first.text, first.token_ids, first.finish_reason)
+        return cls(request_id, *text, usage, first.logprobs, first.mean_logprob, tuple(choices[1:]))
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """All of them."""
+        first = Choice(self.text, self.token_ids, self.finish_reason, self.logprobs, self.mean_logprob)
+        return (first, *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """Identity of the engine, fixed at start."""
+
+    session_id: str  # a UUID, new with every engine process
+    model: str
+    device: str  # "cuda:0 NVIDIA H200", "cpu"
+    dtype: str
+    block_size: int
+    num_blocks: int
+    max_context: int
+    started_at: float  # Unix seconds
+    late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
+    parameters: int = 0  # of the model; 0 if unknown
+    end_tokens: tuple[int, ...] = ()  # the model's, which end a text
+    name: str = ""  # the same after a restart; engines before it have none
+    machine: str = ""
+    devices: tuple[str, ...] = ()  # UUIDs of the GPUs that it uses
+    capacity: int = 0  # most sequences at once; 0 if unknown
+    model_name: str = ""  # by which jobs ask for it
+    registered: bool = False  # its residency is recorded by its own side; otherwise a worker does so
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedRequest:
+    """Usage of a request whose client disconnected; `id` is the client's."""
+
+    id: str
+    compute_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedUsage:
+    """Usage of abandoned requests in one engine session; each request is reported once."""
+
+    session_id: str
+    requests: tuple[AbandonedRequest, ...] = ()

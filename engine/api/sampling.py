@@ -1,0 +1,153 @@
+"""How a request's tokens are chosen, and what its sampling may ask for.
+
+A row of scores goes through logit bias, repetition penalty, frequency and presence penalties, minimum tokens, the
+grammar's mask, temperature, top-k, top-p and min-p, in this order (transformers', as far as it has them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from thothy_ai.engine.api.errors import InvalidRequestError
+
+MAX_STOPS = 64  # stop strings, and as many stop tokens
+MAX_STOP = 1_000  # characters; all of them are looked for after each token
+MAX_BIASES = 300
+MAX_BIAS = 100.0
+MAX_END_TOKENS = 100  # stop tokens and the model's own, where they must not come too early
+MAX_ENTRIES = MAX_BIASES + MAX_END_TOKENS
+MAX_LOGPROBS = 20  # OpenAI's limit
+MAX_BEAMS = 16
+_MAX_ADDITIVE = 2.0  # OpenAI's range of frequency and presence penalties
+
+
+@dataclass(frozen=True, slots=True)
+class LogitBias:
+    """`value` is added to the token's score; -100 mostly bans it, 100 mostly forces it (OpenAI's `logit_bias`)."""
+
+    token: int
+    value: float
+
+    def __post_init__(self) -> None:
+        """Refuse a token or a value that no sampler could honour (`InvalidRequestError`)."""
+        if self.token < 0 or not -MAX_BIAS <= self.value <= MAX_BIAS:
+            raise InvalidRequestError(f"logit_bias of {self.value!r} for token {self.token} is out of range")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The log-probability of a drawn token by the model's scores as they are, before anything changes them, and those
+    of the likeliest tokens, the likeliest first.
+    """
+
+    logprob: float
+    top_tokens: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen. The defaults are greedy.
+
+    `seed` fixes a request's draws whatever else is in its batch; None draws one per request.
+    `top_k` 0 and `top_p` 1 switch those off. `repetition_penalty` follows CTRL (Keskar et al., 2019): prompt and
+    output tokens count. `frequency_penalty` is subtracted once per occurrence of a token in the output,
+    `presence_penalty` once if it occurs there (OpenAI's definitions); forced tokens of a grammar count.
+
+    The text ends at the model's end-of-text tokens, unless `ignore_eos`, and at `stop_token_ids`; none of them is part
+    of the output. Neither these nor a stop string end it before `min_tokens`; a grammar's end does. With `logprobs`,
+    the result has the log-probability of each token that was drawn, and those of so many of the likeliest.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[LogitBias, ...] = ()
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that no sampler could honour (`InvalidRequestError`, naming the parameter)."""
+        checks = {
+            "max_tokens": self.max_tokens >= 1,
+            "temperature": 0.0 <= self.temperature <= 100.0,
+            "top_k": self.top_k >= 0,
+            "top_p": 0.0 < self.top_p <= 1.0,
+            "min_p": 0.0 <= self.min_p < 1.0,
+            "repetition_penalty": 0.0 < self.repetition_penalty <= 10.0,
+            "seed": self.seed is None or 0 <= self.seed < 2**63,
+            "stop": all(self.stop),
+            "min_tokens": 0 <= self.min_tokens <= self.max_tokens,
+            "stop_token_ids": min(self.stop_token_ids, default=0) >= 0,
+            "frequency_penalty": abs(self.frequency_penalty) <= _MAX_ADDITIVE,
+            "presence_penalty": abs(self.presence_penalty) <= _MAX_ADDITIVE,
+            "logprobs": self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+        }
+        for name, holds in checks.items():
+            if not holds:
+                raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
+        self._check_sizes()
+
+    @property
+    def changes_scores(self) -> bool:
+        """Whether scores change by more than a repetition penalty before tokens are chosen."""
+        return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias or self.min_tokens)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is chosen."""
+        return self.temperature == 0.0
+
+    @property
+    def beyond_beams(self) -> list[str]:
+        """Names of the parameters that have a value with which no beams can be searched."""
+        plain = SamplingParams(self.max_tokens)
+        names = ("temperature", "stop", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias")
+        return [name for name in (*names, "logprobs") if getattr(self, name) != getattr(plain, name)]
+
+    def _check_sizes(self) -> None:
+        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
+            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
+        if len(self.stop_token_ids) > MAX_STOPS:
+            raise InvalidRequestError(f"stop_token_ids has more than {MAX_STOPS} tokens")
+        if len(self.logit_bias) > MAX_BIASES:
+            raise InvalidRequestError(f"logit_bias has more than {MAX_BIASES} entries")
+        if len({bias.token for bias in self.logit_bias}) < len(self.logit_bias):
+            raise InvalidRequestError("logit_bias names a token twice")
+
+
+class EarlyStopping(StrEnum):
+    """When a beam search ends that has as many complete texts as beams (the values of transformers' option)."""
+
+    FULL = "true"  # at once
+    LIKELY = "false"  # when no beam is likely to become better, as far as its present length tells
+    NEVER = "never"  # when none can become better
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Keep the `width` likeliest beginnings; a text ranks by its log-probability over its length ** `length_penalty`.
+
+    It is transformers': its results are those of `generate(num_beams=width, length_penalty=..., early_stopping=...)`.
+    """
+
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.LIKELY
+
+    def __post_init__(self) -> None:
+        """Refuse values that no search could honour (`InvalidRequestError`, naming the parameter)."""
+        if not 2 <= self.width <= MAX_BEAMS:
+            raise InvalidRequestError(f"beam_search: width={self.width} is not between 2 and {MAX_BEAMS}")
+        if not -10.0 <= self.length_penalty <= 10.0:
+            raise InvalidRequestError(f"beam_search: length_penalty={self.length_penalty} is out of range")

@@ -1,0 +1,273 @@
+"""A step as data: what crosses from scheduling to execution, and what comes back.
+
+Everything is plain columns (numpy arrays that nothing changes), so that a step can be sent to another process or
+another GPU. Scheduling builds steps from sequences; warm-up and padding build them directly. Execution knows nothing of
+sequences or requests.
+
+Shapes: N members of the step, G groups, A rows that start over, K updates of V values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+_MAX_TOP_K = 2**31 - 1  # no vocabulary is larger
+
+
+class Start(NamedTuple):
+    """A sequence that gets a row. Its request's own seed, which may be None, is ignored.
+
+    `end_tokens` may end its output, but for those that are banned from it until it has `min_tokens`.
+    """
+
+    row: int
+    sampling: SamplingParams
+    seed: int
+    prompt_tokens: int = 0
+    end_tokens: Collection[int] = ()
+
+
+class StartedRows(NamedTuple):
+    """Rows that start over: what they held is stale. Each [A], with the sampling parameters of the new sequences.
+
+    `logprobs`: how many of the likeliest tokens' log-probabilities are wanted beside the chosen one's; -1 for none.
+    """
+
+    rows: Int64
+    seeds: Int64
+    top_ks: Int64
+    prompt_tokens: Int64
+    logprobs: Int64
+    temperatures: Float64
+    top_ps: Float64
+    min_ps: Float64
+    repetition_penalties: Float64
+    frequency_penalties: Float64
+    presence_penalties: Float64
+
+    @classmethod
+    def of(cls, started: Iterable[Start]) -> StartedRows:
+        """Columns of these rows."""
+        rows = [_started_row(start) for start in started]
+        if not rows:
+            return NO_ROWS
+        columns = zip(zip(*rows, strict=True), _STARTED_TYPES, strict=True)
+        return cls(*(_column(values, dtype) for values, dtype in columns))
+
+
+class RowBiases(NamedTuple):
+    """What is added to the scores of single tokens in rows that start over: each [E], for positions before `untils`.
+
+    BANNED bans a token: end tokens are banned until an output has its minimum of tokens.
+    """
+
+    rows: Int64
+    tokens: Int64
+    untils: Int64
+    values: Float64
+
+    @classmethod
+    def of(cls, started: Iterable[Start]) -> RowBiases:
+        """Columns of the biases of these rows, and of their end tokens where outputs have a minimum."""
+        entries = [entry for start in started if start.sampling.changes_scores for entry in _biases(start)]
+        if not entries:
+            return NO_BIASES
+        columns = zip(zip(*entries, strict=True), _BIAS_TYPES, strict=True)
+        return cls(*(_column(values, dtype) for values, dtype in columns))
+
+
+class Groups(NamedTuple):
+    """Runs of single-token members whose first tokens lie in the same KV blocks. Each [G]: the first member, the
+    number of members, the number of shared tokens (whole blocks).
+    """
+
+    firsts: Int32
+    sizes: Int32
+    shared: Int32
+
+
+class RowUpdates(NamedTuple):
+    """Values that rows on the device lack. Update k goes to row `rows[k]` from place `firsts[k]` on.
+
+    `rows`, `firsts` and `counts` are [K]; `values` [V] are those of all updates, one update after the other.
+    """
+
+    rows: Int32
+    firsts: Int32
+    counts: Int32
+    values: Int32
+
+
+def _column(values: Sequence[float], dtype: str) -> NDArray[Any]:
+    return np.array(values, dtype)
+
+
+def _started_row(start: Start) -> tuple[float, ...]:
+    p = start.sampling
+    counts = (start.row, start.seed, min(p.top_k, _MAX_TOP_K), start.prompt_tokens)
+    logprobs = -1 if p.logprobs is None else p.logprobs
+    penalties = (p.repetition_penalty, p.frequency_penalty, p.presence_penalty)
+    return (*counts, logprobs, p.temperature, p.top_p, p.min_p, *penalties)
+
+
+def _biases(start: Start) -> Iterator[tuple[int, int, int, float]]:
+    for bias in start.sampling.logit_bias:
+        yield (start.row, bias.token, FOREVER, bias.value)
+    if start.sampling.min_tokens:
+        until = start.prompt_tokens + start.sampling.min_tokens
+        yield from ((start.row, token, until, BANNED) for token in sorted(start.end_tokens))
+
+
+FOREVER = 2**31 - 1  # a position that no token has
+BANNED = -1e4  # far below any score, and yet finite: where a schema allows nothing else, the token is drawn
+_STARTED_TYPES = "qqqqqdddddd"
+_BIAS_TYPES = "qqqd"
+_COLUMN_TYPES = (
+    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + "iii?"
+)  # in a step's bytes; the widest first: all are aligned
+
+NO_ROWS = StartedRows(*(_column((), dtype) for dtype in _STARTED_TYPES))
+NO_LOGPROBS: Mapping[int, TokenLogprob] = MappingProxyType({})
+NO_BIASES = RowBiases(*(_column((), dtype) for dtype in _BIAS_TYPES))
+NO_GROUPS = Groups(*(np.zeros(0, np.int32) for _ in Groups._fields))
+NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One forward pass over N members, those with a single token first.
+
+    A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
+    them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before.
+    Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample` as
+    `StepMasks`.
+    """
+
+    rows: Int32  # [N]
+    starts: Int32  # [N], positions
+    counts: Int32  # [N], tokens
+    samples: NDArray[np.bool_]  # [N]
+    groups: Groups = NO_GROUPS
+    started: StartedRows = NO_ROWS
+    new_tokens: RowUpdates = NO_UPDATES
+    new_blocks: RowUpdates = NO_UPDATES
+    biases: RowBiases = NO_BIASES  # of those that are started
+
+    @classmethod
+    def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
+        """Members that belong to no sequence, with so many tokens each, all in the padding row; none samples."""
+        members = len(counts)
+        rows, starts = np.full(members, row, np.int32), np.zeros(members, np.int32)
+        return cls(rows, starts, np.array(counts, np.int32), np.zeros(members, np.bool_))
+
+    def padded_to(self, members: int, row: int) -> Step:
+        """The same step with single-token members in the padding row added at its end."""
+        added = members - self.num_members
+        if not added:
+            return self
+        padding = Step.of_padding(row, [1] * added)
+        return replace(
+            self,
+            rows=np.concatenate((self.rows, padding.rows)),
+            starts=np.concatenate((self.starts, padding.starts)),
+            counts=np.concatenate((self.counts, padding.counts)),
+            samples=np.concatenate((self.samples, padding.samples)),
+        )
+
+    @property
+    def num_members(self) -> int:
+        """N."""
+        return len(self.rows)
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """Tokens that the step computes."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def ends(self) -> Int32:
+        """Position after each member's last computed token: where a sampled one goes [N]."""
+        return self.starts + self.counts
+
+    @cached_property
+    def num_sampling(self) -> int:
+        """Members that sample: R."""
+        return int(self.samples.sum())
+
+    def to_bytes(self) -> bytes:
+        """The columns' lengths and the columns, in this machine's byte order."""
+        members = (self.rows, self.starts, self.counts, self.samples)
+        columns = (*self.started, *self.biases, *self.groups, *self.new_tokens, *self.new_blocks, *members)
+        lengths = np.array([len(column) for column in columns], np.int64)
+        return b"".join(column.tobytes() for column in (lengths, *columns))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Step:
+        """A step from `to_bytes`; its columns are views of the data. ValueError if the data is too short."""
+        lengths = np.frombuffer(data, np.int64, len(_COLUMN_TYPES))
+        columns: list[NDArray[Any]] = []
+        offset = lengths.nbytes
+        for dtype, length in zip(_COLUMN_TYPES, lengths.tolist(), strict=True):
+            columns.append(np.frombuffer(data, dtype, length, offset))
+            offset += columns[-1].nbytes
+        left = iter(columns)
+        started = StartedRows(*islice(left, len(StartedRows._fields)))
+        biases = RowBiases(*islice(left, len(RowBiases._fields)))
+        groups = Groups(*islice(left, len(Groups._fields)))
+        tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
+        rows, starts, counts, samples = left
+        return cls(rows, starts, counts, samples, groups, started, tokens, blocks, biases)
+
+
+class StepMasks(NamedTuple):
+    """The tokens that a step's R sampling members may draw: masks in a table that the device keeps.
+
+    `places` [R] are those of the members' masks; at place ANY is one that allows everything. `new` [U, ceil(V / 32)]
+    are masks that this step brings, with a bit set for each allowed token of V, lowest first; `targets` [U] are the
+    places that they are written to before any is read, each once. A table has places for all that are remembered
+    (`remembered_masks`), and behind them one for each row of the engine: for masks of a single step.
+    """
+
+    places: Int32
+    new: Int32
+    targets: Int32
+
+    def of(self, members: Sequence[int]) -> StepMasks:
+        """For these of the sampling members; with all that is new, since later steps count on it."""
+        return self._replace(places=self.places[members])
+
+
+ANY = 0
+_MOST_MASKS = 8_192
+_MASK_BYTES = 1 << 27  # 16 KiB each for a vocabulary of 131,072: pages that are never written cost a CPU nothing
+
+
+def remembered_masks(vocab_size: int) -> int:
+    """How many masks a device remembers: at places 1 to this one."""
+    return min(_MOST_MASKS, max(1, _MASK_BYTES // (4 * -(-vocab_size // 32))))
+
+
+class StepResult(NamedTuple):
+    """The results of a step: a token for each member that sampled, in the step's order, and the device's seconds.
+
+    `replayed`: its forward pass came from a CUDA graph. `logprobs` are those of the rows that want some.
+    """
+
+    tokens: list[int]
+    seconds: float
+    replayed: bool = False
+    logprobs: Mapping[int, TokenLogprob] = NO_LOGPROBS

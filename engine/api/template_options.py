@@ -1,0 +1,57 @@
+"""Variables that a request sets for the model's chat template: few, short, and scalars of JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from thothy_ai.engine.api.errors import InvalidRequestError
+
+MAX_TEMPLATE_OPTIONS = 16
+MAX_OPTION_NAME, MAX_OPTION_TEXT = 64, 1_000  # characters
+_MAX_INTEGER = 2**53  # which every JSON reader keeps exact
+# What the engine itself gives to the template, and the arguments of transformers' functions that render it.
+RESERVED = frozenset(
+    ("messages", "conversation", "conversations", "chat", "tools", "documents", "chat_template", "template",
+     "add_generation_prompt", "continue_final_message", "tokenize", "padding", "truncation", "max_length",
+     "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "processor_kwargs", "kwargs",
+     "self")
+)  # fmt: skip
+
+TemplateOption = str | int | float | bool | None
+
+
+def check_template_options(options: Mapping[str, TemplateOption]) -> None:
+    """InvalidRequestError for too many, for a name that is no variable or is taken, and for a value that is no scalar.
+
+    A variable that ends in `_token` would be a special token, which only the model's own template may write.
+    """
+    if len(options) > MAX_TEMPLATE_OPTIONS:
+        raise InvalidRequestError(f"{len(options)} template options; {MAX_TEMPLATE_OPTIONS} are possible")
+    for name, value in options.items():
+        _check_name(name)
+        if not _is_scalar(value):
+            raise InvalidRequestError(
+                f"template option {name!r} is {value!r:.80}: a boolean, a number, a text of up to "
+                f"{MAX_OPTION_TEXT:,} characters or null is wanted"
+            )
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > MAX_OPTION_NAME:
+        raise InvalidRequestError(f"template option {name!r:.80} is not the name of a variable")
+    if name in RESERVED or name.startswith("_") or name.endswith(("_token", "_tokens")):
+        raise InvalidRequestError(f"template option {name!r} is not for requests to set")
+
+
+def _is_scalar(value: object) -> bool:
+    match value:
+        case None | bool():
+            return True
+        case str():
+            return len(value) <= MAX_OPTION_TEXT
+        case int():
+            return abs(value) <= _MAX_INTEGER
+        case float():
+            return math.isfinite(value)
+    return False

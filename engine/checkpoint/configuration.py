@@ -1,0 +1,156 @@
+"""A folder's config.json with the defaults of transformers, as plain values.
+
+transformers knows every architecture's defaults and the names of its older fields, and takes two seconds to import. It
+is asked where the text edge is, and its answer goes to the core's process, which imports torch meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
+from thothy_ai.engine.checkpoint.model_types import FAMILIES
+from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+_MAX_LAYERS = 1024
+_TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Configuration(SimpleNamespace):
+    """The fields of a configuration, under every name that its architecture knows them by.
+
+    Values are what JSON has; the type of its tensors is left out. Of an architecture that runs through transformers'
+    own model, which reads its configuration itself, there are only `model_type` and `vocab_size`.
+    """
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the file says
+        raise AttributeError(f"the configuration has no {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderConfiguration:
+    """What a folder's config.json and generation_config.json say.
+
+    `text` is the configuration of the text part; `container` the multimodal architecture around it, if any.
+    `eos_token_ids` are the tokens that end a generation.
+    """
+
+    text: Configuration
+    container: str | None
+    eos_token_ids: tuple[int, ...]
+
+
+def read_configuration(folder: Path, named: Path | None = None) -> FolderConfiguration:
+    """Read a folder's configurations through transformers; ModelLoadError, or UnsupportedModelError, says why not.
+
+    Errors name `named`, the file that the folder was made of, instead of the folder.
+    """
+    where = named or folder
+    model_type = _model_type(folder, where)
+    if model_type not in CONTAINERS:
+        _require_known(where, model_type, (*FAMILIES, *_of_transformers()))
+    try:
+        config = transformers_configuration(folder)
+        text = text_part(config)
+        container = None if text is config else model_type
+        if container is not None:
+            _require_known(where, text.model_type, FAMILIES)
+        plain = _plain(text) if text.model_type in FAMILIES else _of_transformers_model(text)
+        return FolderConfiguration(plain, container, _ends(folder, config, text))
+    except EngineError:
+        raise
+    except Exception as error:  # transformers computes with whatever values the file has
+        raise unusable(where, error) from error
+
+
+def transformers_configuration(folder: Path) -> PreTrainedConfig:
+    """As transformers reads it."""
+    from transformers import AutoConfig  # noqa: PLC0415  slow to import
+
+    config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
+    return config
+
+
+def unusable(where: Path, error: Exception) -> ModelLoadError:
+    """What to raise for a configuration with which something cannot be computed."""
+    return ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}")
+
+
+def token_ids(value: object) -> tuple[int, ...]:
+    """None, a number or a list of them, as a tuple; ValueError for anything else."""
+    values = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in values):
+        raise ValueError(f"eos_token_id is {value!r}")
+    return tuple(each for each in values if isinstance(each, int))
+
+
+def _of_transformers() -> Collection[str]:
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
+
+    return CONFIG_MAPPING.keys()
+
+
+def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
+    if model_type not in known:
+        raise UnsupportedModelError(
+            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join((*FAMILIES, *CONTAINERS))})"
+        )
+
+
+def _model_type(folder: Path, where: Path) -> str:
+    path = folder / "config.json"
+    if not folder.exists():
+        raise ModelLoadError(f"{where}: no such folder")
+    if not path.is_file():
+        raise ModelLoadError(f"{where}: not a Hugging Face model folder (no config.json)")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        model_type, parts = str(content["model_type"]), (content, content.get("text_config") or {})
+        counts = [part.get("num_hidden_layers", 1) for part in parts]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
+    for layers in counts:
+        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
+            raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
+    return model_type
+
+
+def _ends(folder: Path, config: PreTrainedConfig, text: PreTrainedConfig) -> tuple[int, ...]:
+    """The end-of-text tokens that the configurations and generation_config.json name."""
+    ends = token_ids(getattr(config, "eos_token_id", None)) + token_ids(getattr(text, "eos_token_id", None))
+    if (folder / "generation_config.json").is_file():
+        from transformers import GenerationConfig  # noqa: PLC0415  slow to import
+
+        ends += token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
+    return tuple(dict.fromkeys(ends))
+
+
+def _plain(config: PreTrainedConfig) -> Configuration:
+    """Its plain values; those of older files are where newer ones have them."""
+    if getattr(config, "rope_parameters", None) is not None:
+        config.standardize_rope_params()
+    names = {"model_type", *vars(config), *config.attribute_map} - _TENSOR_TYPES
+    values = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    plain = {name: value for name, value in values.items() if _is_plain(value)}
+    return Configuration(**json.loads(json.dumps(plain)))
+
+
+def _of_transformers_model(config: PreTrainedConfig) -> Configuration:
+    return Configuration(model_type=config.model_type, vocab_size=getattr(config, "vocab_size", None))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN)

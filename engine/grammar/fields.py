@@ -1,0 +1,285 @@
+"""What identifies the state of a text under its schema: texts with equal keys may go on with the same bytes, whatever
+schema they are under, and thus with the same tokens. Only where bytes are forced, llguidance allows just the first of
+the tokens that they are divided into, and how they are divided depends on the text's last token, too.
+
+What may follow in a text field depends on the characters that it still needs and may still have, on the bytes of an
+unfinished character, on its character class, and on all that follows the field. A token has few characters: of more
+than those, it does not matter how many more. Only fields of counted character classes are known, as `jobs/schema.py`
+makes them, in objects whose keys are all required. Between them, the bytes since the last known field tell where the
+text stands: keys, signs, numbers and the strings of enumerations. After a string of any other kind, no key is known
+until the next known field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from thothy_ai.engine.grammar.position import JsonPosition, Place
+from thothy_ai.engine.grammar.slices import CLASS, NESTED
+from thothy_ai.engine.grammar.tokens import JsonTokens
+
+StateKey = tuple[bytes, int, int, int, bytes]
+
+_PATTERN = re.compile(rf"\^((?:{CLASS.pattern})*)({CLASS.pattern})\{{(\d{{1,9}}),(\d{{1,9}})\}}\$")
+_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
+_ARRAY = frozenset({"type", "items", "minItems", "maxItems"})
+_STRING = frozenset({"type", "pattern"})
+_ESCAPED = b'"\\/bfnrt'
+_BACKSLASH = 0x5C
+_MAX_FIELDS = 1_024  # of a schema; an array's items are a field each
+_MAX_BETWEEN = 512  # bytes between two fields, of which a key is made
+_QUOTE = b'"'
+_BODY = 0  # second in a key in a field, past its head
+_BETWEEN = 1  # second in a key between fields; that of a field has 0 or less there
+
+
+def room_of(key: StateKey) -> int:
+    """How many characters a field still may have where it may end as well, and no character is open; otherwise 0.
+
+    There, fewer characters forbid the tokens that have more, and change nothing else.
+    """
+    _, part, needed, left, pending = key
+    return left if part == _BODY and not needed and not pending else 0
+
+
+class _UnknownError(Exception):
+    """The schema has a keyword whose effect on what follows is not known."""
+
+
+_NOT_KNOWN = (_UnknownError, TypeError, ValueError, KeyError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class TextField:
+    """A string of `head` characters and `least` to `most` of a class. `same`: what follows it, and its classes.
+
+    `known` has what `state` returned for numbers of characters that are asked for often.
+    """
+
+    same: bytes
+    head: int
+    least: int
+    most: int
+    horizon: int  # characters that no token has
+    known: dict[int, tuple[StateKey, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    def state(self, characters: int) -> tuple[StateKey, int]:
+        """The key after so many whole characters, and up to how many it stays what it is. Used by the core's thread."""
+        found = self.known.get(characters)
+        if found is None:
+            found = self.key(characters, b""), self.steady(characters)
+            if found[1] == characters:  # true only near the field's ends
+                self.known[characters] = found
+        return found
+
+    def key(self, characters: int, pending: bytes) -> StateKey:
+        """After so many characters and the first bytes of another one."""
+        body, horizon = characters - self.head, self.horizon
+        if body < 0:
+            return (self.same, body, min(self.least, horizon), min(self.most, horizon), pending)
+        needed, left = self.least - body, self.most - body
+        return (self.same, 0, min(needed, horizon) if needed > 0 else 0, left if left < horizon else horizon, pending)
+
+    def steady(self, characters: int) -> int:
+        """Up to how many characters the key stays what it is after so many whole ones."""
+        needed, left = self.head + self.least - characters, self.head + self.most - characters
+        if characters < self.head or left < self.horizon or 0 < needed < self.horizon:
+            return characters
+        return characters + (min(needed, left) if needed > 0 else left) - self.horizon
+
+
+class TextFields:
+    """The fields of one schema (JSON text). `at` and `lists` are used by the core's thread, `options` by any."""
+
+    def __init__(self, schema: str, tokens: JsonTokens) -> None:
+        self.tokens = tokens
+        self.digest = blake2b(schema.encode(errors="surrogatepass"), digest_size=16).digest()
+        self._root = json.loads(schema)
+        self._found: dict[Place, TextField | None] = {}
+        self._listed: dict[Place, bool] = {}
+
+    def at(self, place: Place) -> TextField | None:
+        """The field at this place; None if it is not known."""
+        if place not in self._found:
+            if len(self._found) >= _MAX_FIELDS:
+                return None
+            self._found[place] = self._field(place)
+        return self._found[place]
+
+    def lists(self, place: Place) -> bool:
+        """Whether the strings of this place are enumerated."""
+        if place not in self._listed:
+            if len(self._listed) >= _MAX_FIELDS:
+                return False
+            self._listed[place] = bool(self.options(place))
+        return self._listed[place]
+
+    def options(self, place: Place) -> list[str]:
+        """The strings of the enumeration, or the constant, at this place; none if there is none, or none is known."""
+        try:
+            node, _ = self._resolved(place)
+            options = node["enum"] if "enum" in node else [node["const"]]
+            return [option for option in options if isinstance(option, str)]
+        except _NOT_KNOWN:
+            return []
+
+    def _field(self, place: Place) -> TextField | None:
+        try:
+            return self._of_string(*self._resolved(place))
+        except _NOT_KNOWN:
+            return None
+
+    def _resolved(self, place: Place) -> tuple[Any, list[Any]]:
+        """A place's schema, and what must and may follow it."""
+        node, following = self._root, list[Any]()
+        for entry in place:
+            node, rest = _item(node, entry) if isinstance(entry, int) else _property(node, entry.decode())
+            following.append(rest)
+        return node, following
+
+    def _of_string(self, node: Mapping[str, Any], following: list[Any]) -> TextField | None:
+        found = _PATTERN.fullmatch(node["pattern"])
+        rest = json.dumps(following)
+        if node.keys() != _STRING or node["type"] != "string" or found is None or '"$' in rest:
+            return None
+        head, classes = CLASS.findall(found[1]), found[1] + found[2]
+        if any(NESTED.search(name, 1) for name in (*head, found[2])):
+            return None
+        same = blake2b(f"{classes}\n{rest}".encode(errors="surrogatepass"), digest_size=16).digest()
+        return TextField(same, len(head), int(found[3]), int(found[4]), self.tokens.horizon)
+
+
+class TextState:
+    """Reads a text's tokens, up to the one that is to be chosen."""
+
+    def __init__(self, fields: TextFields) -> None:
+        self._fields, self._tokens = fields, fields.tokens
+        self._position = JsonPosition()
+        self._read = 0  # tokens
+        self._field: TextField | None = None  # that is open, and known
+        self._characters = 0  # of the field
+        self._pending = b""  # the beginning of a further one
+        self._after: bytes | None = fields.digest  # the last known field, or the beginning; None after an unknown one
+        self._between = b""  # what has followed it
+        self._key, self._steady = self._current()  # after the tokens that were read
+
+    def key(self, taken: Sequence[int]) -> StateKey | None:
+        """After these tokens, of which it has read some; None if it is not known."""
+        count = len(taken)
+        if self._read != count:
+            for place in range(self._read, count):
+                self._take(taken[place])
+            self._read = count
+            self._key, self._steady = self._current()
+        return self._key
+
+    def goes_on(self, taken: Sequence[int], token: int) -> bool:
+        """Read a token after these, if all it does is to go on with an open field that is known."""
+        whole, open_field = self._tokens.whole_characters[token], self._field
+        if not whole or open_field is None or self._pending or self._read != len(taken):
+            return False
+        self._characters += whole
+        self._read += 1
+        if self._characters > self._steady:
+            self._key, self._steady = open_field.state(self._characters)
+        return True
+
+    def forced_key(self, taken: Sequence[int]) -> StateKey | None:
+        """The same for what is forced next; None also where a class of one character may force more than a token."""
+        key = self.key(taken)
+        return None if self._field is not None and key and key[2] >= self._field.horizon else key
+
+    def _current(self) -> tuple[StateKey | None, int]:
+        """The key, and up to how many characters of an open field it stays what it is."""
+        if self._field is not None:
+            if self._pending:
+                return self._field.key(self._characters, self._pending), 0
+            return self._field.state(self._characters)
+        if self._after is None or len(self._between) > _MAX_BETWEEN:
+            return None, 0
+        return (self._after, _BETWEEN, 0, 0, self._between), 0
+
+    def _take(self, token: int) -> None:
+        whole = self._tokens.whole_characters[token]
+        if whole and self._field is not None and not self._pending:
+            self._characters += whole
+            return
+        first, *others = self._tokens.table[token].split(_QUOTE)
+        self._go_on(first)
+        for data in others:
+            self._take_quote()
+            self._go_on(data)
+
+    def _take_quote(self) -> None:
+        """It may begin or end a string."""
+        position = self._position
+        inside = position.in_value_string
+        position.feed(_QUOTE)
+        if inside and not position.in_value_string and self._field is not None:
+            self._after, self._between, self._field = self._field.same, b"", None
+        elif position.in_value_string and not inside:
+            self._begin_string()
+        else:
+            self._record(_QUOTE)
+
+    def _begin_string(self) -> None:
+        place = self._position.place
+        self._field, self._characters, self._pending = self._fields.at(place), 0, b""
+        if self._field is None and not self._fields.lists(place):
+            self._after = None
+        self._between += _QUOTE
+
+    def _go_on(self, data: bytes) -> None:
+        """Read what has no quotation mark."""
+        if data:
+            self._position.feed(data)
+            self._record(data)
+
+    def _record(self, data: bytes) -> None:
+        """Count the characters of what an open field goes on with; keep what is between fields."""
+        if self._field is None:
+            self._between = (self._between + data)[: _MAX_BETWEEN + 1]
+            return
+        for at in range(len(data)):
+            if self._field is not None:
+                self._add(self._pending + data[at : at + 1])
+
+    def _add(self, pending: bytes) -> None:
+        """Count a character once all its bytes are there. After an escape by number, nothing is known."""
+        whole = len(pending) == _length(pending[0])
+        if whole and pending[0] == _BACKSLASH and pending[1] not in _ESCAPED:
+            self._field = self._after = None
+        self._characters += whole
+        self._pending = b"" if whole else pending
+
+
+def _property(node: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """A property's schema, and those of the properties that must follow it."""
+    properties = node["properties"]
+    if node.keys() != _OBJECT or node["type"] != "object" or node["additionalProperties"] is not False:
+        raise _UnknownError
+    names = list(properties)
+    if sorted(node["required"]) != sorted(names) or "\\" in name:
+        raise _UnknownError
+    return properties[name], [[later, properties[later]] for later in names[names.index(name) + 1 :]]
+
+
+def _item(node: Mapping[str, Any], index: int) -> tuple[Any, Any]:
+    """An item's schema; that of further ones, and how many must and may follow."""
+    if not node.keys() <= _ARRAY or node["type"] != "array":
+        raise _UnknownError
+    most = node.get("maxItems")
+    needed = max(0, node.get("minItems", 0) - index - 1)
+    return node["items"], [needed, None if most is None else most - index - 1, node["items"]]
+
+
+def _length(first: int) -> int:
+    """Bytes of a character, or of an escape, that begins with this one."""
+    if first == _BACKSLASH:
+        return 2
+    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

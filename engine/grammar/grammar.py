@@ -1,0 +1,77 @@
+"""JSON schemas as token masks, by llguidance: which tokens may come next, and which must.
+
+The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and need no
+sampling. llguidance is imported on the thread that builds the vocabulary: an engine without it serves requests that
+have no schema.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from thothy_ai.engine.api.errors import GrammarError, ModelLoadError
+from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
+from thothy_ai.engine.grammar.json_schema import JsonGrammar
+from thothy_ai.engine.grammar.lexers import THREADS, Lexers
+from thothy_ai.engine.grammar.vocabulary import Vocabulary
+
+MAX_SCHEMA_BYTES = 256 * 1024  # half a second to compile at most
+_MAX_SCHEMAS = 64  # kept for reuse
+
+
+class Grammar(Protocol):
+    """One request's state in its grammar. The core owns it once the request is submitted."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether no token except the end of text is possible."""
+
+    def limit(self, budget: int) -> None:
+        """Have the text end within so many tokens; BudgetTooSmallError if its schema's shortest text has more."""
+
+    def fill_mask(self, row: Tensor) -> None:
+        """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
+
+    def may_force_after(self, token: int) -> bool:
+        """Whether to ask at once what is forced after this token; if not, a mask without choice tells."""
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that must come next, if any; the caller advances over them."""
+
+    def advance(self, token: int) -> None:
+        """Consume the next token; GrammarError if it is not allowed, or if the grammar grew too complex."""
+
+
+class GrammarCompiler:
+    """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits; a schema
+    has up to `lexers` lexers. ModelLoadError without any `eos`.
+
+    The vocabulary is built in the background from now on; the first `compile` waits for it. Used by one thread; the
+    grammars may be used by another.
+    """
+
+    def __init__(
+        self, tokenizer: CoreTokenizer, vocab_size: int, eos: Collection[int], *, lexers: int = THREADS
+    ) -> None:
+        if not eos:
+            raise ModelLoadError("neither the model's configuration nor its tokenizer names an end-of-text token")
+        self._eos, self._lexers = sorted(eos), lexers
+        self._vocabulary = Vocabulary(tokenizer, vocab_size, self._eos)
+        self._schemas: OrderedDict[str, Lexers] = OrderedDict()  # least recently used first
+
+    def compile(self, schema: str) -> Grammar:
+        """A grammar of all compact JSON texts that match the schema (JSON text); GrammarError if there is none."""
+        size = len(schema.encode("utf-8", "surrogatepass"))
+        if size > MAX_SCHEMA_BYTES:
+            raise GrammarError(f"the schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted")
+        lexers = self._schemas.pop(schema, None)
+        if lexers is None:
+            lexers = Lexers(schema, self._vocabulary, most=self._lexers)
+        self._schemas[schema] = lexers
+        if len(self._schemas) > _MAX_SCHEMAS:
+            self._schemas.popitem(last=False)
+        return JsonGrammar(lexers, self._eos)

@@ -1,0 +1,168 @@
+"""The llguidance lexers that the grammars of one schema share.
+
+A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first; but it
+serves one thread at a time. A schema therefore has one lexer for few grammars, and as many as there are threads for
+many (see `grammar_batch`).
+
+A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
+breaks that one at once fails. Later grammars of the schema share a new lexer.
+
+The work of a lexer is limited from one mask that it computes to the next. Where masks come from elsewhere, tokens use
+this up: they are refused then, as if the schema did not allow them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import torch
+
+from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.grammar.completion import completion_of
+from thothy_ai.engine.grammar.fields import TextFields
+from thothy_ai.engine.grammar.slices import own_slices
+from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits
+    from llguidance._lib import JsonCompileOptions  # named nowhere else
+
+THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
+_COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
+_ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
+_MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
+_TOKENS_PER_MASK = 200  # of a lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
+_MAX_FORCED_STATES = 20_000  # a schema may force so many characters at its start, and no more
+_STEP_FUEL = 50_000  # per mask, 3 ms at most: patterns of many states break at once, others need less than half of it
+_MAX_ERROR_CHARS = 300
+
+
+class Lexer:
+    """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`, or by its only grammar.
+
+    It computes a mask after every `tokens_per_mask` tokens: it `needs_mask` then, even of a state whose mask is known.
+    """
+
+    def __init__(self, matcher: LLMatcher, tokens_per_mask: int) -> None:
+        self._matcher, self._tokens_per_mask = matcher, tokens_per_mask
+        self._copies_left = _MAX_COPIES
+        self._grammars: WeakSet[object] = WeakSet()
+        self._tokens = 0  # that its grammars took since it computed a mask
+        self.broken = self.needs_mask = False
+
+    def count_token(self) -> None:
+        """One of its grammars takes a token."""
+        self._tokens += 1
+        self.needs_mask = self._tokens >= self._tokens_per_mask
+
+    def count_mask(self) -> None:
+        """It computes a mask."""
+        self._tokens, self.needs_mask = 0, False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes new grammars."""
+        return self._copies_left > 0 and not self.broken
+
+    @property
+    def load(self) -> int:
+        """Grammars that use it now."""
+        return len(self._grammars)
+
+    def copy(self, grammar: object) -> LLMatcher:
+        """A matcher at the start of the text, for this grammar, which counts as long as it lives."""
+        self._copies_left -= 1
+        self._grammars.add(grammar)
+        return self._matcher.deep_copy()
+
+    def measured(self) -> LLMatcher:
+        """A matcher at the start of the text, for a walk through it that builds states that others will use."""
+        return self._matcher.deep_copy()
+
+
+class Lexers:
+    """The lexers of one schema, at most `most` that are shared. Used by any thread; GrammarError if there is none."""
+
+    def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
+        from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
+
+        try:
+            self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=_COMPACT)
+        except ValueError as error:
+            raise GrammarError(f"not a JSON schema: {_clipped(str(error))}") from error
+        self._slices, self.vocabulary, self._most = own_slices(schema), vocabulary, most
+        self._lock = threading.Lock()
+        self._shared: list[Lexer] = []
+        trial = self._matcher(_limits(_MAX_FORCED_STATES))
+        trial.consume_tokens(trial.compute_ff_tokens())
+        _check(trial)
+        self.fields = TextFields(schema, vocabulary.tokens)
+        self.completion = completion_of(schema, self.share().measured(), self.fields)
+
+    @property
+    def tokens(self) -> JsonTokens:
+        """The vocabulary's."""
+        return self.vocabulary.tokens
+
+    def share(self) -> Lexer:
+        """The lexer with the fewest grammars, or one more."""
+        with self._lock:
+            self._shared = [lexer for lexer in self._shared if lexer.usable]
+            least = min(self._shared, key=lambda lexer: lexer.load, default=None)
+            if least is None or (least.load >= _ENOUGH_GRAMMARS and len(self._shared) < self._most):
+                least = self._lexer(_TOKENS_PER_MASK)
+                self._shared.append(least)
+            return least
+
+    def alone(self) -> Lexer:
+        """A lexer that no other grammar has, which computes all masks."""
+        return self._lexer(tokens_per_mask=1)
+
+    def _lexer(self, tokens_per_mask: int) -> Lexer:
+        matcher = self._matcher(_limits())
+        matcher.compute_ff_tokens()  # builds the first states now, not in a step
+        _check(matcher)
+        return Lexer(matcher, tokens_per_mask)
+
+    def _matcher(self, limits: LLParserLimits) -> LLMatcher:
+        from llguidance import LLMatcher  # noqa: PLC0415  as above
+
+        return LLMatcher(self.vocabulary.with_slices(self._slices), self._rules, log_level=0, limits=limits)
+
+
+def replay(matcher: LLMatcher, tokens: list[int], words: int) -> bool:
+    """Have a matcher consume a text, with masks [words] between that give its lexer new work; False if it cannot."""
+    row = torch.empty(words, dtype=torch.int32)
+    for start in range(0, len(tokens), _TOKENS_PER_MASK):
+        if not matcher.consume_tokens(tokens[start : start + _TOKENS_PER_MASK]):
+            return False
+        matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+    return not matcher.is_error()
+
+
+def _check(matcher: LLMatcher) -> None:
+    """Raise GrammarError if the schema cannot be used."""
+    if matcher.is_error():
+        raise GrammarError(error_of(matcher))
+
+
+def _limits(max_lexer_states: int | None = None) -> LLParserLimits:
+    """llguidance's own, except for so many states, if given, and for the work per mask."""
+    from llguidance import LLParserLimits  # noqa: PLC0415  as above
+
+    return LLParserLimits(max_lexer_states=max_lexer_states, step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
+
+
+def error_of(matcher: LLMatcher) -> str:
+    """What is wrong with it, on one line."""
+    return _clipped(matcher.get_error().removesuffix("<non-verbose/>"))
+
+
+def _clipped(text: str) -> str:
+    """One line of a bounded length: an error quotes the schema."""
+    line = " ".join(text[: 4 * _MAX_ERROR_CHARS].split())
+    return line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]}…"

@@ -1,0 +1,171 @@
+"""Masks and forced tokens that were found before, by the state of the text (`grammar_fields`).
+
+To compute a mask takes 40 to 1,500 us, to find what is forced 20 and more. Masks are remembered on the device, and the
+core knows where; the host keeps only those from which others follow.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
+from thothy_ai.engine.grammar.fields import StateKey, room_of
+from thothy_ai.engine.grammar.tokens import Bits, JsonTokens, allow_only, allowed_tokens
+
+_SEVERAL = -1
+_WIDEST = 256  # fields: 4 MiB for a vocabulary of 131,072
+_FORGOTTEN = 64  # a share of all masks: one of so many at a time
+_FORCED, _LONGEST_FORCED = 4_096, 64  # sequences, and tokens of one
+
+
+class MaskMemory:
+    """The masks that the device keeps in its table: the core's record of which is where. Used by the core's thread.
+
+    Those that were used least recently are forgotten, but none that the present step uses.
+    """
+
+    def __init__(self, vocab_size: int, masks: int | None = None) -> None:
+        """`masks`: how many, if not as many as the device keeps."""
+        self.words = -(-vocab_size // 32)  # of a mask
+        self._most = masks or remembered_masks(vocab_size)
+        self._first_unkept = 1 + remembered_masks(vocab_size)  # the place behind them
+        self._places: dict[StateKey, int] = {}
+        self._keys: dict[int, StateKey] = {}  # by place
+        self._lacking = np.zeros(self._most + 1, np.bool_)
+        self._only = [_SEVERAL] * (self._most + 1)  # the token that is allowed
+        self._used = np.zeros(self._most + 1, np.int64)  # the last step that did
+        self._free: list[int] = [*range(self._most, ANY, -1)]
+        self._step = 0
+        self._widest: OrderedDict[bytes, tuple[int, Bits]] = OrderedDict()  # by field: the most room yet, and its mask
+        self.place_of: Callable[[StateKey], int | None] = self._places.get  # where the mask is, if it is known
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def begin(self, places: Sequence[int]) -> list[int]:
+        """A step uses the masks at these places; returns which of them leave no choice, as indices of `places`."""
+        self._step += 1
+        self._used[places] = self._step
+        found: list[int] = np.flatnonzero(self._lacking[places]).tolist()
+        return found
+
+    def use(self, key: StateKey) -> int | None:
+        """Where the mask is, if it is known; the present step uses it."""
+        place = self._places.get(key)
+        if place is not None:
+            self._used[place] = self._step
+        return place
+
+    def only(self, place: int) -> int:
+        """The one token that the mask at a place allows; no token's number if there are several."""
+        return self._only[place]
+
+    def keep(self, key: StateKey, mask: Bits, *, lacking: bool) -> int | None:
+        """Remember a new mask [words], and whether it leaves no choice; returns where, if there is a place."""
+        if not self._free:
+            self._forget()
+        if not self._free:
+            return None
+        place = self._free.pop()
+        self._places[key], self._keys[place] = place, key
+        self._lacking[place], self._used[place] = lacking, self._step
+        self._only[place] = _only_token(mask) if lacking else _SEVERAL
+        return place
+
+    def keep_widest(self, key: StateKey, mask: Bits) -> None:
+        """Keep a computed mask [words] here, from which others of the same field can be derived."""
+        room = room_of(key)
+        if room > self._widest.get(key[0], (0, mask))[0]:
+            self._widest[key[0]] = room, mask.copy()
+            self._widest.move_to_end(key[0])
+            if len(self._widest) > _WIDEST:
+                self._widest.popitem(last=False)
+
+    def derive(self, key: StateKey, tokens: JsonTokens, mask: Bits) -> bool:
+        """Fill a mask [words] if it follows from that of a text with more room in the same field; returns whether."""
+        room = room_of(key)
+        found = self._widest.get(key[0]) if room else None
+        if found is None or room > found[0] or (found[1] & tokens.unsure_bits).any():
+            return False
+        self._widest.move_to_end(key[0])
+        np.bitwise_and(found[1], tokens.up_to(room), out=mask)
+        return True
+
+    def unkept(self, number: int) -> int:
+        """The place of a mask of the present step alone, the first of which has number 0."""
+        return self._first_unkept + number
+
+    def _forget(self) -> None:
+        """Several at a time: to find them takes as long as to find one."""
+        count = -(-self._most // _FORGOTTEN)
+        oldest = 1 + np.argpartition(self._used[1:], count - 1)[:count]
+        for place in oldest[self._used[oldest] < self._step].tolist():
+            del self._places[self._keys.pop(place)]
+            self._free.append(place)
+
+
+class RowMasks:
+    """The masks of a step's rows, until all of them are there: at first, each allows everything."""
+
+    def __init__(self, rows: int, memory: MaskMemory) -> None:
+        self.memory = memory
+        self.places = [ANY] * rows
+        self._kept: dict[int, Bits] = {}  # by place
+        self._unkept: dict[int, Bits] = {}  # by row
+
+    def keep(self, place: int, mask: Bits) -> None:
+        """Send a mask [words] to be kept at a place."""
+        self._kept[place] = mask
+
+    def allow_only(self, row: int, token: int) -> None:
+        """Give a row a mask of one token, unless it has one."""
+        if row in self._unkept or self.memory.only(self.places[row]) != token:
+            mask = np.empty(self.memory.words, np.int32)
+            allow_only(mask, (token,))
+            self.give(row, mask)
+
+    def give(self, row: int, mask: Bits) -> None:
+        """Give a row a mask of its own, which is not kept."""
+        self._unkept[row] = mask
+
+    def of_step(self) -> StepMasks:
+        """All of them, and what is new."""
+        places = np.array(self.places, np.int32)
+        own = [self.memory.unkept(number) for number in range(len(self._unkept))]
+        places[[*self._unkept]] = own
+        new = [*self._kept.values(), *self._unkept.values()]
+        stacked = np.stack(new) if new else np.empty((0, self.memory.words), np.int32)
+        return StepMasks(places, stacked, np.array([*self._kept, *own], np.int32))
+
+
+def _only_token(mask: Bits) -> int:
+    tokens = allowed_tokens(mask)
+    return tokens[0] if len(tokens) == 1 else _SEVERAL
+
+
+class ForcedMemory:
+    """The tokens that are forced, perhaps none, in a state and after a token: llguidance divides forced bytes as the
+    tokenizer would behind it. Those used least recently are forgotten. Used by the core's thread.
+    """
+
+    def __init__(self, most: int = _FORCED) -> None:
+        self._most = most
+        self._tokens: OrderedDict[tuple[StateKey, int], Sequence[int]] = OrderedDict()
+
+    def of(self, key: StateKey, last: int) -> Sequence[int] | None:
+        """What is forced there, if it is known."""
+        tokens = self._tokens.get((key, last))
+        if tokens is not None:
+            self._tokens.move_to_end((key, last))
+        return tokens
+
+    def keep(self, key: StateKey, last: int, tokens: Sequence[int]) -> None:
+        """Remember what is forced there, unless it is long."""
+        if len(tokens) > _LONGEST_FORCED:
+            return
+        self._tokens[key, last] = tokens
+        if len(self._tokens) > self._most:
+            self._tokens.popitem(last=False)

@@ -1,0 +1,193 @@
+"""The shortest way to complete a text: found by walking a copy of its matcher, which takes what ends things first.
+
+The walk is greedy. It takes an enumeration's shortest string from the schema, elsewhere what the grammar forces,
+otherwise the tokens that close most; where a string may not end yet, a full stop if it ends a sentence, otherwise the
+longest everyday word. It finds the shortest completion of the schemas that jobs use, and a short one of others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence, Set
+from heapq import nsmallest
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from thothy_ai.engine.grammar.fields import TextFields
+from thothy_ai.engine.grammar.position import JsonPosition
+from thothy_ai.engine.grammar.tokens import Bits, allowed_tokens, first_allowed
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+_MAX_TOKENS = 8_192
+_MAX_MASKS = 2_048
+_BOTH = 2
+_TRIED = 6  # words of a vocabulary: most of them may stand in a text, hardly one in an enumeration
+_FEW, _MAX_BRANCHES = 96, 1  # tokens that an enumeration may go on with, and how often it divides again
+_MEASURED = 4  # strings of an enumeration, those of the fewest bytes: which of them has the fewest tokens
+_ENDLESS = 2**20
+END = -1  # in a walk: the end of text
+
+
+class Walk(NamedTuple):
+    """Tokens that complete a text, and which of them were chosen. END stands for the end of text."""
+
+    tokens: list[int]
+    chosen: list[bool]
+
+
+class Walker:
+    """Walks one copy of a matcher, which it uses up, from a text that stands at `position`."""
+
+    def __init__(self, matcher: LLMatcher, fields: TextFields, position: JsonPosition) -> None:
+        self._matcher, self._fields, self._position = matcher, fields, position.copy()
+        self._tokens = fields.tokens
+        self._walk = Walk([], [])
+        self._string_end: int | None = None  # tokens up to the one that ends the string
+        self._masks = 0
+
+    def to_the_end(self) -> Walk | None:
+        """Complete the text; None if the walk fails or takes too long."""
+        while not self._matcher.is_stopped() and self._walk.tokens[-1:] != [END]:
+            if not self._step():
+                return None
+        return None if self._matcher.is_error() else self._walk
+
+    def to_the_end_of_the_string(self) -> list[int] | None:
+        """Complete the string that is open: the tokens up to the one that ends it. None if the walk fails."""
+        while self._string_end is None:
+            if not self._step():
+                return None
+        return self._walk.tokens[: self._string_end]
+
+    def _step(self) -> bool:
+        """Take what is forced, or one token."""
+        if self._masks > _MAX_MASKS or len(self._walk.tokens) > _MAX_TOKENS:
+            return False
+        if self._position.value_is_empty and (option := self._shortest_option()):
+            return all(self._take(token, chosen=not place) for place, token in enumerate(option))
+        if forced := self._matcher.compute_ff_tokens():
+            return all(self._take(token, chosen=False) for token in forced)
+        if self._matcher.is_accepting():
+            self._note(END, chosen=True)
+            return True
+        token = self._best()
+        return token is not None and self._take(token, chosen=True)
+
+    def _best(self) -> int | None:
+        tokens = self._tokens
+        if not self._position.in_string:
+            return self._first(tokens.brackets, tokens.nulls, tokens.signs)
+        if (quote := self._allowed(tokens.quotes)) is not None:
+            return quote
+        mark = self._allowed(tokens.marks if self._position.wide else tokens.marks[::-1])
+        if mark is not None and self._ends_something(mark):
+            return mark
+        choice = None if self._is_free() else self._of_few()
+        return self._first(tokens.fillers) if choice is None else choice
+
+    def _shortest_option(self) -> list[int]:
+        """Tokens of the shortest string of the enumeration that the schema has here, if there is one.
+
+        The grammar may allow fewer: other keywords beside `enum` exclude some.
+        """
+        texts = [
+            json.dumps(option, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
+            for option in self._fields.options(self._position.place)
+        ]
+        divided = sorted(map(self._tokens.divided, nsmallest(_MEASURED, texts, key=len)), key=len)
+        return next((option for option in divided if self._may_end_after(option)), [])
+
+    def _is_free(self) -> bool:
+        """Whether many words may follow, as in a text, and not one of a few that an enumeration has."""
+        tried = self._tokens.fillers[:_TRIED]
+        return 2 * sum(self._matcher.validate_tokens([token]) for token in tried) >= len(tried)
+
+    def _of_few(self) -> int | None:
+        """Of few tokens, the one from which the string ends soonest; None if there are many, or none ends it."""
+        lengths = {token: self._length_after(token, _MAX_BRANCHES) for token in self._branches()}
+        best = min(lengths, key=lambda token: (lengths[token], -len(self._tokens.table[token])), default=None)
+        return best if best is not None and lengths[best] < _ENDLESS else None
+
+    def _branches(self) -> list[int]:
+        """The tokens that may come next if they are few, less those whose every continuation another one begins."""
+        row = self._mask()
+        found = allowed_tokens(row) if np.count_nonzero(row) <= _FEW else []
+        if not 1 <= len(found) <= _FEW:
+            return []
+        known = {self._tokens.table[token] for token in found}
+        return [token for token in found if not self._only_begins(token, known)]
+
+    def _only_begins(self, token: int, known: Set[bytes]) -> bool:
+        """Whether each byte that may follow it makes another token of these."""
+        data = self._tokens.table[token]
+        if not any(len(other) == len(data) + 1 and other.startswith(data) for other in known):
+            return False
+        after = Walker(self._matcher.deep_copy(), self._fields, self._position)
+        if not after._take(token, chosen=True):
+            return False
+        following = allowed_tokens(after._mask())
+        return all(data + self._tokens.table[other][:1] in known for other in following)
+
+    def _may_end_after(self, tokens: Sequence[int]) -> bool:
+        count = len(tokens) + 1
+        return any(self._matcher.validate_tokens([*tokens, quote]) == count for quote in self._tokens.quotes)
+
+    def _length_after(self, token: int, branches: int) -> int:
+        """Tokens up to the end of the string, if it goes on with this one; `_ENDLESS` if that is not known."""
+        walker = Walker(self._matcher.deep_copy(), self._fields, self._position)
+        if not walker._take(token, chosen=True):
+            return _ENDLESS
+        while walker._string_end is None:
+            forced = walker._matcher.compute_ff_tokens()
+            if not forced:
+                return len(walker._walk.tokens) + walker._shortest_branch(branches)
+            if not all(walker._take(each, chosen=False) for each in forced):
+                return _ENDLESS
+        return walker._string_end
+
+    def _shortest_branch(self, branches: int) -> int:
+        found = self._branches() if branches else []
+        return min((self._length_after(token, branches - 1) for token in found), default=_ENDLESS)
+
+    def _allowed(self, tokens: Sequence[int]) -> int | None:
+        """The first that the grammar allows. To try some takes microseconds, a mask of all hundreds of them."""
+        return next((token for token in tokens if self._matcher.validate_tokens([token])), None)
+
+    def _first(self, *sorts: Sequence[int]) -> int | None:
+        """The first allowed token of the first sort that has one; failing that, any."""
+        for sort in sorts:
+            if (token := self._allowed(sort)) is not None:
+                return token
+        return first_allowed(self._mask(), self._tokens.longest)
+
+    def _ends_something(self, mark: int) -> bool:
+        """Whether the string may end after it, or a sentence does, and the next one must begin."""
+        after, word = self._tokens.quotes, self._tokens.word
+        if any(self._matcher.validate_tokens([mark, token]) == _BOTH for token in after):
+            return True
+        return word is not None and self._matcher.validate_tokens([mark, word]) < _BOTH
+
+    def _mask(self) -> Bits:
+        self._masks += 1
+        row = np.empty(self._tokens.words, np.int32)
+        self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        return row
+
+    def _take(self, token: int, *, chosen: bool) -> bool:
+        if not self._matcher.consume_token(token):
+            return False
+        self._note(token, chosen=chosen)
+        return True
+
+    def _note(self, token: int, *, chosen: bool) -> None:
+        self._walk.tokens.append(token)
+        self._walk.chosen.append(chosen)
+        if token == END:
+            return
+        was_open, ended = self._position.in_string, self._position.strings
+        self._position.feed(self._tokens.table[token])
+        if was_open and self._string_end is None and self._position.strings > ended:
+            self._string_end = len(self._walk.tokens)

@@ -1,0 +1,109 @@
+"""The text edge's half, against a process that the test plays."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats, FinishReason, SamplingParams, Usage
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
+from thothy_ai.engine.api.errors import EngineLostError, EngineStoppedError
+from thothy_ai.engine.process.remote_core import RemoteCore
+from thothy_ai.engine.wire.channel import Channel, Message
+from thothy_ai.engine.wire.core_messages import Word, event_parts, failure_parts, read_request, stats_parts
+
+PATIENCE = 60
+INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
+REQUEST = CoreRequest("a", (1, 2), SamplingParams(), schema="{}")
+USAGE = Usage(2, 0, 1, 0.25)
+
+
+@dataclass
+class Stage:
+    core: RemoteCore
+    peer: Channel
+    heard: Iterator[Message]
+    events: queue.SimpleQueue[list[Event]]
+
+    def report(self, *events: Event, steps: int = 1) -> None:
+        stats = EngineStats(core=CoreStats(steps=steps))
+        self.peer.send(Word.STEP, [event_parts(event) for event in events], stats_parts(stats))
+
+    def next(self) -> list[Event]:
+        return self.events.get(timeout=PATIENCE)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    ours, theirs = socket.socketpair()
+    events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
+    channel, peer = Channel(ours), Channel(theirs)
+    core = RemoteCore(channel, INFO, events.put, lambda: "it was killed")
+    yield Stage(core, peer, iter(peer), events)
+    peer.close()
+    core.join()
+    channel.close()
+
+
+def test_what_it_is_told_crosses_in_order(stage: Stage) -> None:
+    stage.core.submit(REQUEST)
+    stage.core.abort("a", FinishReason.STOP)
+    stage.core.stop()
+    word, fields = next(stage.heard)
+    assert (word, read_request(fields)) == (Word.SUBMIT, REQUEST)
+    assert [next(stage.heard) for _ in range(2)] == [[Word.ABORT, "a", "stop"], [Word.STOP]]
+    assert stage.core.info() == INFO
+
+
+def test_events_and_statistics_come_together_and_a_step_without_events_is_progress(stage: Stage) -> None:
+    stage.core.submit(REQUEST)
+    stage.report(steps=6)
+    stage.report(TokenEvent("a", (5,)), steps=7)
+    assert stage.next() == [TokenEvent("a", (5,))]
+    assert stage.core.stats().core.steps == 7
+    assert stage.events.empty()
+
+
+def test_a_process_that_dies_takes_only_what_is_in_flight(stage: Stage) -> None:
+    for id_ in ("done", "a", "b"):
+        stage.core.submit(CoreRequest(id_, (1,), SamplingParams()))
+    stage.report(FinishedEvent("done", FinishReason.STOP, USAGE))
+    assert stage.next()[0].id == "done"
+    stage.peer.close()
+    lost = stage.next()
+    assert {event.id for event in lost} == {"a", "b"}
+    assert all(isinstance(event, RefusedEvent) and isinstance(event.error, EngineLostError) for event in lost)
+    stage.core.join()
+    assert isinstance(stage.core.failure, StepFailedError)
+    assert str(stage.core.failure) == "step failed with a, b: it was killed"
+    stage.core.submit(REQUEST)
+    assert isinstance(stage.next()[0].error, EngineLostError)
+
+
+def test_a_failed_step_is_the_failure(stage: Stage) -> None:
+    stage.peer.send(Word.ENDED, failure_parts(StepFailedError(("a",), "CUDA error")))
+    stage.core.join()
+    assert str(stage.core.failure) == "step failed with a: CUDA error"
+
+
+def test_a_core_that_was_stopped_is_no_failure(stage: Stage) -> None:
+    stage.core.submit(REQUEST)
+    stage.peer.send(Word.ENDED, failure_parts(None))
+    assert isinstance(stage.next()[0].error, EngineStoppedError)
+    stage.core.join()
+    assert stage.core.failure is None
+
+
+def test_a_message_that_makes_no_sense_ends_everything_instead_of_hanging(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.core.submit(REQUEST)
+    stage.peer.send(Word.STEP, [[]], [])
+    assert isinstance(stage.next()[0].error, EngineLostError)
+    stage.core.join()
+    assert stage.core.failure is not None
+    assert "cannot be understood" in caplog.text

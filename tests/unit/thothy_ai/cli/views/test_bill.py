@@ -1,0 +1,40 @@
+"""A bill as text: idle time stands in a column of its own, and nobody's nothing has no row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from thothy_ai.admin.billing.bill import Bill, Prices
+from thothy_ai.admin.billing.usage import Usage, UsageRow
+from thothy_ai.cli.views.bill import dimension_lines
+
+HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def row(kind: str, model: str, usage: Usage) -> UsageRow:
+    return UsageRow(HOUR, "t" if kind else "", kind, model, usage)
+
+
+USED = row("hook", "small", Usage(busy_seconds=40.0, useful_seconds=30.0, accepted=10))
+RESIDENT = row("", "small", Usage(resident_seconds=100.0))
+NOTHING = row("hook", "", Usage(attempts=1))
+
+
+def table(bill: Bill, dimension: str = "model") -> dict[str, list[str]]:
+    """The cells of each row, by its first."""
+    lines = (line.split() for line in dimension_lines(bill, dimension, "GPU-hour", 200))  # type: ignore[arg-type]
+    return {first: rest for first, *rest in (line for line in lines if line)}
+
+
+def test_idle_time_is_not_among_the_busy_seconds() -> None:
+    shown = table(Bill((USED, RESIDENT), Prices(default=3600.0)))
+    assert shown["idle"] == ["-", "-", "-", "-", "60.0", "-", "60.00", "-", "-"]
+    assert shown["all"] == ["10", "40.0", "30.0", "10.0", "60.0", "10.000", "100.00", "10.00", "10.00"]
+    assert shown["small"][:5] == ["10", "40.0", "30.0", "10.0", "-"]
+
+
+def test_attempts_that_never_had_an_engine_have_no_row_unless_they_used_something() -> None:
+    names = set(table(Bill((USED, RESIDENT, NOTHING))))
+    assert not any(name.startswith("(no") for name in names)
+    billed = row("hook", "", Usage(busy_seconds=1.0))
+    assert any(name.startswith("(no") for name in table(Bill((USED, billed))))

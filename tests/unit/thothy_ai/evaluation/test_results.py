@@ -1,0 +1,33 @@
+"""What evaluated cases took, what of it was wasted, and what their reviews add."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from thothy_ai.evaluation.results import CaseResult, Result
+
+CASE = CaseResult("1", True, None, "", 1, None, None, None, 2.0, 50, None, "", computed_tokens=100)
+REVIEWED = replace(CASE, review_seconds=0.5, review_tokens=20)
+REJECTED = replace(CASE, accepted=False, wasted_seconds=2.0, wasted_tokens=100)
+
+
+def result(*cases: CaseResult) -> Result:
+    return Result("m", "m", "cpu", "hook", "2", 1, None, cases)
+
+
+def test_a_review_s_share_is_of_what_the_reviewed_cases_took_besides() -> None:
+    both = result(CASE, REVIEWED, REVIEWED)
+    assert both.review_share == pytest.approx(0.5 / 1.5)
+    assert both.review_tokens == pytest.approx(20 / 80)
+    assert result(CASE).review_tokens is None
+    assert both.to_json()["review_share_of_tokens"] == pytest.approx(0.25)
+
+
+def test_waste_is_what_rejected_attempts_took() -> None:
+    assert (result(CASE, REJECTED).wasted, result(CASE, REJECTED).wasted_tokens) == (0.5, 0.5)
+    retried = replace(CASE, compute_seconds=6.0, wasted_seconds=4.0, computed_tokens=300, wasted_tokens=200)
+    assert result(retried).wasted_tokens == pytest.approx(2 / 3)
+    nothing = replace(CASE, compute_seconds=0.0, computed_tokens=0)
+    assert (result(nothing).wasted, result(nothing).wasted_tokens) == (None, None)

@@ -1,0 +1,73 @@
+"""The jobs of `thothy bench`: a synthetic backlog, as requests of a producer and as those of a worker to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thothy_ai.bench.requests import Backlog
+    from thothy_ai.engine.api import EngineInfo, GenerationRequest, Message
+    from thothy_ai.jobs import Context, Request
+
+TENANT = "bench"
+
+
+def make_jobs(wanted: Backlog) -> list[Request]:
+    """The backlog's jobs. Kinds of `THOTHY_KINDS` may be named. Raises `InvalidRequestError`."""
+    from thothy_ai.demo.backlog import backlog
+    from thothy_ai.engine.api.errors import InvalidRequestError
+    from thothy_ai.jobs import registry
+    from thothy_ai.settings import Settings
+
+    try:
+        registry.load_extra(Settings.load().kinds)
+        return backlog(wanted.jobs, wanted.seed, wanted.kind)
+    except registry.KindError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def as_requests(
+    jobs: Sequence[Request], seeds: Sequence[int] | None = None, engine: EngineInfo | None = None
+) -> list[GenerationRequest]:
+    """What a worker would first ask of this engine for these jobs; by default, of one with a large model.
+
+    `seeds` are those of the jobs' attempts; by default, the jobs' numbers.
+    """
+    from thothy_ai.jobs import Context
+
+    context = Context() if engine is None else Context(engine.max_context, engine.parameters)
+    chosen = range(len(jobs)) if seeds is None else seeds
+    return [request for job, seed in zip(jobs, chosen, strict=True) for request in _first_calls(job, seed, context)]
+
+
+def _first_calls(job: Request, seed: int, context: Context) -> list[GenerationRequest]:
+    from thothy_ai.jobs import registry
+    from thothy_ai.plans.generations import Asker
+    from thothy_ai.plans.plans import Judgement, PlannedJob, advance
+
+    kind = registry.kind_of(job).name
+    step = advance(PlannedJob(kind, job.model_dump(mode="json"), context), ())
+    asker = Asker(str(seed), kind, seed, TENANT)
+    return [] if isinstance(step, Judgement) else [asker.request(call, i) for i, call in enumerate(step.calls)]
+
+
+def engine_requests(wanted: Backlog) -> list[GenerationRequest]:
+    """The backlog as requests to an engine, behind its house prompt if it has one. Raises `InvalidRequestError`."""
+    from thothy_ai.demo.backlog import house_prompt
+
+    house = house_prompt(wanted.house_words)
+    return [replace(request, messages=_behind(house, request.messages)) for request in as_requests(make_jobs(wanted))]
+
+
+def _behind(house: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages with a house prompt at the beginning of their system message, for templates that take only one."""
+    from thothy_ai.engine.api import Message
+
+    if not house:
+        return messages
+    first, *rest = messages
+    if first.role != "system":
+        return Message("system", house), *messages
+    return Message("system", f"{house}\n\n{first.content}"), *rest

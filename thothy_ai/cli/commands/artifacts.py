@@ -1,0 +1,170 @@
+"""`thothy artifacts list`, `show` and `export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thothy_ai.cli.commands.export import Format, Grouping, check_grouping, format_for, write
+from thothy_ai.cli.commands.jobs import more_exist
+from thothy_ai.cli.inputs.job_options import (
+    MAX_LISTED,
+    Batch,
+    Filters,
+    JobId,
+    Key,
+    Kind,
+    Parent,
+    Since,
+    Source,
+    SourceFile,
+    States,
+    Tenant,
+    Until,
+)
+from thothy_ai.cli.shell import AsJson, database, fail, find_job
+from thothy_ai.cli.views.artifact import provenance_lines, review_lines
+from thothy_ai.cli.views.markdown import text_of
+from thothy_ai.cli.views.tables import Column, count, print_json, print_text, table, terminal_width
+from thothy_ai.db.states import Verdict
+
+app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
+COLUMNS = {
+    "job_id": Column("job"),
+    "kind": Column("kind"),
+    "locale": Column("locale", drop=2),
+    "verdict": Column("verdict"),
+    "reason": Column("reason"),
+    "created_at": Column("created", drop=3),
+    "idempotency_key": Column("key", drop=4),
+}
+
+
+@app.command("list")
+def list_(
+    verdict: Annotated[Verdict | None, typer.Option(help="Only artifacts with this verdict.")] = None,
+    state: States = None,
+    kind: Kind = None,
+    key: Key = None,
+    source: Source = None,
+    source_file: SourceFile = None,
+    parent: Parent = None,
+    batch: Batch = None,
+    tenant: Tenant = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of artifacts.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List artifacts, accepted and rejected, newest first.
+
+    Example: thothy artifacts list --verdict rejected --kind translation
+    """
+    from thothy_ai.admin.artifacts import list_artifacts
+
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
+    with database() as engine:
+        found = list_artifacts(engine, filters.jobs(engine), verdict=verdict, since=since, until=until, limit=limit + 1)
+    if as_json:
+        return print_json(found[:limit])
+    if not found:
+        return typer.echo(filters.nothing(f"{verdict} artifacts" if verdict else "artifacts"))
+    rows = [[*(artifact[column] for column in COLUMNS), text_of(artifact)] for artifact in found[:limit]]
+    table("", [*COLUMNS.values(), Column("text", text=True, drop=1)], rows)
+    return more_exist(len(found), limit)
+
+
+@app.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show the outputs of a job: the accepted artifact and any rejected outputs.
+
+    Example: thothy artifacts show 3d9a4f10
+    """
+    from thothy_ai.admin.artifacts import list_artifacts
+    from thothy_ai.admin.jobs import states_of
+
+    with database() as engine:
+        found = find_job(engine, job_id)
+        artifacts = list_artifacts(engine, job_id=found, limit=None)
+        state = states_of(engine, [found]).get(found)
+    if not artifacts:
+        fail(f"job {found} has no artifact: its state is {state}" if state else f"no job with id {found}")
+    if as_json:
+        return print_json(artifacts)
+    for artifact in artifacts:
+        why = f", {artifact['reason']}" if artifact["reason"] else ""
+        typer.secho(
+            f"{artifact['kind']} {artifact['locale']}, attempt {artifact['attempt']}: {artifact['verdict']}{why}",
+            bold=True,
+        )
+        if terminal_width() is not None:
+            print_text(text_of(artifact))
+        elif artifact["body"] is not None:
+            print_json(artifact["body"])
+        else:
+            print_text(artifact["text"])
+        for line in (*provenance_lines(artifact["provenance"]), *review_lines(artifact["review"])):
+            print_text(line)
+    return None
+
+
+@app.command()
+def export(
+    to: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TARGET", help="Folder, .jsonl or .csv file, or - for standard output.", show_default=False
+        ),
+    ],
+    verdict: Annotated[Verdict, typer.Option(help="Verdict of the artifacts to export.")] = Verdict.ACCEPTED,
+    chosen: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Default: by the target's extension; json for a folder, jsonl for standard output."
+        ),
+    ] = None,
+    per: Annotated[
+        Grouping, typer.Option(help="Contents of each file in a folder: one artifact, or all artifacts of a source.")
+    ] = Grouping.ARTIFACT,
+    state: States = None,
+    kind: Kind = None,
+    key: Key = None,
+    source: Source = None,
+    source_file: SourceFile = None,
+    parent: Parent = None,
+    batch: Batch = None,
+    tenant: Tenant = None,
+    since: Since = None,
+    until: Until = None,
+) -> None:
+    """Export artifacts with their identifying fields: key, kind, channel, source, parent, model and seed.
+
+    json, md and html write files into a folder; jsonl and csv write one file. In Markdown, the identifying fields are
+    the front matter. In CSV, a cell that a spreadsheet would take for a formula begins with an apostrophe. An HTML file
+    is a fragment: one <article> per artifact, without scripts or styles.
+
+    Example: thothy artifacts export out/ --format md --since 2h
+
+    Example: thothy artifacts export site/ --format html --per source
+
+    Example: thothy artifacts export week.csv --since 7d
+    """
+    from thothy_ai.admin.artifacts import stream_artifacts
+
+    form = format_for(to, chosen)
+    check_grouping(to, form, per)
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
+    with database() as engine:
+        jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
+        artifacts = stream_artifacts(engine, jobs, verdict=verdict, since=since, until=until, by_source=by_source)
+        try:
+            written = write(artifacts, to, form, per)
+        except BrokenPipeError:  # a reader that has read enough is no error to tell of
+            raise
+        except OSError as error:
+            fail(f"cannot write {error.filename or to}: {error.strerror}")
+    noun = f"{verdict} artifact"
+    place = "standard output" if str(to) == "-" else to
+    typer.echo(f"{count(written, noun)} written to {place}" if written else filters.nothing(f"{noun}s"), err=True)

@@ -1,0 +1,253 @@
+"""`thothy ask`: one request to the engine, outside the queue: its text as it is written, the verdict, what it took."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from thothy_ai.cli.commands.enqueue import KindCommands
+from thothy_ai.cli.inputs.help_names import name_values
+from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
+from thothy_ai.engine.api import MAX_CHOICES, MAX_LOGPROBS
+
+if TYPE_CHECKING:
+    from thothy_ai.cli.commands.ask_engine import Answer
+    from thothy_ai.cli.commands.ask_questions import Attempt, Question
+    from thothy_ai.cli.views.ask import AskView
+    from thothy_ai.embedded.endpoint import Endpoint
+    from thothy_ai.engine.api.template_options import TemplateOption
+    from thothy_ai.engine.serving.client import EngineClient
+    from thothy_ai.jobs import Context
+    from thothy_ai.jobs.registry import AnyKind
+    from thothy_ai.settings import Settings
+
+MAX_SEED = 2**63 - 1
+SEED_BITS = 32  # of one that is drawn: short enough to be typed again
+
+Model = Annotated[
+    Path | None,
+    typer.Option(help="Start an engine with this model (a Hugging Face folder or a GGUF file) for the request."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, max=MAX_SEED, help="Seed for sampling; each further attempt adds 1. Default: random."),
+]
+TemplateOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--template-option",
+        metavar="NAME=VALUE",
+        help="Variable of the model's chat template, such as enable_thinking=false. May be repeated.",
+    ),
+]
+
+
+class AskCommands(KindCommands):
+    """One command per job kind, with the options of `thothy enqueue KIND`."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a kind, None if there is no such kind."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        from thothy_ai.jobs import registry
+
+        return _command(registry.find(cmd_name))
+
+
+app = typer.Typer(cls=AskCommands, invoke_without_command=True, rich_markup_mode=None)
+
+
+@app.callback()
+def ask(
+    ctx: typer.Context,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="A plain prompt; - reads standard input.")] = None,
+    prompt_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File to read the prompt from; - reads standard input.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="System message before the prompt.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of output tokens.")] = 256,
+    temperature: Annotated[float, typer.Option(min=0, max=100, help="Sampling temperature; 0 is greedy.")] = 0.7,
+    n: Annotated[int, typer.Option(min=1, max=MAX_CHOICES, help="Number of texts, drawn independently.")] = 1,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_LOGPROBS,
+            help="Show the mean log-probability, and with --json those of this number of tokens.",
+        ),
+    ] = None,
+    seed: Seed = None,
+    model: Model = None,
+    template_option: TemplateOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send one request to the engine, past the queue: a job's, or a plain prompt. Nothing is recorded.
+
+    The running engine answers, ahead of all jobs. If none is configured, one is started for the request, with
+    THOTHY_MODEL or the bundled model. The text goes to standard output as it is generated; the validators' verdict,
+    tokens and seconds go to standard error. Exit with 1 if the output is rejected.
+
+    Example: thothy ask trend_summary --source-file notes.txt --attempts 3
+
+    Example: thothy ask --prompt "Write a haiku about a queue." --max-tokens 40 --n 3
+    """
+    if ctx.invoked_subcommand is not None:
+        return _refuse_options(ctx)
+    text = _prompt(prompt, prompt_file)
+    if text is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(WRONG_INPUT)
+    from thothy_ai.cli.commands.ask_questions import Chat
+
+    chat = Chat(text, system, max_tokens, temperature, n, logprobs, _template_options(template_option))
+    return _run(load_settings(), chat, seed, 1, model, as_json)
+
+
+def _refuse_options(ctx: typer.Context) -> None:
+    """Options before the kind are those of a plain prompt."""
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--json" if name == "as_json" else f"--{name.replace('_', '-')}"
+            kind = ctx.invoked_subcommand
+            usage(f"{option} cannot precede the kind; options of a job follow it: thothy ask {kind} --help")
+
+
+def _prompt(prompt: str | None, file: str | None) -> str | None:
+    from thothy_ai.cli.inputs.kind_flags import read_text
+
+    if prompt is not None and file is not None:
+        usage("--prompt and --prompt-file are mutually exclusive")
+    source = "-" if prompt == "-" else file
+    text = read_text(source) if source is not None else prompt
+    if text is not None and not text.strip():
+        usage("the prompt is empty")
+    return text
+
+
+def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
+    """From NAME=VALUE; a value is JSON, or else a text as it stands."""
+    from thothy_ai.engine.api.errors import InvalidRequestError
+    from thothy_ai.engine.api.template_options import check_template_options
+
+    options = dict(map(_template_option, given or ()))
+    try:
+        check_template_options(options)
+    except InvalidRequestError as error:
+        usage(f"--template-option: {error}")
+    return options
+
+
+def _template_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        usage(f"--template-option: {text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _command(kind: AnyKind) -> Any:
+    """The command of one kind: one option per request field, plus those of every request."""
+    from thothy_ai.cli.commands.ask_questions import JobQuestion
+    from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
+
+    flags = flags_of(kind.request)
+
+    def run(
+        *,
+        attempts: Annotated[
+            int, typer.Option(min=1, help="How often a rejected output is tried again with another seed, at most.")
+        ] = 1,
+        seed: Seed = None,
+        model: Model = None,
+        template_option: TemplateOptions = None,
+        as_json: AsJson = False,
+        **given: Any,
+    ) -> None:
+        settings, options = load_settings(), _template_options(template_option)
+        question = JobQuestion.of(kind, values_of(flags, given), settings, options)
+        _run(settings, question, seed, attempts, model, as_json)
+
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(kind.name, help=_help(kind))(with_flags(run, flags))
+    command = get_command(single)
+    name_values(command)
+    return command
+
+
+def _help(kind: AnyKind) -> str:
+    """What it does, and an example with the kind's required fields."""
+    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
+    options = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
+    return (
+        f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"
+        f"Example: thothy ask {kind.name} {options} --attempts 3"
+    )
+
+
+def _run(
+    settings: Settings, question: Question, seed: int | None, attempts: int, model: Path | None, as_json: bool
+) -> None:
+    """Ask, show and exit: 0 for an accepted output, 1 for another, 130 after Ctrl-C."""
+    from thothy_ai.cli.commands.ask_engine import engine_for
+    from thothy_ai.cli.views.ask import AskView
+    from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError, PromptTooLongError
+
+    first = secrets.randbits(SEED_BITS) if seed is None else seed
+    view = AskView(question.kind, attempts, as_json=as_json)
+    try:
+        with engine_for(settings, model) as endpoint:
+            accepted = asyncio.run(_answer(endpoint, question, range(first, first + attempts), view))
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; the request is aborted.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except (PromptTooLongError, InvalidRequestError, GrammarError) as error:
+        fail(error, WRONG_INPUT)
+    view.close()
+    if not accepted:
+        raise typer.Exit(FAILED)
+
+
+async def _answer(endpoint: Endpoint, question: Question, seeds: Iterable[int], view: AskView) -> bool:
+    """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
+    from thothy_ai.cli.commands.ask_engine import connected
+    from thothy_ai.jobs import Context
+
+    attempt = None
+    async with connected(endpoint) as (client, info), view.showing():
+        for seed in seeds:
+            view.begin(info, seed)
+            previous = attempt.previous() if attempt else None
+            context = Context(info.max_context, info.parameters, previous)
+            attempt = await _attempt(client, question, seed, context, view)
+            view.attempt(attempt)
+            if not attempt.retryable:
+                break
+    return attempt is not None and attempt.accepted
+
+
+async def _attempt(client: EngineClient, question: Question, seed: int, context: Context, view: AskView) -> Attempt:
+    """Follow the plan, or send the plain prompt. Raises `PromptTooLongError` if that is how it ends."""
+    from thothy_ai.cli.commands.ask_engine import ask as ask_engine
+    from thothy_ai.cli.commands.ask_questions import Attempt
+    from thothy_ai.jobs import RejectionReason
+
+    steps: list[tuple[Answer, ...]] = []
+    began = time.monotonic()
+    while isinstance(step := question.next(seed, context, steps), tuple):
+        steps.append(await ask_engine(client, step, view))
+    answers = tuple(answer for answers in steps for answer in answers)
+    errors = [answer.error for answer in answers if answer.error]
+    if errors and (step is None or step.reason is RejectionReason.PROMPT_TOO_LONG):
+        raise errors[0]
+    return Attempt(seed, time.monotonic() - began, answers, step)

@@ -1,0 +1,254 @@
+"""`thothy dead list`, `show`, `redrive` and `purge`: jobs that used up their attempts or cannot succeed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thothy_ai.cli.commands.jobs import more_exist
+from thothy_ai.cli.inputs.job_options import (
+    MAX_LISTED,
+    Deadline,
+    JobId,
+    JobIds,
+    Kinds,
+    Reasons,
+    Since,
+    check_kinds,
+    check_reasons,
+)
+from thothy_ai.cli.shell import (
+    AsJson,
+    Yes,
+    check_note,
+    confirm,
+    database,
+    fail,
+    find_job,
+    find_jobs,
+    load_settings,
+    usage,
+)
+from thothy_ai.cli.views import times
+from thothy_ai.cli.views.job import job_json, print_job
+from thothy_ai.cli.views.tables import Column, count, print_json, printable, table
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from thothy_ai.admin.dead_letters import Group, Selection
+
+app = typer.Typer(no_args_is_help=True, help="Inspect dead jobs, queue them again, or delete them.")
+
+Until = Annotated[
+    datetime | None,
+    typer.Option(parser=times.ago, metavar="TIME", help="Only jobs that died before: 2h, 3d, 2026-11-21T06:00."),
+]
+OlderThan = Annotated[
+    timedelta | None,
+    typer.Option(parser=times.duration, metavar="DURATION", help="Only jobs dead for at least this long: 30d."),
+]
+All = Annotated[bool, typer.Option("--all", help="All dead jobs.")]
+
+
+@app.command("list")
+def list_(
+    reasons: Reasons = None,
+    kinds: Kinds = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Count dead jobs by kind and reason, and list them, most recently died first.
+
+    Example: thothy dead list --reason lease_lost --since 12h
+    """
+    from thothy_ai.admin import dead_letters
+
+    typed = _Typed(reasons=reasons, kinds=kinds, since=since, until=until, older_than=older_than)
+    with database() as engine:
+        selection = typed.selection(engine)
+        groups = dead_letters.groups(engine, selection)
+        jobs = dead_letters.list_dead(engine, selection, limit=limit)
+    if as_json:
+        return print_json({"total": _total(groups), "groups": [asdict(group) for group in groups], "jobs": jobs})
+    if not groups:
+        return typer.echo(typed.nothing())
+    _print_groups(groups)
+    typer.echo("")
+    columns = {
+        "id": Column("id"),
+        "kind": Column("kind"),
+        "reason": Column("reason"),
+        "attempt": Column("attempt", number=True, drop=2),
+        "enqueued_at": Column("enqueued", drop=3),
+        "finished_at": Column("died", drop=1),
+        "detail": Column("detail", text=True),
+    }
+    table("", list(columns.values()), [[job[column] for column in columns] for job in jobs])
+    return more_exist(_total(groups), limit)
+
+
+@app.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show a dead job in full: its request, attempts, rejected outputs, events and cost.
+
+    Example: thothy dead show 3d9a4f10
+    """
+    from thothy_ai.admin import dead_letters
+
+    settings = load_settings()
+    with database() as engine:
+        job = dead_letters.show(engine, find_job(engine, job_id))
+    return print_json(job_json(job, settings)) if as_json else print_job(job, settings)
+
+
+@app.command()
+def redrive(
+    job_ids: JobIds = None,
+    reasons: Reasons = None,
+    kinds: Kinds = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    every: All = False,
+    why: Annotated[str | None, typer.Option(help="Reason, recorded in each job's history with your user name.")] = None,
+    deadline: Deadline = None,
+    as_json: AsJson = False,
+) -> None:
+    """Queue dead jobs again. Their history is kept; their failure count restarts at zero.
+
+    Example: thothy dead redrive --reason engine_error --since 12h --why "driver updated"
+    """
+    from thothy_ai.admin import dead_letters
+
+    check_note("--why", why)
+    typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
+    typed.require(every)
+    with database() as engine:
+        selection = typed.selection(engine)
+        redriven = dead_letters.redrive(engine, selection, by=_operator(), why=why, deadline=deadline)
+    _report("redriven", "queued again", redriven, len(selection.ids), typed, as_json)
+
+
+@app.command()
+def purge(
+    job_ids: JobIds = None,
+    reasons: Reasons = None,
+    kinds: Kinds = None,
+    since: Since = None,
+    until: Until = None,
+    older_than: OlderThan = None,
+    every: All = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete dead jobs and their history permanently. Prints counts and asks for confirmation first.
+
+    Example: thothy dead purge --reason invalid_job --older-than 30d --yes
+    """
+    from thothy_ai.admin import dead_letters
+
+    typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
+    typed.require(every)
+    with database() as engine:
+        selection = dead_letters.until_now(engine, typed.selection(engine))
+        groups = dead_letters.groups(engine, selection)
+        if groups and not yes:
+            _print_groups(groups)
+            confirm(f"Delete {count(_total(groups), 'job')}, history included?")
+        purged = dead_letters.purge(engine, selection)
+    _report("purged", "deleted", purged, len(selection.ids), typed, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """What was typed to select dead jobs."""
+
+    job_ids: list[str] | None = None
+    reasons: list[str] | None = None
+    kinds: list[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    older_than: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two ends of the same window."""
+        if self.until is not None and self.older_than is not None:
+            usage("--until and --older-than set the same limit: pass only one of them")
+        times.check_order(self.since, self.until)
+
+    def require(self, every: bool) -> None:
+        """Of a command that changes jobs: a forgotten filter must not select every job."""
+        if (self != _Typed()) == every:
+            usage("pass job ids, --reason, --kind, --since, --until or --older-than, or pass --all alone")
+
+    def selection(self, engine: Engine) -> Selection:
+        """What it stands for. Raises `BadParameter` and the errors of `find_jobs`."""
+        from thothy_ai.admin.dead_letters import Selection
+
+        check_kinds(engine, self.kinds or ())
+        check_reasons(engine, self.reasons or ())
+        ids = find_jobs(engine, self.job_ids or ())
+        until = self.until if self.older_than is None else datetime.now(UTC) - self.older_than
+        return Selection(tuple(ids), tuple(self.kinds or ()), tuple(self.reasons or ()), self.since, until)
+
+    def nothing(self) -> str:
+        """Says that nothing was found, and what was looked for."""
+        typed = {
+            "--reason": self.reasons,
+            "--kind": self.kinds,
+            "--since": self.since and [times.local(self.since)],
+            "--until": self.until and [times.local(self.until)],
+            "--older-than": self.older_than and [times.spell(self.older_than.total_seconds())],
+        }
+        filters = [printable(f"{option} {value}") for option, values in typed.items() for value in values or ()]
+        return f"No dead jobs match {' '.join(filters)}." if filters else "No dead jobs."
+
+
+def _report(key: str, done: str, changed: int, given: int, typed: _Typed, as_json: bool) -> None:
+    """Print the number of changed jobs; exit with 1 if a job named by id was not among them."""
+    if as_json:
+        print_json({key: changed})
+    elif changed or not given:
+        typer.echo(f"{count(changed, 'job')} {done}." if changed else typed.nothing())
+    unchanged = given - changed
+    if unchanged > 0:
+        which = "the job is" if given == 1 else f"{unchanged} of the {given} given jobs {_are(unchanged)}"
+        fail(f"{which} not dead or {'does' if unchanged == 1 else 'do'} not match the other filters")
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _print_groups(groups: list[Group]) -> None:
+    heads = [
+        Column("kind"),
+        Column("reason"),
+        Column("jobs", number=True),
+        Column("first death", drop=1),
+        Column("last death"),
+    ]
+    table("", heads, [[group.kind, group.reason, group.jobs, group.first_died, group.last_died] for group in groups])
+
+
+def _total(groups: list[Group]) -> int:
+    return sum(group.jobs for group in groups)
+
+
+def _operator() -> str:
+    """User and host, recorded in the history."""
+    user = f"uid {os.getuid()}"
+    with suppress(KeyError, OSError):  # the user of a container may have no name
+        user = getuser()
+    return f"{user} on {socket.gethostname()}"

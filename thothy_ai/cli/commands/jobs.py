@@ -1,0 +1,102 @@
+"""`thothy jobs list` and `show`; `retry` and `cancel` are in `job_changes.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from thothy_ai.cli.commands.job_changes import cancel, retry
+from thothy_ai.cli.inputs.job_options import (
+    MAX_LISTED,
+    Batch,
+    Filters,
+    JobId,
+    Key,
+    Kind,
+    Parent,
+    Since,
+    Source,
+    SourceFile,
+    States,
+    Tenant,
+    Until,
+)
+from thothy_ai.cli.shell import AsJson, database, find_job, load_settings
+from thothy_ai.cli.views.job import job_json, print_job
+from thothy_ai.cli.views.tables import Column, print_json, table, terminal_width
+
+app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
+
+
+@app.command("list")
+def list_(
+    state: States = None,
+    kind: Kind = None,
+    key: Key = None,
+    source: Source = None,
+    source_file: SourceFile = None,
+    parent: Parent = None,
+    batch: Batch = None,
+    tenant: Tenant = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first.
+
+    Their tenants are shown unless all of them are of THOTHY_TENANT.
+
+    Example: thothy jobs list --state dead --kind translation --since 2h
+    """
+    from thothy_ai.admin.jobs import list_jobs
+
+    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
+    with database() as engine:
+        jobs = list_jobs(engine, filters.jobs(engine), since=since, until=until, limit=limit + 1)
+    if as_json:
+        return print_json(jobs[:limit])
+    if not jobs:
+        return typer.echo(filters.nothing("jobs"))
+    own, tenants = load_settings().tenant, Column("tenant", text=True, drop=2)
+    columns = {
+        "id": Column("id"),
+        **({"tenant": tenants} if any(job["tenant"] != own for job in jobs[:limit]) else {}),
+        "kind": Column("kind"),
+        "state": Column("state"),
+        "reason": Column("reason"),
+        "attempt": Column("attempt", number=True, drop=5),
+        "priority": Column("priority", number=True, drop=6),
+        "enqueued_at": Column("enqueued", drop=3),
+        "finished_at": Column("finished", drop=7),
+        "idempotency_key": Column("key", drop=4 if key is None else 1),
+    }
+    table("", list(columns.values()), [[job[column] for column in columns] for job in jobs[:limit]])
+    return more_exist(len(jobs), limit)
+
+
+def more_exist(found: int, limit: int) -> None:
+    """Tell a reader at a terminal that the list goes on."""
+    if found > limit and terminal_width() is not None:
+        typer.echo(f"The newest {limit} are shown; --limit shows more.")
+
+
+@app.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show a job in full: its request, attempts, artifacts, follow-ups, events and cost.
+
+    With THOTHY_PRICE_PER_COMPUTE_HOUR set, the cost is also shown in money.
+
+    Example: thothy jobs show 3d9a4f10
+    """
+    from thothy_ai.admin.jobs import show_job
+
+    settings = load_settings()
+    with database() as engine:
+        job = show_job(engine, find_job(engine, job_id))
+    return print_json(job_json(job, settings)) if as_json else print_job(job, settings)
+
+
+app.command()(retry)
+app.command()(cancel)

@@ -1,0 +1,74 @@
+"""`thothy engine`, `worker`, `dispatcher`, `reaper`: one process each, which runs until it is told to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from thothy_ai.cli.inputs.engine_flags import engine_options, with_engine_flags
+from thothy_ai.cli.shell import WRONG_INPUT, fail, load_settings, usage
+
+app = typer.Typer()
+
+
+@app.command()
+@with_engine_flags
+def engine(**given: Any) -> None:
+    """Run the engine: the resident process that holds the weights and the KV cache. Workers send it requests.
+
+    Each option is also read from a variable: --kv-dtype from THOTHY_ENGINE_KV_DTYPE, --no-graphs from
+    THOTHY_ENGINE_GRAPHS=off. The option takes precedence.
+
+    With THOTHY_DATABASE_URL set, it is listed by `thothy engines`, and its residency is recorded.
+
+    Example: thothy engine --model ./SmolLM2-135M-Instruct --url unix:///run/thothy/engine.sock
+    """
+    if given["null"] and given["model"]:
+        usage("--null runs without a model")
+    from thothy_ai.engine.process.main import run_engine
+
+    settings = load_settings()
+    options = engine_options(given, settings)
+    if settings.database_url is None:
+        run_engine(options)
+        return
+    if options.model is not None and not options.model.exists():
+        fail(f"{options.model}: no such file or folder", WRONG_INPUT)  # before a session of this model is recorded
+    from thothy_ai.worker.registration import registered
+
+    with registered(options, settings) as (known, observer):
+        run_engine(known, observer)
+
+
+@app.command()
+def worker() -> None:
+    """Run a Celery worker: it claims jobs, sends them to the engine, validates the results and records the outcome.
+
+    Example: THOTHY_WORKER_IN_FLIGHT=256 thothy worker
+    """
+    from thothy_ai.worker import main
+
+    main(load_settings())
+
+
+@app.command()
+def dispatcher() -> None:
+    """Run the dispatcher: it moves due jobs to Redis in planned order. A second one runs as a standby.
+
+    Example: thothy dispatcher
+    """
+    from thothy_ai.queue.dispatcher import main
+
+    main(load_settings())
+
+
+@app.command()
+def reaper() -> None:
+    """Run the reaper: it takes back lost jobs, ends expired ones and keeps usage up to date. A second one stands by.
+
+    Example: thothy reaper
+    """
+    from thothy_ai.queue.reaper import main
+
+    main(load_settings())

@@ -1,0 +1,142 @@
+"""`thothy up` and `thothy demo`: the whole service on this machine, with nothing else to install."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thothy_ai.cli.shell import INTERRUPTED, fail, find_model
+from thothy_ai.cli.views.tables import count
+
+if TYPE_CHECKING:
+    from thothy_ai.settings import Settings
+
+app = typer.Typer()
+
+Model = Annotated[
+    Path | None,
+    typer.Option(help="A Hugging Face folder or a GGUF file. Default: THOTHY_MODEL, or the bundled model."),
+]
+NEXT = """\
+Ready after {seconds:.1f} s. In another terminal{home}:
+  thothy enqueue trend_summary --source-file notes.txt --audience students
+  thothy drain
+  thothy artifacts list
+Logs: `thothy logs`, or {logs}.
+Metrics: {metrics}.
+Ctrl-C stops everything; the queue is kept.
+"""
+# Where `up` serves metrics, unless a setting says: in one of five ranges of twenty ports, or more for many engines.
+METRICS_PORT, METRICS_RANGES, METRICS_ROOM = 9400, 5, 20
+NULL_ENGINE, SWITCHED_ON = "THOTHY_ENGINE_NULL", ("1", "true", "t", "yes", "y", "on")  # as Typer reads a switch
+PORTS, PORTS_PER_ENGINE = 3, 2  # dispatcher, reaper and the reservation; an engine and its worker
+
+
+@app.command()
+def up(
+    model: Model = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            help="One engine and one worker per GPU: all, or indices as in `nvidia-smi` (0,1); none runs on the"
+            " CPU. Default: one engine, on a GPU if there is one.",
+            metavar="GPUS",
+        ),
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option(min=1, help="Run N engines on the CPU instead, to try out a fleet.", metavar="N")
+    ] = None,
+) -> None:
+    """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
+
+    Ctrl-C waits a few seconds for running jobs (THOTHY_SHUTDOWN_DEADLINE_SECONDS, here 5 by default) and returns the
+    others to the queue. A second Ctrl-C stops at once.
+
+    Example: thothy up --model ./Qwen3-8B --gpus all
+    """
+    from thothy_ai.cli.views.stopping import StopDisplay, StopRequested
+    from thothy_ai.embedded import EmbeddedStack
+    from thothy_ai.embedded.placement import placements
+    from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
+    from thothy_ai.engine.serving.client import had_begun
+    from thothy_ai.producer.drafts import load_kinds
+    from thothy_ai.telemetry import configure_logging
+
+    where = placements(gpus, engines, visible_gpus(all_gpus()))
+    settings = _own_settings()
+    settings = settings.model_copy(update={"model": find_model(settings, model)})
+    load_kinds(settings)
+    configure_logging(settings)
+    began, ready = time.monotonic(), False
+    with StopDisplay() as display, _metrics_port(settings, len(where)) as port:
+        settings = settings.model_copy(update={"metrics_port": port})
+        try:
+            typer.echo("Starting...")
+            with EmbeddedStack(settings, engines=where, observer=display, begun=had_begun) as stack:
+                ready = True
+                typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
+                stack.wait()
+        except StopRequested:
+            display.end(_stopped(display.open_jobs))
+    if not ready:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def demo() -> None:
+    """Drain a mixed queue on this machine, end to end, and print the report.
+
+    Example: thothy demo
+    """
+    from thothy_ai.cli.commands.demo import run_demo
+
+    if left := run_demo(_own_settings()):
+        fail(f"{count(left, 'job')} {'is' if left == 1 else 'are'} still open")
+
+
+def _own_settings() -> Settings:
+    """The settings of a stack of its own. Raises `ConfigError` if it would have an engine without a model."""
+    from thothy_ai.errors import ConfigError
+    from thothy_ai.settings import OwnSettings
+
+    if os.environ.get(NULL_ENGINE, "").strip().lower() in SWITCHED_ON:
+        raise ConfigError(f"{NULL_ENGINE} is for `thothy engine`, to measure a queue without a model: unset it")
+    return OwnSettings.load()
+
+
+@contextmanager
+def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
+    """The one that is set; else the first of a range that is this stack's for the block, or 0."""
+    if "metrics_port" in settings.model_fields_set:
+        yield settings.metrics_port
+        return
+    from thothy_ai.embedded.ports import reserved_ports
+
+    room = max(METRICS_ROOM, PORTS + PORTS_PER_ENGINE * engines)
+    with reserved_ports(range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * room, room), room) as first:
+        yield first or 0
+
+
+def _metrics(settings: Settings) -> str:
+    port = settings.metrics_port
+    if not port:
+        return "none are served; THOTHY_METRICS_PORT chooses a port"
+    return f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
+
+
+def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
+    where = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={home})"
+    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=_metrics(settings))
+
+
+def _stopped(open_jobs: int | None) -> str:
+    """The last line of `up`."""
+    if not open_jobs:
+        return "Stopped."
+    return f"Stopped. {count(open_jobs, 'job')} {'is' if open_jobs == 1 else 'are'} queued for the next start."

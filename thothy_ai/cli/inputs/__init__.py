@@ -1,0 +1,1 @@
+"""Options and files as values: job filters, flags of kinds and engines, JSONL."""

@@ -1,0 +1,197 @@
+"""The options and arguments by which commands name jobs and filter them, and what they stand for in the database."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thothy_ai.cli.commands import completion
+from thothy_ai.cli.shell import find_job, job_ref, load_settings, usage
+from thothy_ai.cli.views import times
+from thothy_ai.cli.views.tables import printable
+from thothy_ai.db.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import Engine
+
+    from thothy_ai.admin.filters import JobFilter
+
+MAX_LISTED = 1_000_000  # more belongs into a file, from `thothy artifacts export`
+_SOURCE_KEY = re.compile(r"[0-9a-f]{4,32}")
+
+JobId = Annotated[
+    str,
+    typer.Argument(
+        parser=job_ref,
+        metavar="ID",
+        autocompletion=completion.job_ids,
+        help="Job id, or the beginning or end of one.",
+        show_default=False,
+    ),
+]
+JobIds = Annotated[
+    list[str] | None,
+    typer.Argument(
+        parser=job_ref,
+        metavar="ID",
+        autocompletion=completion.job_ids,
+        help="Job ids, or their beginnings or ends.",
+        show_default=False,
+    ),
+]
+States = Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state. May be repeated.")]
+Kind = Annotated[str | None, typer.Option(autocompletion=completion.kinds, help="Only jobs of this kind.")]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", autocompletion=completion.kinds, help="Only jobs of this kind. May be repeated."),
+]
+Reason = Annotated[str | None, typer.Option(autocompletion=completion.reasons, help="Only jobs with this reason code.")]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reason", autocompletion=completion.reasons, help="Only jobs with this reason code. May be repeated."
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(help="Only the job with this idempotency key; 2026* matches every key that begins with 2026."),
+]
+Source = Annotated[
+    str | None, typer.Option(help="Only jobs about this source: its text, or its source key or the beginning of one.")
+]
+SourceFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Only jobs about the text in this file; - reads standard input.")
+]
+Parent = Annotated[
+    str | None,
+    typer.Option(
+        parser=job_ref, metavar="ID", autocompletion=completion.job_ids, help="Only the follow-ups of this job."
+    ),
+]
+Batch = Annotated[
+    str | None,
+    typer.Option(
+        parser=job_ref,
+        metavar="ID",
+        autocompletion=completion.job_ids,
+        help="Only jobs that were enqueued by the same call or file as this one.",
+    ),
+]
+Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant.")]
+Since = Annotated[
+    datetime | None,
+    typer.Option(parser=times.since, metavar="TIME", help="Only entries after this time: 2h, 3d, 2026-11-21T06:00."),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(parser=times.ago, metavar="TIME", help="Only entries before this time: 2h, 3d, 2026-11-21T06:00."),
+]
+OlderThan = Annotated[
+    timedelta | None,
+    typer.Option(parser=times.duration, metavar="DURATION", help="Only jobs enqueued at least this long ago: 3d."),
+]
+Deadline = Annotated[
+    datetime | None,
+    typer.Option(parser=times.ahead, metavar="TIME", help="New deadline. Default: the old one unless it has passed."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filters of one command, as they were typed."""
+
+    state: list[JobState] | None = None
+    kind: str | None = None
+    key: str | None = None
+    source: str | None = None
+    source_file: str | None = None
+    parent: str | None = None
+    batch: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two sources, an empty tenant, and a window that ends before it begins."""
+        if self.source and self.source_file:
+            usage("--source and --source-file are mutually exclusive")
+        if self.tenant == "":
+            usage("the tenant is empty")
+        times.check_order(self.since, self.until)
+
+    def jobs(self, engine: Engine) -> JobFilter:
+        """What the filters stand for, except for the times. Raises `BadParameter` and the errors of `find_job`."""
+        from thothy_ai.admin.filters import JobFilter
+
+        check_kinds(engine, [self.kind] if self.kind else [])
+        return JobFilter(
+            states=tuple(self.state or ()),
+            kind=self.kind,
+            key=self.key,
+            source=self._source_key(),
+            parent=find_job(engine, self.parent) if self.parent else None,
+            batch=find_job(engine, self.batch) if self.batch else None,
+            tenant=self.tenant,
+        )
+
+    def nothing(self, noun: str) -> str:
+        """Says that nothing was found, and what was looked for."""
+        typed = [self._spelled(field.name) for field in fields(self) if getattr(self, field.name) not in (None, [])]
+        return f"No {noun} match {' '.join(typed)}." if typed else f"No {noun}."
+
+    def _spelled(self, name: str) -> str:
+        value = getattr(self, name)
+        values = value if isinstance(value, list) else [value]
+        shown = (times.local(each) if isinstance(each, datetime) else str(each) for each in values)
+        return " ".join(f"--{name.replace('_', '-')} {_short(each)}" for each in shown)
+
+    def _source_key(self) -> str | None:
+        from thothy_ai.cli.inputs.kind_flags import read_text
+        from thothy_ai.jobs.kind import source_key
+
+        if self.source_file:
+            return source_key(read_text(self.source_file))
+        if self.source is None or _SOURCE_KEY.fullmatch(self.source):
+            return self.source
+        return source_key(self.source)
+
+
+def check_kinds(engine: Engine, kinds: Iterable[str]) -> None:
+    """Raise `BadParameter` for a kind that is neither registered here nor in the database."""
+    from thothy_ai.admin.filters import kinds_in_use
+    from thothy_ai.jobs import registry
+    from thothy_ai.producer.drafts import load_kinds
+
+    load_kinds(load_settings())
+    unknown = [kind for kind in kinds if kind not in registry.names()]
+    known = sorted({*registry.names(), *kinds_in_use(engine)}) if unknown else []
+    for kind in unknown:
+        if kind not in known:
+            raise typer.BadParameter(f"{kind!r} is not one of {', '.join(known)}", param_hint="--kind")
+
+
+def check_reasons(engine: Engine, reasons: Iterable[str]) -> None:
+    """Raise `BadParameter` for a reason that neither this version stores nor a job in the database has."""
+    from thothy_ai.admin.filters import reasons_in_use
+    from thothy_ai.db.states import REASONS
+    from thothy_ai.engine.api.errors import by_code
+    from thothy_ai.jobs import RejectionReason
+
+    known = {*REASONS, *RejectionReason, *by_code()}
+    unknown = [reason for reason in reasons if reason not in known]
+    known.update(reasons_in_use(engine) if unknown else ())
+    for reason in unknown:
+        if reason not in known:
+            raise typer.BadParameter(f"{reason!r} is not one of {', '.join(sorted(known))}", param_hint="--reason")
+
+
+def _short(text: str) -> str:
+    """One line of a value, which may be a whole source."""
+    line = " ".join(text.split())
+    return printable(line if len(line) <= 60 else line[:59] + "…") or "''"

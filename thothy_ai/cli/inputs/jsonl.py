@@ -1,0 +1,100 @@
+"""Reads jobs from a JSONL file. An error names the line that caused it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from typer import BadParameter
+
+from thothy_ai.cli.views import times
+from thothy_ai.errors import EntryError, IdempotencyConflictError, InvalidJobError
+from thothy_ai.jobs import Request
+from thothy_ai.producer import EnqueueOptions
+from thothy_ai.producer.drafts import parse_request
+
+OPTIONS = ("priority", "deadline", "not_before", "idempotency_key", "max_attempts", "max_compute_seconds", "model")
+KEYS = ("kind", "request", *OPTIONS)
+
+
+class JobLines:
+    """The entries for `Producer.enqueue_many`, read lazily from a file (`-`: standard input).
+
+    Blank lines are skipped. Iteration raises `InvalidJobError`, and `BadParameter` if the file cannot be read.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = "standard input" if file == "-" else file
+        self._path = None if file == "-" else Path(file)
+        self._numbers: list[int] = []  # of the lines that became entries
+
+    def __iter__(self) -> Iterator[tuple[Request, EnqueueOptions]]:
+        for number, line in self._lines():
+            try:
+                text = _decoded(line)
+                entry = _entry(text) if text.strip() else None
+            except InvalidJobError as error:
+                raise error.at(None, f"{self.file}:{number}") from None
+            if entry is not None:
+                self._numbers.append(number)
+                yield entry
+
+    def located(self, error: EntryError) -> EntryError:
+        """The error of `enqueue_many`, naming files and lines instead of entries."""
+        if error.entry is not None:
+            error.at(error.entry, self._place(error.entry))
+        if isinstance(error, IdempotencyConflictError) and error.other is not None:
+            error.other_place = self._place(error.other)
+        return error
+
+    def _place(self, entry: int) -> str:
+        return f"{self.file}:{self._numbers[entry]}"
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            with nullcontext(sys.stdin.buffer) if self._path is None else self._path.open("rb") as opened:
+                yield from enumerate(opened, 1)
+        except OSError as error:
+            raise BadParameter(f"cannot read {self.file}: {error.strerror}") from None
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidJobError("line", f"is not UTF-8: {error.reason}") from None
+
+
+def _entry(line: str) -> tuple[Request, EnqueueOptions]:
+    try:
+        document = json.loads(line.rstrip())  # an error at the end is then on this line, not on a next one
+    except json.JSONDecodeError as error:
+        raise InvalidJobError("line", f"is not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # the latter: thousands of nested brackets
+        raise InvalidJobError("line", f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidJobError("line", "is not a JSON object")
+    return parse_request(_kind(document), document["request"]), _options(document)
+
+
+def _kind(document: dict[str, Any]) -> str:
+    if unknown := sorted(document.keys() - set(KEYS)):
+        raise InvalidJobError(unknown[0], f"is not a known key; supported: {', '.join(KEYS)}")
+    for name in ("kind", "request"):
+        if name not in document:
+            raise InvalidJobError(name, "is missing")
+    return str(document["kind"])
+
+
+def _options(document: dict[str, Any]) -> EnqueueOptions:
+    options = {name: document[name] for name in OPTIONS if document.get(name) is not None}
+    for name in options.keys() & {"deadline", "not_before"}:
+        try:
+            options[name] = times.ahead(str(options[name]))
+        except BadParameter as error:
+            raise InvalidJobError(name, str(error)) from None
+    return EnqueueOptions(**options)

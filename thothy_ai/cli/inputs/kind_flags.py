@@ -1,0 +1,214 @@
+"""Derives the options of `thothy enqueue KIND` from the fields of the kind's request class.
+
+Each field becomes an option. A long text field also gets `--FIELD-file`, the option of a list may be repeated, and
+nested values are JSON. Values reach pydantic as typed, so that the schema alone decides what is valid.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from thothy_ai.cli.inputs.help_names import value_name
+
+_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+# Parameters that all kinds share: those of `thothy enqueue`, and those of `thothy ask`.
+RESERVED = frozenset(
+    {
+        "priority",
+        "deadline",
+        "not_before",
+        "key",
+        "max_attempts",
+        "max_compute_seconds",
+        "attempts",
+        "seed",
+        "model",
+        "template_option",
+        "as_json",
+        "json",
+        "help",
+    }
+)
+MIN_FILE_TEXT_CHARS = 1000  # a field that may be at least this long can be read from a file
+MAX_FILE_BYTES = 4_200_000  # a little more than the longest text that a request accepts
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One field of a request and its form on the command line. `metavar`: what `--help` shows for its value."""
+
+    field: str
+    many: bool
+    file: bool
+    nested: bool
+    metavar: str
+    help: str
+
+    @property
+    def name(self) -> str:
+        """The parameter name: the field's name, prefixed with `request_` if it collides with a shared parameter."""
+        return f"request_{self.field}" if self.field in RESERVED else self.field
+
+    @property
+    def option(self) -> str:
+        """The option as typed, such as `--translate-to`."""
+        return "--" + self.name.replace("_", "-")
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """The parameters that Typer turns into options: the field's, and its `--FIELD-file` if `file` is set."""
+        annotation: Any = list[str] | None if self.many else str | None
+        option = typer.Option(self.option, metavar=self.metavar, help=self.help, show_default=False)
+        parameters = [_parameter(self.name, annotation, option)]
+        if self.file:
+            file = typer.Option(
+                f"{self.option}-file", metavar="FILE", help=f"File to read {self.option} from; - reads standard input."
+            )
+            parameters.append(_parameter(f"{self.name}_file", str | None, file))
+        return parameters
+
+    def value(self, given: Mapping[str, Any]) -> Any:
+        """The field's value, None if neither of its options was given. Raises `BadParameter`."""
+        typed, file = given.get(self.name), given.get(f"{self.name}_file")
+        if typed and file:
+            raise typer.BadParameter(f"{self.option} and {self.option}-file are mutually exclusive")
+        if file:
+            return read_text(file)
+        if typed is None or typed == []:
+            return None
+        return self._parsed(typed) if self.nested else typed
+
+    def _parsed(self, typed: Any) -> Any:
+        try:
+            return [json.loads(item) for item in typed] if self.many else json.loads(typed)
+        except json.JSONDecodeError as error:
+            raise typer.BadParameter(f"{self.option} expects JSON: {error}") from None
+
+
+def flags_of(request: type[BaseModel]) -> list[Flag]:
+    """The flags of a request's fields, in field order."""
+    return [_flag(name, field) for name, field in request.model_fields.items()]
+
+
+def values_of(flags: list[Flag], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the fields that were given, by field name, for validation by the request class."""
+    values = {flag.field: flag.value(given) for flag in flags}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def with_flags(run: Callable[..., None], flags: list[Flag]) -> Callable[..., None]:
+    """Wrap `run` so that its signature has the flags' parameters before its own keyword-only ones."""
+    own = [p for p in inspect.signature(run, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    fields = [parameter for flag in flags for parameter in flag.parameters()]
+
+    def command(**given: Any) -> None:
+        run(**given)
+
+    command.__signature__ = inspect.Signature([*fields, *own])  # type: ignore[attr-defined] # read by inspect
+    command.__annotations__ = {p.name: p.annotation for p in [*fields, *own]}
+    return command
+
+
+def read_text(file: str) -> str:
+    """Read a UTF-8 file, or standard input for `-`. Raises `BadParameter`."""
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+            return _text(opened, file)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def _text(opened: BinaryIO, file: str) -> str:
+    raw = opened.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        raise typer.BadParameter(f"{file} is longer than {MAX_FILE_BYTES:,} bytes")
+    return raw.decode("utf-8-sig")
+
+
+def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+    )
+
+
+def _flag(name: str, field: FieldInfo) -> Flag:
+    plain = _without_none(field.annotation)
+    many = get_origin(plain) in {list, tuple, set, frozenset}
+    item = _without_none(get_args(plain)[0]) if many else plain
+    nested = get_origin(item) is dict or (isinstance(item, type) and issubclass(item, BaseModel | dict))
+    required = field.is_required()
+    parts = [
+        field.description,
+        _limits(field.metadata),
+        "Required." if required else _default(field),
+        "May be repeated." if many else "",
+    ]
+    metavar = "JSON" if nested else _metavar(item)
+    return Flag(name, many, item is str and _is_long(field), nested, metavar, " ".join(part for part in parts if part))
+
+
+def _is_long(field: FieldInfo) -> bool:
+    """Whether no constraint keeps this text short, so that it may be read from a file."""
+    return all(
+        (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
+        for limit in field.metadata
+    )
+
+
+def _limits(metadata: Sequence[Any]) -> str:
+    """The least and the greatest value that the field itself allows, if it limits them."""
+    limits = {name: getattr(each, name) for each in metadata for name in _LIMITS if hasattr(each, name)}
+    if limits.keys() == {"ge", "le"}:
+        return f"{limits['ge']:,} to {limits['le']:,}."
+    said = " and ".join(f"{_LIMITS[name]} {value:,}" for name, value in limits.items())
+    return f"{said.capitalize()}." if said else ""
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    shown = value.value if isinstance(value, Enum) else value
+    return f"Default: {shown}." if value or isinstance(value, int | float) else ""
+
+
+def _metavar(annotation: Any) -> str:
+    """The name of a value of this type, as in the options of other commands: its choices, `N`, `NUMBER` or `TEXT`.
+
+    A choice with a space is quoted, as it is typed.
+    """
+    plain = _without_none(annotation)
+    if plain is not annotation:
+        return _metavar(plain)
+    if choices := _choices(plain):
+        return "|".join(shlex.quote(str(choice)) for choice in choices)
+    return next((value_name(kind.__name__) for kind in (int, float) if plain is kind), "TEXT")
+
+
+def _choices(plain: Any) -> Sequence[Any]:
+    """The values of an enumeration, of a literal type, or of a boolean as it is typed; none of another type."""
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return [member.value for member in plain]
+    if plain is bool:
+        return ("true", "false")
+    return get_args(plain) if get_origin(plain) is Literal else ()
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in {Union, UnionType}:
+        rest = [part for part in get_args(annotation) if part is not type(None)]
+        return rest[0] if len(rest) == 1 else annotation
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation

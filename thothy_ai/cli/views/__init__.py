@@ -1,0 +1,1 @@
+"""Draws frozen values as tables, Markdown, HTML and live displays."""

@@ -1,0 +1,112 @@
+"""What `thothy ask` shows: the text on standard output as it is written, everything else on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import typer
+
+from thothy_ai.cli.commands.ask_questions import Attempt
+from thothy_ai.cli.views.live_json import LiveJson
+from thothy_ai.cli.views.tables import count, print_json, printable
+from thothy_ai.cli.views.times import spell
+from thothy_ai.engine.api import EngineInfo, FinishReason
+
+
+class AskView:
+    """Shows the attempts at one question. With `as_json`, one document at the end and nothing before it."""
+
+    def __init__(self, kind: str | None, attempts: int, *, as_json: bool) -> None:
+        self._kind = kind
+        self._attempts = attempts
+        self._as_json = as_json
+        self._info: EngineInfo | None = None
+        self._shown: list[Attempt] = []
+        self._json = LiveJson()
+        self._last = "\n"  # character shown
+
+    def begin(self, info: EngineInfo, seed: int) -> None:
+        """An attempt begins."""
+        self._info = info
+        if self._attempts > 1:
+            self._note(f"Attempt {len(self._shown) + 1} of {self._attempts}, seed {seed}")
+
+    def output(self) -> None:
+        """An output begins; an attempt may have several."""
+        self._json = LiveJson()
+        self._end_text()
+
+    def text(self, text: str) -> None:
+        """A piece of the output."""
+        if self._as_json:
+            return
+        shown = printable(self._json.feed(text) if self._kind else text)
+        if shown:
+            self._last = shown[-1]
+            typer.echo(shown, nl=False)
+
+    @asynccontextmanager
+    async def showing(self) -> AsyncIterator[None]:
+        """What follows the block, an error's line too, begins on a line of its own."""
+        try:
+            yield
+        finally:
+            self._end_text()
+
+    def _end_text(self) -> None:
+        if self._last != "\n":
+            self._last = "\n"
+            typer.echo()
+
+    def attempt(self, attempt: Attempt) -> None:
+        """An attempt has ended."""
+        self._shown.append(attempt)
+        self._end_text()
+        if self._kind:
+            self._note(_verdict(attempt))
+        elif attempt.finish_reason is FinishReason.LENGTH:
+            self._note("The text stops at --max-tokens.")
+        if means := [choice.mean_logprob for choice in attempt.choices if choice.mean_logprob is not None]:
+            self._note(f"mean log-probability of a token: {', '.join(f'{mean:.2f}' for mean in means)}")
+        self._note(_figures(attempt))
+        self._note(self._cost(attempt))
+
+    def close(self) -> None:
+        """Print the document."""
+        if self._as_json and self._info is not None:
+            engine = {"model": self._info.model, "device": self._info.device}
+            print_json(
+                {
+                    "kind": self._kind,
+                    **engine,
+                    "accepted": self._shown[-1].accepted,
+                    "attempts": [attempt.to_json() for attempt in self._shown],
+                }
+            )
+
+    def _cost(self, attempt: Attempt) -> str:
+        device = self._info.device if self._info else ""
+        unit = "GPU-seconds" if device.startswith("cuda") else "compute-seconds"
+        used = f"{attempt.usage.compute_seconds:.2f} {unit}"
+        return f"{used}, {self._info.model if self._info else ''} on {device}, seed {attempt.seed}"
+
+    def _note(self, line: str) -> None:
+        if not self._as_json:
+            typer.echo(printable(line), err=True)
+
+
+def _verdict(attempt: Attempt) -> str:
+    judged = attempt.judgement
+    if judged is None or judged.accepted:
+        more = len(judged.follow_ups) if judged else 0
+        return f"accepted; a worker would queue {count(more, 'follow-up job')}" if more else "accepted"
+    return f"rejected: {judged.reason}: {judged.detail}"
+
+
+def _figures(attempt: Attempt) -> str:
+    usage = attempt.usage
+    rate = f", {attempt.tokens_per_second:.1f} tokens/s" if attempt.tokens_per_second else ""
+    calls = f"{count(len(attempt.answers), 'call')}, " if len(attempt.answers) > 1 else ""
+    prompt = f"{calls}{count(usage.prompt_tokens, 'prompt token')} ({usage.cached_tokens:,} cached)"
+    return f"{prompt}, {count(usage.output_tokens, 'output token')}, {spell(attempt.seconds)}{rate}"

@@ -1,0 +1,34 @@
+"""Lays recorded drains out as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thothy_ai.admin.billing.drains import Drain
+from thothy_ai.cli.views.tables import Column, table
+from thothy_ai.cli.views.times import local, spell
+
+HEADS = ("jobs", "failed", "yield", "peak", "wait p50", "p95", "p99", "run p50", "p95", "p99",
+         "busy s", "useful s", "resident s", "per hour")  # fmt: skip
+DROP = {"useful s": 4, "failed": 3, "peak": 2, "p95": 1}
+
+
+def print_drains(drains: Sequence[Drain]) -> None:
+    """A row for each drain; one that was cut because it lasted for over a day ends with an ellipsis."""
+    heads = [Column("from"), Column("took"), *(Column(head, number=True, drop=DROP.get(head, 0)) for head in HEADS)]
+    table("", heads, [[local(of.started_at), took(of), *cells(of)] for of in drains])
+
+
+def took(of: Drain) -> str:
+    """How long a drain took."""
+    return spell(of.seconds) if of.emptied else f"{spell(of.seconds)} …"
+
+
+def cells(of: Drain) -> list[str]:
+    """A drain's figures, in the order of `HEADS`."""
+    yielded = "-" if of.artifact_yield is None else f"{of.artifact_yield:.1%}"
+    percentiles = (of.wait_p50, of.wait_p95, of.wait_p99, of.run_p50, of.run_p95, of.run_p99)
+    seconds = (of.busy_seconds, of.useful_seconds, of.resident_seconds)
+    rate = "-" if of.jobs_per_compute_hour is None else f"{of.jobs_per_compute_hour:,.0f}"
+    counts = [f"{of.jobs:,}", f"{of.dead + of.expired:,}", yielded, f"{of.peak_depth:,}"]
+    return [*counts, *map(spell, percentiles), *(f"{each:,.1f}" for each in seconds), rate]

@@ -1,0 +1,141 @@
+"""A job in full: for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from thothy_ai.cli.views import times
+from thothy_ai.cli.views.markdown import text_of
+from thothy_ai.cli.views.tables import Column, count, json_text, print_fields, printable, table, terminal_width
+
+if TYPE_CHECKING:
+    from thothy_ai.admin.cost import Cost
+    from thothy_ai.settings import Settings
+
+FIELDS = {  # what is left out here is in the JSON
+    "id": "id",
+    "kind": "kind",
+    "state": "state",
+    "reason": "reason",
+    "detail": "detail",
+    "cancel_requested": "cancel requested",
+    "idempotency_key": "key",
+    "parent_id": "parent",
+    "source_key": "source key",
+    "tenant": "tenant",
+    "model": "model asked for",
+    "priority": "priority",
+    "deadline": "deadline",
+    "not_before": "not before",
+    "enqueued_at": "enqueued",
+    "started_at": "started",
+    "finished_at": "finished",
+    "worker": "worker",
+    "attempt": "attempts",
+    "failures": "failures",
+    "engine_deaths": "engine deaths",
+}
+TABLES = {
+    "attempts": {
+        "attempt": Column("attempt", number=True),
+        "outcome": Column("outcome"),
+        "reason": Column("reason"),
+        "started_at": Column("started", drop=3),
+        "seconds": Column("took", number=True, drop=1),
+        "output_tokens": Column("tokens", number=True, drop=2),
+        "device_seconds": Column("compute-s", number=True, drop=4),
+        "worker": Column("worker", drop=6),
+        "model": Column("model", drop=7),
+        "seed": Column("seed", number=True, drop=8),
+        "detail": Column("detail", text=True),
+    },
+    "artifacts": {
+        "attempt": Column("attempt", number=True),
+        "locale": Column("locale"),
+        "verdict": Column("verdict"),
+        "reason": Column("reason"),
+        "text": Column("text", text=True),
+    },
+    "follow_ups": {
+        "id": Column("id"),
+        "kind": Column("kind"),
+        "state": Column("state"),
+        "reason": Column("reason"),
+        "enqueued_at": Column("enqueued", drop=2),
+        "finished_at": Column("finished", drop=1),
+    },
+    "events": {"at": Column("at"), "event": Column("event"), "detail": Column("detail", text=True)},
+}
+
+
+def job_json(job: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """A result of `show_job` as plain values; the price is null unless one is set."""
+    cost: Cost = job["cost"]
+    price = settings.price_per_compute_hour
+    money = {"price": None if price is None else cost.price(price), "currency": settings.currency}
+    return {**job, "cost": {**cost.to_json(), **money}}
+
+
+def print_job(job: dict[str, Any], settings: Settings) -> None:
+    """Print a job in full. `job` is a result of `show_job`."""
+    print_fields([*_fields(job), ("cost", spell_cost(job["cost"], settings))])
+    _print_request(job["request"])
+    for name, columns in TABLES.items():
+        rows = [_row(name, row) for row in job[name]]
+        if rows:
+            typer.echo("")
+            table(name.replace("_", "-"), list(columns.values()), [[row[column] for column in columns] for row in rows])
+
+
+def _fields(job: dict[str, Any]) -> list[tuple[str, object]]:
+    """The names and values that say something; a job that may run at once has no time before which it may not."""
+    shown = {**job, "failures": f"{job['failures']} of at most {job['max_attempts']}"}
+    if job["not_before"] <= job["enqueued_at"]:
+        shown["not_before"] = None
+    return [(name, shown[field]) for field, name in FIELDS.items() if shown[field] or field in {"priority", "attempt"}]
+
+
+def spell_cost(cost: Cost, settings: Settings) -> str:
+    """A job's cost in device time and, with a price set, in money."""
+    wasted = cost.seconds - cost.useful
+    spelled = f"{cost.seconds:.2f} {cost.unit}s"
+    if wasted > 0 and cost.useful > 0:
+        spelled += f", {wasted:.2f} of them in attempts without an artifact"
+    if settings.price_per_compute_hour is None:
+        return spelled
+    price = cost.price(settings.price_per_compute_hour)
+    return f"{spelled}; {price:,.{2 if price >= 1 else 6}f} {settings.currency}"
+
+
+def _print_request(request: dict[str, Any] | None) -> None:
+    """The request: as JSON in a pipe; on a terminal a field a line, of which a long one is cut."""
+    typer.echo("\nrequest")
+    width = terminal_width()
+    if width is None or request is None:
+        return typer.echo(json_text(request, indent=2))
+    indent = max(map(len, request), default=0) + 2
+    for name, value in request.items():
+        typer.echo(_line(f"{name:<{indent}}", value if isinstance(value, str) else json_text(value), width))
+    return None
+
+
+def _line(name: str, text: str, width: int) -> str:
+    """One line of a field, which may be a whole source: the beginning, and how long it is."""
+    from rich.cells import cell_len, set_cell_size
+
+    line = name + printable(" ".join(text.split()))
+    if cell_len(line) <= width:
+        return line
+    note = f"… ({count(len(text), 'character')}; --json shows all)"
+    return set_cell_size(line, max(width - len(note), len(name))).rstrip() + note
+
+
+def _row(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    if name == "artifacts":
+        return {**row, "text": text_of(row)}
+    if name != "attempts":
+        return row
+    took = (row["finished_at"] - row["started_at"]).total_seconds()
+    return {**row, "seconds": times.spell(took), "device_seconds": f"{row['device_seconds']:.2f}"}

@@ -1,0 +1,85 @@
+"""The page of `thothy report drains --html`: when the queue was not empty, and what each drain took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from thothy_ai.admin.billing.drains import Drain
+from thothy_ai.cli.views.drains import HEADS, cells, took
+from thothy_ai.cli.views.report_html.axes import count_axis, time_axis
+from thothy_ai.cli.views.report_html.page import document
+from thothy_ai.cli.views.report_html.plots import BLUE, GREY, ORANGE, PALE, VERMILION, Plot, plotted
+from thothy_ai.cli.views.report_html.tables import figure, note, section, table
+from thothy_ai.cli.views.tables import count
+from thothy_ai.cli.views.times import local
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEAST_PIXELS = 3  # of a short drain's width
+OUTCOMES = {"succeeded": BLUE, "dead": VERMILION, "expired": ORANGE, "cancelled": GREY}
+USES = {"useful": BLUE, "wasted": VERMILION, "idle": PALE}
+
+
+def render(drains: Sequence[Drain], since: datetime, until: datetime) -> str:
+    """The page, complete. It loads nothing and runs nothing."""
+    window = f"{local(since)} to {local(until)}"
+    head = f"<header><h1>Drains</h1><p class=sub>{window}: {count(len(drains), 'drain')}</p></header>"
+    if not drains:
+        return document(f"Thothy drains, {window}", [head, "<section><p>No drain ended in this window.</p></section>"])
+    explained = "A bar stands where a drain stood in time, and is as high as the jobs that ended in it."
+    sections = [
+        head,
+        section("Jobs", note(explained), figure(_jobs(drains, since, until))),
+        section("Device-seconds", figure(_seconds(drains, since, until))),
+        section("Drains", _table(drains)),
+    ]
+    return document(f"Thothy drains, {window}", sections)
+
+
+def _jobs(drains: Sequence[Drain], since: datetime, until: datetime) -> Plot:
+    series = {name: [float(getattr(of, name)) for of in drains] for name in OUTCOMES}
+    return _plot("Jobs of each drain over time, stacked by final state", series, OUTCOMES, drains, since, until)
+
+
+def _seconds(drains: Sequence[Drain], since: datetime, until: datetime) -> Plot:
+    series = {
+        "useful": [of.useful_seconds for of in drains],
+        "wasted": [of.busy_seconds - of.useful_seconds for of in drains],
+        "idle": [max(of.resident_seconds - of.busy_seconds, 0.0) for of in drains],
+    }
+    return _plot("Device-seconds of each drain over time: useful, wasted, idle", series, USES, drains, since, until)
+
+
+def _plot(
+    label: str,
+    series: dict[str, list[float]],
+    colours: dict[str, str],
+    drains: Sequence[Drain],
+    since: datetime,
+    until: datetime,
+) -> Plot:
+    shown = {name: values for name, values in series.items() if any(values)}
+    first, last = min(since, drains[0].started_at), max(until, drains[-1].ended_at)
+
+    def draw(axes: Axes, width: int) -> None:
+        least = (last - first).total_seconds() * LEAST_PIXELS / width
+        starts, widths = [of.started_at.timestamp() for of in drains], [max(of.seconds, least) for of in drains]
+        below = [0.0] * len(drains)
+        for name, values in shown.items():
+            axes.bar(starts, values, widths, below, align="edge", color=colours[name], edgecolor="white", linewidth=0.3)
+            below = [low + value for low, value in zip(below, values, strict=True)]
+        axes.set_xlim(first.timestamp(), last.timestamp() + least)
+        axes.set_ylim(0, max([*below, 1e-9]) * 1.06)
+        count_axis(axes, whole=False)
+        time_axis(axes, first, last, width)
+
+    return plotted(label, {name: colours[name] for name in shown}, 220, draw)
+
+
+def _table(drains: Sequence[Drain]) -> str:
+    heads = ["from", "took", *HEADS[:5], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[10:]]
+    rows = [[local(of.started_at), took(of), *cells(of)] for of in drains]
+    return table("Drains, the oldest first", heads, rows, texts=2)

@@ -1,0 +1,235 @@
+"""The results of `thothy eval`: one per case, and the figures of all; as JSON values, and read from them again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thothy_ai.errors import ThothyError
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.api import Usage
+    from thothy_ai.evaluation.run import Attempt
+    from thothy_ai.jobs.evaluation.cases import Case
+    from thothy_ai.jobs.verdict import Review
+
+
+class ResultsError(ThothyError):
+    """A file is no result of an earlier evaluation, or of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One case: its last attempt's output and verdict, and what all attempts used.
+
+    `coverage` and `support` are described in `jobs/evaluation/scores.py`; `reviewed` is the share of statements that
+    the reviewing model found supported. They are None where they do not apply. Computed tokens are those of the output
+    and those of the prompt that were not cached; wasted is what rejected attempts took.
+    """
+
+    id: str
+    accepted: bool
+    reason: str | None
+    detail: str
+    attempts: int
+    coverage: float | None
+    support: float | None
+    reviewed: float | None
+    compute_seconds: float
+    output_tokens: int
+    artifact: Mapping[str, Any] | None
+    text: str
+    review_seconds: float = 0.0
+    wasted_seconds: float = 0.0
+    computed_tokens: int = 0
+    wasted_tokens: int = 0
+    review_tokens: int = 0
+    saved_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An evaluation of one model with one version of a kind's prompts. `chrf` is that of all translations."""
+
+    name: str
+    model: str
+    device: str
+    kind: str
+    prompts: str
+    seed: int
+    chrf: float | None
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def accepted(self) -> int:
+        """Cases whose artifact was accepted."""
+        return sum(case.accepted for case in self.cases)
+
+    @property
+    def artifact_yield(self) -> float:
+        """Share of accepted cases."""
+        return self.accepted / len(self.cases)
+
+    @property
+    def coverage(self) -> float | None:
+        """Mean over the cases that have facts."""
+        return _mean(case.coverage for case in self.cases)
+
+    @property
+    def support(self) -> float | None:
+        """Mean over the cases whose output states something."""
+        return _mean(case.support for case in self.cases)
+
+    @property
+    def reviewed(self) -> float | None:
+        """Mean over the cases that were reviewed."""
+        return _mean(case.reviewed for case in self.cases)
+
+    @property
+    def review_share(self) -> float | None:
+        """What reviews add to the seconds of the cases that had one, as a share of their other seconds."""
+        return _added((case.review_seconds, case.compute_seconds) for case in self.cases)
+
+    @property
+    def review_tokens(self) -> float | None:
+        """The same of the tokens that were computed, which do not depend on the machine."""
+        return _added((case.review_tokens, case.computed_tokens) for case in self.cases)
+
+    @property
+    def wasted(self) -> float | None:
+        """The share of the seconds that rejected attempts took."""
+        return _share((case.wasted_seconds, case.compute_seconds) for case in self.cases)
+
+    @property
+    def wasted_tokens(self) -> float | None:
+        """The same of the tokens that were computed."""
+        return _share((case.wasted_tokens, case.computed_tokens) for case in self.cases)
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of all attempts, rejected ones too."""
+        return sum(case.compute_seconds for case in self.cases)
+
+    @property
+    def seconds_per_accepted(self) -> float | None:
+        """Compute-seconds per accepted artifact; None if none was accepted."""
+        return self.compute_seconds / self.accepted if self.accepted else None
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Why cases were rejected."""
+        return Counter(case.reason or "unknown" for case in self.cases if not case.accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable keys: the figures, and each case."""
+        figures = {
+            "accepted": self.accepted,
+            "yield": self.artifact_yield,
+            "coverage": self.coverage,
+            "support": self.support,
+            "reviewed": self.reviewed,
+            "review_share": self.review_share,
+            "review_share_of_tokens": self.review_tokens,
+            "wasted": self.wasted,
+            "wasted_of_tokens": self.wasted_tokens,
+            "compute_seconds": self.compute_seconds,
+            "compute_seconds_per_accepted": self.seconds_per_accepted,
+            "rejected": dict(self.reasons.most_common()),
+        }
+        return asdict(self) | figures
+
+
+def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
+    """Score the last attempt's output, accepted or not, and add up what all attempts used."""
+    from thothy_ai.jobs.evaluation import scores
+
+    last = attempts[-1]
+    judged = last.judgement
+    body = judged.body
+    rejected = [attempt for attempt in attempts if not attempt.judgement.accepted]
+    return CaseResult(
+        id=case.id,
+        accepted=judged.accepted,
+        reason=judged.reason and judged.reason.value,
+        detail=judged.detail,
+        attempts=len(attempts),
+        coverage=scores.coverage(case, body),
+        support=scores.support(case, body) if body is not None else None,
+        reviewed=_reviewed(judged.review),
+        compute_seconds=sum(attempt.usage.compute_seconds for attempt in attempts),
+        output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
+        artifact=body,
+        text=last.text,
+        review_seconds=sum(attempt.reviewing.compute_seconds for attempt in attempts),
+        wasted_seconds=sum(attempt.usage.compute_seconds for attempt in rejected),
+        computed_tokens=sum(map(_computed, (attempt.usage for attempt in attempts))),
+        wasted_tokens=sum(map(_computed, (attempt.usage for attempt in rejected))),
+        review_tokens=sum(map(_computed, (attempt.reviewing for attempt in attempts))),
+        saved_tokens=sum(attempt.saved_tokens for attempt in attempts),
+    )
+
+
+def _computed(usage: Usage) -> int:
+    """Tokens that were not found in the prefix cache."""
+    return usage.prompt_tokens - usage.cached_tokens + usage.output_tokens
+
+
+def _reviewed(review: Review | None) -> float | None:
+    from thothy_ai.jobs.review import SUPPORTED
+
+    if review is None or not review.findings:
+        return None
+    return sum(found.finding == SUPPORTED for found in review.findings) / len(review.findings)
+
+
+def chrf_of(cases: Sequence[Case], results: Sequence[CaseResult]) -> float | None:
+    """Of all cases that have a reference; an output that did not parse counts as empty."""
+    from thothy_ai.jobs.evaluation import scores
+
+    return scores.chrf(
+        [
+            (str((result.artifact or {}).get("text", "")), case.reference)
+            for case, result in zip(cases, results, strict=True)
+            if case.reference is not None
+        ]
+    )
+
+
+def read_result(path: Path, kind: str) -> Result:
+    """The first result in a file that `--json` wrote. Raises `ResultsError`."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["results"][0]
+        cases = tuple(map(_read_case, found["cases"]))
+        result = Result(**{name: found[name] for name in Result.__slots__} | {"cases": cases, "name": path.stem})
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ResultsError(f"{path} is not a result of `thothy eval --json`") from error
+    if result.kind != kind:
+        raise ResultsError(f"{path} is about {result.kind}, not {kind}")
+    return result
+
+
+def _read_case(case: Mapping[str, Any]) -> CaseResult:
+    return CaseResult(**{name: case[name] for name in CaseResult.__slots__ if name in case})
+
+
+def _added(reviews: Iterable[tuple[float, float]]) -> float | None:
+    """What the reviews took, over what their cases took without them; each pair is of a review and its whole case."""
+    return _share((review, whole - review) for review, whole in reviews if review)
+
+
+def _share(parts: Iterable[tuple[float, float]]) -> float | None:
+    """The parts together, over their wholes together; each pair is of a part and its whole."""
+    pairs = list(parts)
+    whole = sum(of for _, of in pairs)
+    return sum(part for part, _ in pairs) / whole if whole > 0 else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

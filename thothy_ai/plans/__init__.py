@@ -1,0 +1,1 @@
+"""Follows a job kind's plan: calls out, outputs in, a verdict at the end."""

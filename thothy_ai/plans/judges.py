@@ -1,0 +1,220 @@
+"""`Judges`: a few processes that run kinds' code, so that no validator can stall or end the worker.
+
+    Attempts ──task──▶ Judges ──socket──▶ judge_process       one task at a time each
+             ◀─answer─        ◀─────────                      killed if a task takes too long, and restarted
+
+A thread would not do: a regular expression that backtracks for ever holds the interpreter's lock, and nothing can
+interrupt it. Processes also judge in parallel. One more is started whenever none is free; meanwhile, the work waits for
+whichever is free first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from thothy_ai.jobs.plan import Early, Outputs
+from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.plans import judging, metrics
+from thothy_ai.plans.judging import LENGTH, Fields
+from thothy_ai.plans.plans import Judgement, PlanError, PlannedJob, Step
+
+START_SECONDS = 300.0  # a machine may be busy; imports take about one
+_END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
+WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
+MAX_DEFAULT_PROCESSES = 8
+_ENDED = "the worker has ended"
+T = TypeVar("T")
+
+
+class JudgeError(Exception):
+    """A kind's code hung, ended its process, or raised an error."""
+
+
+class JudgeEndedError(JudgeError):
+    """Its process ended, which may have been another's fault."""
+
+
+class Judges:
+    """Owned by the job runner's loop. `seconds` of processor time are a task's limit.
+
+    What waits is bounded by the jobs in flight: each has one task at a time, and one check of an unfinished output per
+    call.
+    """
+
+    def __init__(self, kinds: Sequence[str], seconds: float, processes: int | None = None) -> None:
+        count = processes or default_processes()
+        hash_seed = secrets.randbelow(2**32)  # the same for all: a plan is replayed in any of them
+        self._judges = [_Judge(kinds, seconds, hash_seed) for _ in range(count)]
+        self._unstarted = list(self._judges)
+        self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def advance(self, job: PlannedJob, answered: Sequence[Outputs], last: Step | None) -> Step | Judgement:
+        """`plans.advance`, in another process. `last` is the step that was answered last.
+
+        A kind that hangs or ends its process after the first step is a rejection, too. Raises `PlanError`.
+        """
+        try:
+            return judging.read_advanced(await self._do(judging.advance_task(job, answered)))
+        except JudgeError as error:
+            if last is None:
+                raise PlanError(reason="kind_error", detail=str(error)) from None
+            return Judgement(False, RejectionReason.VALIDATOR_ERROR, str(error), last.locale, last.version)
+
+    async def near_duplicate(self, kind: str, body: Any, others: Sequence[Any]) -> Rejection | None:
+        """`plans.near_duplicate`, in another process. A kind that fails there is a rejection, too."""
+        try:
+            found = (await self._do(judging.near_duplicate_task(kind, body, others)))["rejection"]
+        except JudgeError as error:
+            return Rejection(RejectionReason.VALIDATOR_ERROR, str(error))
+        return judging.read_rejection(found)
+
+    async def early_rejection(self, text: str, locale: str | None, early: Early | None) -> Rejection | None:
+        """Why an unfinished output is certain to be rejected, as far as that is known.
+
+        Its language is told once, whenever a process is free. The other checks come again and again, and are left out
+        while no process is free: they save tokens, and must not delay the judging of whole outputs.
+        """
+        if locale is None and self._free.empty():
+            return None
+        with suppress(JudgeError):
+            return judging.read_rejection((await self._do(judging.early_task(text, locale, early)))["rejection"])
+        return None
+
+    async def close(self) -> None:
+        """End all processes, whatever they do."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(judge.kill() for judge in self._judges))
+
+    async def _do(self, task: Fields) -> Fields:
+        """The answer of the next free process.
+
+        A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
+        """
+        if self._closed:
+            raise JudgeError(_ENDED)
+        if self._free.empty() and self._unstarted:
+            judge = self._unstarted.pop()
+            self._then_free(judge, self._started(judge))
+        with metrics.JUDGE_TASKS.track_inprogress():
+            with metrics.JUDGE_WAIT_SECONDS.time():
+                judge = await self._free.get()
+            return await self._done_by(judge, task)
+
+    async def _done_by(self, judge: _Judge, task: Fields) -> Fields:
+        if self._closed:
+            self._free.put_nowait(judge)
+            raise JudgeError(_ENDED)
+        answer = await asyncio.shield(self._then_free(judge, self._asked(judge, judging.encode(task))))
+        if "failure" in answer:
+            raise JudgeError(answer["failure"])
+        return answer
+
+    def _then_free(self, judge: _Judge, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work of a process, which is free afterwards, even if the work is cancelled before it begins."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._free.put_nowait(judge))
+        return task
+
+    async def _started(self, judge: _Judge) -> None:
+        with suppress(JudgeError, OSError):  # its next task starts it again, and gets the error
+            await judge.start()
+
+    async def _asked(self, judge: _Judge, task: bytes) -> Fields:
+        try:
+            with metrics.JUDGE_SECONDS.time():
+                return await judge.ask(task)
+        except JudgeEndedError:  # once more: the kernel may have been short of memory
+            return await judge.ask(task)
+
+
+def default_processes() -> int:
+    """At least two, so that one that hangs does not hold up all jobs."""
+    return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) // 2))
+
+
+def _python_path() -> str:
+    """Where this process imports from."""
+    return os.pathsep.join(map(os.path.abspath, sys.path))
+
+
+class _Judge:
+    """One process, which is started when it is asked, if it has not been or has ended."""
+
+    def __init__(self, kinds: Sequence[str], seconds: float, hash_seed: int) -> None:
+        self._first = {"kinds": list(kinds), "path": sys.path, "seconds": seconds}
+        self._seconds = seconds
+        self._hash_seed = hash_seed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def ask(self, task: bytes) -> Fields:
+        """The answer to an encoded task. Raises `JudgeError`."""
+        if self._process is None:
+            await self.start()
+        return await self._answer(task, self._seconds * WAITING_FACTOR)
+
+    async def kill(self) -> int | None:
+        """End the process. Returns how it had ended, or was ended now, as `Popen.returncode`."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        self._writer.transport.abort()  # it may have stopped reading: what is unsent is not waited for
+        with suppress(subprocess.TimeoutExpired):
+            return await asyncio.to_thread(process.wait, _END_SECONDS)
+        process.kill()
+        return await asyncio.to_thread(process.wait)
+
+    async def start(self) -> None:
+        """Start the process. Raises `JudgeError`, `OSError`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            try:
+                self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
+                    [sys.executable, "-P", "-m", "thothy_ai.plans.judge_process", str(theirs.fileno())],
+                    env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed), "PYTHONPATH": _python_path()},
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+            except BaseException:
+                self._writer.transport.abort()
+                raise
+        await self._answer(judging.encode(self._first), START_SECONDS)
+
+    async def _answer(self, task: bytes, seconds: float) -> Fields:
+        try:
+            async with asyncio.timeout(seconds):
+                self._writer.write(task)
+                await self._writer.drain()
+                [length] = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                return judging.decode(await self._reader.readexactly(length))
+        except TimeoutError:
+            await self.kill()
+            raise JudgeError(f"the kind's code did not end within {seconds:g} s") from None
+        except (asyncio.IncompleteReadError, OSError):
+            raise self._ended(await self.kill()) from None
+        except BaseException:
+            await self.kill()
+            raise
+
+    def _ended(self, code: int | None) -> JudgeError:
+        if code == -signal.SIGPROF:
+            return JudgeError(f"the kind's code did not end within {self._seconds:g} s of processor time")
+        return JudgeEndedError(f"the kind's code ended its process, with exit status {code}")

@@ -1,0 +1,180 @@
+"""Advances a job's plan: from its request and the outputs so far to the next calls, or to the judgement.
+
+A plan is pure, so that it is replayed from its beginning each time: whoever advances it keeps nothing, and may be
+another process than the last time. A worker runs a kind's code nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from thothy_ai.jobs import Artifact, Call, Context, Rejection, Request, Verdict, checks, registry
+from thothy_ai.jobs.plan import MAX_STEPS, Calls, Outputs
+from thothy_ai.jobs.problems import first_problem
+from thothy_ai.jobs.registry import AnyKind, UnknownKindError
+from thothy_ai.jobs.verdict import RejectionReason, Review
+from thothy_ai.producer.drafts import Canonical, canonical
+
+
+class PlanError(Exception):
+    """A plan cannot begin: its kind is unknown, its request invalid, or its kind raises an error: `reason` says."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}")
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether every other attempt would fail, too."""
+        return self.reason != "kind_error"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """What a plan is made from. `request` is plain JSON values, which may no longer parse."""
+
+    kind: str
+    request: Any
+    context: Context = field(default_factory=Context)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A plan's next calls, with the locale of its artifact and the version of its kind's prompts."""
+
+    calls: Calls
+    locale: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The end of a plan: a verdict as plain values, and the jobs that an accepted artifact asks for.
+
+    `body` is the artifact, if the output parsed. `version` is that of the kind's prompts. Of an accepted artifact that
+    must not resemble others, `signature` is what to look for those with.
+    """
+
+    accepted: bool
+    reason: RejectionReason | None
+    detail: str
+    locale: str
+    version: str
+    body: dict[str, Any] | None = None
+    review: Review | None = None
+    follow_ups: tuple[Canonical, ...] = ()
+    signature: tuple[int, ...] = ()
+
+    @property
+    def retryable(self) -> bool:
+        """Whether another attempt may be accepted."""
+        return not self.accepted and (self.reason is None or self.reason.retryable)
+
+
+def _ignore(_: Exception) -> None:
+    """The error itself is not wanted."""
+
+
+def advance(
+    job: PlannedJob, answered: Sequence[Outputs], on_error: Callable[[Exception], None] = _ignore
+) -> Step | Judgement:
+    """The plan's next step after these outputs, or its judgement. CPU-bound.
+
+    Raises `PlanError` if the plan cannot begin. Whatever its kind raises later is a rejection, `validator_error`.
+    `on_error` is told what the kind raised.
+    """
+    kind, request = _parsed(job)
+    try:
+        step = _replayed(kind, request, job.context, answered)
+        if isinstance(step, Verdict):
+            return _judgement(kind, request, step)
+        return Step(_checked(step, answered), kind.locale(request), kind.version)
+    except Exception as error:
+        on_error(error)
+        if not answered:
+            raise PlanError(reason="kind_error", detail=repr(error)) from error
+        return failed(job, repr(error))
+
+
+def failed(job: PlannedJob, detail: str) -> Judgement:
+    """The judgement on outputs that the kind cannot judge."""
+    kind, request = _parsed(job)
+    return Judgement(False, RejectionReason.VALIDATOR_ERROR, detail, _locale(kind, request), kind.version)
+
+
+def _parsed(job: PlannedJob) -> tuple[AnyKind, Request]:
+    try:
+        kind = registry.find(job.kind)
+        return kind, kind.request.model_validate(job.request, extra="ignore")  # a newer producer may know more fields
+    except UnknownKindError as error:
+        raise PlanError(reason="unknown_kind", detail=str(error)) from None
+    except ValidationError as error:
+        field, message = first_problem(error)
+        raise PlanError(reason="invalid_job", detail=f"{field or 'request'}: {message}") from None
+
+
+def _replayed(kind: AnyKind, request: Request, context: Context, answered: Sequence[Outputs]) -> Calls | Verdict:
+    plan = kind.plan(request, context)
+    try:
+        calls = next(plan)
+        for outputs in answered:
+            calls = plan.send(outputs)
+    except StopIteration as stop:
+        verdict: Verdict = stop.value
+        return verdict
+    return calls
+
+
+def _checked(calls: Calls, answered: Sequence[Outputs]) -> Calls:
+    if not calls or not all(isinstance(call, Call) for call in calls):
+        raise TypeError(f"a plan yields tuples of one Call or more, not {calls!r}")
+    if len(answered) >= MAX_STEPS:
+        raise ValueError(f"the plan has more than {MAX_STEPS} steps")
+    return calls
+
+
+def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejection | None:
+    """Whether this artifact is nearly the same as one of the others, which may be of earlier versions of its class."""
+    kind = registry.find(kind_name)
+    if kind.compared is None:
+        return None
+    texts = [kind.compared(artifact) for artifact in map(partial(_read_back, kind), others) if artifact is not None]
+    return checks.near_duplicate(kind.compared(kind.artifact.model_validate(body)), texts)
+
+
+def _read_back(kind: AnyKind, body: Any) -> Artifact | None:
+    try:
+        artifact: Artifact = kind.artifact.model_validate(body)
+    except ValidationError:
+        return None
+    return artifact
+
+
+def _judgement(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
+    accepted = verdict.artifact if verdict.accepted else None
+    follow_ups = kind.follow_ups(request, accepted) if accepted is not None else ()
+    compared = kind.compared(accepted) if accepted is not None and kind.compared is not None else ""
+    return Judgement(
+        verdict.accepted,
+        verdict.reason,
+        verdict.detail,
+        kind.locale(request),
+        kind.version,
+        verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None,
+        verdict.review,
+        tuple(map(canonical, follow_ups)),
+        checks.signature(compared) if compared else (),
+    )
+
+
+def _locale(kind: AnyKind, request: Request) -> str:
+    try:
+        return kind.locale(request)
+    except Exception:  # noqa: BLE001 - it is what may have failed
+        return ""

@@ -1,0 +1,49 @@
+"""A call that asks for a webhook makes a batch: what may be asked for, and its row. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from thothy_ai.db.states import Notify
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.producer.drafts import Draft
+from thothy_ai.queue.webhooks.addresses import checked_url
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDraft:
+    """A batch, ready to be inserted with its jobs."""
+
+    id: UUID
+    url: str
+    notify: Notify
+
+    def row(self, tenant: str, jobs: int) -> dict[str, Any]:
+        """Parameters of the statement `producer/batch`."""
+        return {"id": str(self.id), "tenant": tenant, "url": self.url, "notify": self.notify, "jobs": jobs}
+
+
+def draft_batch(webhook: str | None, notify: str) -> BatchDraft | None:
+    """The batch that this webhook makes; None without one. Raises `InvalidJobError`."""
+    try:
+        wanted = Notify(notify)
+    except ValueError:
+        raise InvalidJobError("notify", f"{notify!r} is neither 'job' nor 'batch'") from None
+    if webhook is None and wanted is not Notify.BATCH:  # the default is also that of calls without a webhook
+        raise InvalidJobError("notify", "needs a webhook, the URL to notify")
+    return None if webhook is None else BatchDraft(uuid7(), checked_url(webhook), wanted)
+
+
+def draft_one(webhook: str | None) -> BatchDraft | None:
+    """The batch of a single job, whose end is told to this webhook; None without one. Raises `InvalidJobError`."""
+    return None if webhook is None else draft_batch(webhook, Notify.JOB)
+
+
+def inserted(drafts: Sequence[Draft]) -> int:
+    """How many of these drafts became jobs."""
+    return len({draft.id for draft in drafts if not draft.existed})

@@ -215,7 +215,7 @@ class Host:
         return replace(request, grammar=grammar)
 
     def requests(self, jobs: Sequence[Request]) -> list[CoreRequest]:
-        """The first calls of jobs, as the text edge would send them."""
+        """The first calls of jobs, as the frontend would send them."""
         calls = [each for job in jobs for each in first_calls(job, self._context)]
         return [self._request(f"{number}", *each) for number, each in enumerate(calls)]
 

@@ -111,7 +111,7 @@ def _engine_rows() -> Iterator[tuple[str, str, str]]:
     sent, sent_before = (min(_timed(each) for _ in range(REPEATS)) for each in (with_histograms, without))
     yield "histograms, per request", f"{1e6 * per_request:.1f} µs", "below 1 % of a request"
     yield "histograms, per step", f"{1e6 * per_step:.1f} µs", "below 1 % of a step"
-    yield "sending them to the text edge, per step", f"{1e6 * (sent - sent_before):.1f} µs", "below 1 % of a step"
+    yield "sending them to the frontend, per step", f"{1e6 * (sent - sent_before):.1f} µs", "below 1 % of a step"
 
 
 def _sequence(number: int) -> Sequence:

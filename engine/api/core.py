@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A tokenized request. The text edge sends `schema` (JSON text); from it, the core's side makes `grammar`, which
+    """A tokenized request. The frontend sends `schema` (JSON text); from it, the core's side makes `grammar`, which
     belongs to this request alone and is advanced by the core. Higher `priority` goes first; `deadline` is in Unix
     seconds.
     """

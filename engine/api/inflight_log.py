@@ -9,7 +9,7 @@ into a shared mapping before they begin with it, and remove it after its end. Th
 becomes of the processes, and a worker, which opened the file when it connected, reads it afterwards. A write is a copy
 of 16 bytes: no system call, and no message that could still be under way.
 
-The text edge's input thread, the thread of grammars and the core's thread each have slots of their own: no lock.
+The frontend's input thread, the thread of grammars and the core's thread each have slots of their own: no lock.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class MemoryStats:
 
 @dataclass(frozen=True, slots=True)
 class TextStats:
-    """Filled by the text edge: requests that never reached the core, and those that it stopped.
+    """Filled by the frontend: requests that never reached the core, and those that it stopped.
 
     `saved_tokens`: what the stopped ones left of their `max_tokens`. They might have ended by themselves before.
     """
@@ -127,5 +127,5 @@ class EngineStats:
 
     @property
     def requests_refused(self) -> int:
-        """By the text edge or by the core."""
+        """By the frontend or by the core."""
         return self.text.requests_refused + self.core.requests_refused

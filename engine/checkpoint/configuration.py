@@ -1,7 +1,7 @@
 """A folder's config.json with the defaults of transformers, as plain values.
 
 transformers knows every architecture's defaults and the names of its older fields, and takes two seconds to import. It
-is asked where the text edge is, and its answer goes to the core's process, which imports torch meanwhile.
+is asked where the frontend is, and its answer goes to the core's process, which imports torch meanwhile.
 """
 
 from __future__ import annotations

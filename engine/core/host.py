@@ -1,4 +1,4 @@
-"""What stands between the text edge and the core's loop: schemas become grammars, refusals become events."""
+"""What stands between the frontend and the core's loop: schemas become grammars, refusals become events."""
 
 from __future__ import annotations
 

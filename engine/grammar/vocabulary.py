@@ -87,7 +87,7 @@ class Vocabulary:
             found = None if coming.exception() else coming.result()
             if found is not None and found.table == table:
                 return found
-            log.info("the core computes the token sets itself: the text edge sent none that fit this model's logits")
+            log.info("the core computes the token sets itself: the frontend sent none that fit this model's logits")
         tokens = JsonTokens(table)
         tokens.prepare()
         return tokens

@@ -1,4 +1,4 @@
-"""The tokenizer and the chat template of a model's folder, loaded as an engine's text edge does."""
+"""The tokenizer and the chat template of a model's folder, loaded as an engine's frontend does."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class NullEngine:
 
     @property
     def backend(self) -> NullEngine:
-        """Itself: it has no text edge."""
+        """Itself: it has no frontend."""
         return self
 
     def progress(self) -> int:

@@ -1,4 +1,4 @@
-"""The core's process: weights, scheduling, the device and grammars, for the text edge in the process that started it.
+"""The core's process: weights, scheduling, the device and grammars, for the frontend in the process that started it.
 
 Run as `python -m thothy_ai.engine.process.core_process FD`, FD being its end of the channel. Signals are the parent's
 to handle: SIGINT and SIGTERM stay blocked here, as the parent leaves them, and this process ends when the parent does.

@@ -1,4 +1,4 @@
-"""The text edge's imports of transformers, which leave torch out, and with it what transformers imports of torch.
+"""The frontend's imports of transformers, which leave torch out, and with it what transformers imports of torch.
 
 It only reads configurations and tokenizers, and needs none of that: compilers, distributed tensors, kernels from a hub,
 which take seconds to import (`benchmarks/RESULTS.md`, start-up).

@@ -1,4 +1,4 @@
-"""An engine in one process: the text edge in front of a resident core."""
+"""An engine in one process: the frontend in front of a resident core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thothy_ai.engine.weights.model_text import LocalText
 
 @dataclass(frozen=True, slots=True)
 class ResidentModel:
-    """Implements `RunningEngine` in this process: requests go to the text edge, and the core computes."""
+    """Implements `RunningEngine` in this process: requests go to the frontend, and the core computes."""
 
     backend: Frontend
     core: EngineCore

@@ -1,4 +1,4 @@
-"""The text edge's half of a core that runs in another process."""
+"""The frontend's half of a core that runs in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine whose core runs in a process of its own: this one has the text edge, and neither weights nor torch.
+"""An engine whose core runs in a process of its own: this one has the frontend, and neither weights nor torch.
 
 The weights load there. This process reads the model's configuration and tokenizer, and sends the core what it needs of
 them. What keeps the model from loading is reported there, and raised here.

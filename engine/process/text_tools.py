@@ -1,4 +1,4 @@
-"""What the text edge needs of a model: parts of its tokenizer, without torch."""
+"""What the frontend needs of a model: parts of its tokenizer, without torch."""
 
 from __future__ import annotations
 

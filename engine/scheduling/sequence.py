@@ -20,7 +20,7 @@ class Sequence:
     `tokens` are those the host knows; `pending` more were sampled and not read yet, thus `known` counts both.
     `computed` of the known tokens have their KV written by steps launched so far. `in_flight` members of steps that
     were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
-    that it sampled itself included) and `blocks_sent`; the text edge has the first `reported` tokens, or had them in
+    that it sampled itself included) and `blocks_sent`; the frontend has the first `reported` tokens, or had them in
     the prompt. Of `blocks`, the first `released` are others' by now: no layer reads their tokens any more. A drawn
     token that is one of `end_tokens` ends it, and is not appended.
     """

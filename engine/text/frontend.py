@@ -1,4 +1,4 @@
-"""The engine's text edge: requests in, token ids to the core; tokens out, text to the request's sink.
+"""The engine's frontend: requests in, token ids to the core; tokens out, text to the request's sink.
 
     submit ──▶ input thread: template, tokenizer          ──▶ core
     sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once per step
@@ -91,7 +91,7 @@ class Frontend:
         self._inputs.put(partial(self._outputs.put, partial(self._start_deltas, request_id)))
 
     def stats(self) -> EngineStats:
-        """The core's, and the text edge's own."""
+        """The core's, and the frontend's own."""
         stats = self._core.stats()
         refused = stats.text.requests_refused + self._refused
         with self._lock:
@@ -293,7 +293,7 @@ def _run_all(work: queue.SimpleQueue[Work | None]) -> None:
         try:
             item()
         except Exception:
-            log.exception("unexpected error in the engine's text edge at %r", item)
+            log.exception("unexpected error in the engine's frontend at %r", item)
 
 
 def _call(sink: Sink, outputs: list[Output]) -> None:

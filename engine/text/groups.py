@@ -1,4 +1,4 @@
-"""Requests that are several requests to the core: how the text edge follows them.
+"""Requests that are several requests to the core: how the frontend follows them.
 
 The core's first request has the id of the whole; the others' ids are made from it. All are computed by their own, and
 find the prompt in the prefix cache. What all of them took is the usage of the whole.

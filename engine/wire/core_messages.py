@@ -1,6 +1,6 @@
-"""What the text edge and the core say to each other across processes.
+"""What the frontend and the core say to each other across processes.
 
-    text edge                     core
+    frontend                      core
     start   options         ──▶
                             ◀──   folder  path            (where the model's text files are)
     configuration           ──▶                           (each of these three, or the error instead)

@@ -1,6 +1,6 @@
 """A model's configuration and tokenizer in the core's process.
 
-The text edge reads them, and sends them as messages: transformers takes two seconds to import, and the core imports
+The frontend reads them, and sends them as messages: transformers takes two seconds to import, and the core imports
 torch meanwhile.
 """
 

@@ -1,4 +1,4 @@
-"""The text edge over a core of a small random model, each of whose tokens is a character."""
+"""The frontend over a core of a small random model, each of whose tokens is a character."""
 
 from __future__ import annotations
 

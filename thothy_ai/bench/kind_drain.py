@@ -1,4 +1,4 @@
-"""The drain of real jobs: prompts, schemas and sampling of their kinds, through the text edge and the core.
+"""The drain of real jobs: prompts, schemas and sampling of their kinds, through the frontend and the core.
 
 Three drains in one run: with schemas for the first time; with schemas again, when the grammars' lexers are warm but the
 prefix cache is cold, since each drain has a salt of its own; and without schemas, with end-of-text ignored and exactly

@@ -73,7 +73,7 @@ print(*(name for name in {modules} if name in sys.modules))
     assert run(code) == [""]
 
 
-def test_the_text_edge_reads_configurations_without_torch_and_the_core_uses_them_without_transformers(
+def test_the_frontend_reads_configurations_without_torch_and_the_core_uses_them_without_transformers(
     tmp_path: Path,
 ) -> None:
     folders = [tiny_models.tiny_model(family, tmp_path / "families") for family in tiny_models.FAMILIES]

@@ -1,4 +1,4 @@
-"""The tokens that the text edge computes for the core's grammars: those that llguidance sees in the same definition."""
+"""The tokens that the frontend computes for the core's grammars: those that llguidance sees in the same definition."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_core_that_is_killed_as_it_loads_is_one_line_and_code_2(model: Path, u
 
 
 @pytest.mark.parametrize("words", [[], [Word.FOLDER], [Word.FOLDER, Word.READY, Word.STEP], [Word.STEP]])
-def test_a_core_that_ended_while_the_text_edge_was_reading(words: list[Word], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_core_that_ended_while_the_frontend_was_reading(words: list[Word], monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had said by then does not matter, except that it was ready: then its end is that of a running engine."""
     process = CoreProcess.__new__(CoreProcess)
     ours, theirs = socket.socketpair()
@@ -103,7 +103,7 @@ def test_a_core_that_ended_while_the_text_edge_was_reading(words: list[Word], mo
                 process.expect(Word.READY)
 
 
-def test_a_folder_that_appears_after_the_text_edge_has_looked_for_it(model: Path, tmp_path: Path) -> None:
+def test_a_folder_that_appears_after_the_frontend_has_looked_for_it(model: Path, tmp_path: Path) -> None:
     late, url = tmp_path / "late", f"unix://{tmp_path}/e.sock"
     (tmp_path / "sitecustomize.py").write_text(APPEARING.format(model=str(model), late=str(late)))
     with started(options(late, url), tmp_path) as process:

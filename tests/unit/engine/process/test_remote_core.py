@@ -1,4 +1,4 @@
-"""The text edge's half, against a process that the test plays."""
+"""The frontend's half, against a process that the test plays."""
 
 from __future__ import annotations
 

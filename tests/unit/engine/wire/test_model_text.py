@@ -20,7 +20,7 @@ def made() -> tuple[RemoteText, list[tuple[str, ...]]]:
     return RemoteText(SimpleNamespace(send=lambda *parts: said.append(parts))), said  # type: ignore[arg-type]
 
 
-def test_the_text_edge_is_told_where_the_files_are() -> None:
+def test_the_frontend_is_told_where_the_files_are() -> None:
     text, said = made()
     assert text.hear(Word.CONFIGURATION, [None, CONFIGURATION])
     found = text.configuration(FOLDER, Path("/model.gguf"))

@@ -1,8 +1,8 @@
-"""What the text edge costs the core: jobs over the engine's socket, with both in one process and in a process each.
+"""What the frontend costs the core: jobs over the engine's socket, with both in one process and in a process each.
 
-    python -m benchmarks.text_edge [--shape tiny|qwen3-0.6b] [--model PATH] [--jobs 1000] [--rounds 3] [--device auto]
+    python -m benchmarks.frontend [--shape tiny|qwen3-0.6b] [--model PATH] [--jobs 1000] [--rounds 3] [--device auto]
 
-Everything is handed over at once, so that the edge tokenizes prompts and makes texts while the core decodes. Rounds
+Everything is handed over at once, so that the frontend tokenizes prompts and makes texts while the core decodes. Rounds
 alternate between the two arrangements. `busy` is the share of the wall time in which the device computed; `ms per step`
 is wall time. Without --model, the weights are random, and the tokenizer is trained on the bundled texts.
 """
@@ -180,7 +180,7 @@ def _row(arrangement: str, one: Round, jobs: int) -> str:
 
 def main() -> None:
     """Parse the arguments and compare."""
-    parser = CommandLine("text_edge", __doc__)
+    parser = CommandLine("frontend", __doc__)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--jobs", type=positive(int), default=1000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from tests.support.engine_driver import EngineDriver
+from tests.support.sweep import combinations
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, TokenEvent
@@ -22,6 +23,8 @@ from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 Tokens = tuple[int, ...]
 ROOMY = EngineOptions(url="", block_size=4, kv_tokens=1024, token_budget=512, max_context=60, max_rows=8)
+# The keywords of `options` below. With "graphs", steps are planned for graphs; a CPU has none.
+MATRIX_AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
 TINY_POOL = 64  # tokens: what admission expects of two sequences fits, what they come to does not
 
 
@@ -90,6 +93,15 @@ def options(
         prefix_cache=prefix_cache,
         graphs=graphs,
     )
+
+
+def matrix(models: Iterable[str], axes: int = len(MATRIX_AXES)) -> list[tuple[str | bool, ...]]:
+    """Each model at points of the matrix where any two values of two axes meet; the models together cover more."""
+    return [
+        (model, *row)
+        for index, model in enumerate(models)
+        for row in combinations(*[(False, True)] * axes, shift=7 * index)
+    ]
 
 
 def generate(folder: Path, prompts: tuple[Tokens, ...], new_tokens: int, device: torch.device) -> tuple[Tokens, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.support.oracle import Oracle, options, tiny_oracle
+from tests.support.oracle import MATRIX_AXES, Oracle, matrix, options, tiny_oracle
+from tests.support.sweep import sample
 from tests.support.tiny_models import FAMILIES
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
@@ -16,15 +16,13 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
-AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")  # steps are planned for graphs; a CPU has none
-
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     return tiny_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cpu"))
 
 
-@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+@pytest.mark.parametrize(("oracle", *MATRIX_AXES), matrix(FAMILIES), indirect=["oracle"])
 def test_greedy_tokens_equal_transformers(
     oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
 ) -> None:
@@ -35,7 +33,7 @@ def test_greedy_tokens_equal_transformers(
     assert (stats.core.cached_tokens > 0) == prefix_cache
 
 
-@pytest.mark.parametrize(AXES[1:4], list(itertools.product([False, True], repeat=3)))
+@pytest.mark.parametrize(("oracle", *MATRIX_AXES[1:4]), matrix(FAMILIES, axes=3), indirect=["oracle"])
 def test_greedy_tokens_equal_transformers_though_higher_priorities_preempt(
     oracle: Oracle, *, chunked: bool, overlap: bool, prefix_cache: bool
 ) -> None:
@@ -44,7 +42,7 @@ def test_greedy_tokens_equal_transformers_though_higher_priorities_preempt(
     assert stats.scheduler.preemptions > 0  # for rows: there are blocks for all
 
 
-@pytest.mark.parametrize("tokens", [1, 60, 150, 100_000])  # more than rows and contexts can hold
+@pytest.mark.parametrize("tokens", sample([1, 60, 150, 100_000], 2))  # the last: more than rows and contexts can hold
 def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle, tokens: int) -> None:
     def warmed(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
         core = build_core(loaded, options, on_events)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.support.oracle import ROOMY, Oracle, options, tiny_oracle
+from tests.support.oracle import MATRIX_AXES, ROOMY, Oracle, matrix, options, tiny_oracle
 from tests.support.windows import WINDOWED, WINDOWS, Released
-
-AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
 
 
 @pytest.fixture(scope="module", params=WINDOWS)
@@ -26,7 +23,7 @@ def oracle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     return tiny_oracle(family, tmp_path_factory.mktemp(family), torch.device("cpu"), **overrides)
 
 
-@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+@pytest.mark.parametrize(("model", *MATRIX_AXES), matrix(WINDOWS), indirect=["model"])
 def test_greedy_tokens_equal_transformers(
     model: str, oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
 ) -> None:

@@ -26,15 +26,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.execution.borrowed import borrowed
+from thothy_ai.engine.execution.weak_ref import weak_ref_tensor
 from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache
 from thothy_ai.kernels.step import StepTokens
 
 log = logging.getLogger(__name__)
 
-MOST_TOKENS = 8192  # of a budget with graphs: beyond, the device takes longer than any host, and pools are large
+MAX_TOKENS = 8192  # of a budget with graphs: beyond, the device takes longer than any host, and pools are large
 _SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144)
-_LEAST_SHARE = 0.97  # of the token budget that a step must have where padding costs the device time
+_MIN_SHARE = 0.97  # of the token budget that a step must have where padding costs the device time
 _TIMED = 4  # layers
 _LAUNCHES = 3  # that are timed
 
@@ -61,7 +61,7 @@ class Sizes(NamedTuple):
         place = bisect_left(self.padded, tokens)
         if tokens and place < len(self.padded):
             return self.padded[place]
-        return self.budget if tokens and _LEAST_SHARE * self.budget <= tokens <= self.budget else None
+        return self.budget if tokens and _MIN_SHARE * self.budget <= tokens <= self.budget else None
 
 
 def sizes_up_to(budget: int) -> list[int]:
@@ -73,7 +73,7 @@ class _Piece(NamedTuple):
     """A graph, and the attention that follows it."""
 
     graph: torch.cuda.CUDAGraph
-    q: Tensor  # borrowed
+    q: Tensor  # a weak reference
     cache: LayerCache
     params: AttentionParams
     sinks: Tensor | None
@@ -226,7 +226,7 @@ class _Recorder:
         del out
         if self._calls:
             self._graph.capture_end()
-            self.pieces.append(_Piece(self._graph, borrowed(q), cache, params, sinks))
+            self.pieces.append(_Piece(self._graph, weak_ref_tensor(q), cache, params, sinks))
         if not len(self.out):
             self.out = torch.zeros_like(q) if self._of_larger is None else self._of_larger[: len(q)]
         if len(self.pieces) < self._calls:

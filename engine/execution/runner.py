@@ -21,7 +21,7 @@ from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import graph_sizes
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, MixedGraphs
+from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.execution.scores import Scores
@@ -63,7 +63,7 @@ class Runner:
         self._decode = DecodeSteps(model, cache, attention, self._rows, self._masks, self._sampler)
         self._last: StepHandle | None = None
         self._mixed = MixedGraphs()
-        mixed = config.graphs and model.captures_between_attention and config.token_budget <= MOST_TOKENS
+        mixed = config.graphs and model.captures_between_attention and config.token_budget <= MAX_TOKENS
         self._mixed_budget = config.token_budget if mixed else None
 
     @property

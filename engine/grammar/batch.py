@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
 
-_MOST_ENGINES = 4  # in one process, that do not wait for each other's masks
+_MAX_ENGINES = 4  # in one process, that do not wait for each other's masks
 
 
 class Filling:
@@ -249,7 +249,7 @@ def _error(grammar: Grammar, token: int) -> EngineError | None:
 @cache
 def _thread() -> ThreadPoolExecutor:
     """Hands a step's masks to llguidance's threads and waits for them; one step at a time per engine."""
-    return ThreadPoolExecutor(_MOST_ENGINES, thread_name_prefix="engine-masks")
+    return ThreadPoolExecutor(_MAX_ENGINES, thread_name_prefix="engine-masks")
 
 
 @cache

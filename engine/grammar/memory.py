@@ -18,7 +18,7 @@ from thothy_ai.engine.grammar.tokens import Bits, JsonTokens, allow_only, allowe
 _SEVERAL = -1
 _WIDEST = 256  # fields: 4 MiB for a vocabulary of 131,072
 _FORGOTTEN = 64  # a share of all masks: one of so many at a time
-_FORCED, _LONGEST_FORCED = 4_096, 64  # sequences, and tokens of one
+_FORCED, _MAX_FORCED = 4_096, 64  # sequences, and tokens of one
 
 
 class MaskMemory:
@@ -164,7 +164,7 @@ class ForcedMemory:
 
     def keep(self, key: StateKey, last: int, tokens: Sequence[int]) -> None:
         """Remember what is forced there, unless it is long."""
-        if len(tokens) > _LONGEST_FORCED:
+        if len(tokens) > _MAX_FORCED:
             return
         self._tokens[key, last] = tokens
         if len(self._tokens) > self._most:

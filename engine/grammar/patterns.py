@@ -17,7 +17,7 @@ _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})[?+]?")
 _GROUP = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P?<\w+>))?")
 _BOUNDARIES = frozenset({r"\b", r"\B", r"\A", r"\Z", r"\z"})
 _ASCII = string.ascii_letters + string.digits + string.punctuation + " "
-_LONGEST_CHARACTER = 4  # bytes
+_MAX_CHARACTER = 4  # bytes
 
 
 class Length(NamedTuple):
@@ -102,6 +102,6 @@ def _bytes_of(item: str) -> int:
     if len(item) == 1:
         return len(item.encode(errors="surrogatepass"))
     try:
-        return 1 if re.search(item, _ASCII) else _LONGEST_CHARACTER
+        return 1 if re.search(item, _ASCII) else _MAX_CHARACTER
     except re.error:
         return 1

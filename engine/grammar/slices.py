@@ -37,7 +37,7 @@ _MAX_CLASSES = 3  # of a schema, that get slices
 _MIN_CLASS = 10  # characters
 _MAX_EXAMINED = 8
 _MAX_PATTERN = 20_000  # characters that are looked through for repetitions
-_MOST_ALTERNATIVES = 3  # of a repetition: llguidance gives up on comparing many
+_MAX_ALTERNATIVES = 3  # of a repetition: llguidance gives up on comparing many
 _MANY = 20  # times that something is repeated
 CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\]){1,500}\]")  # bounded: one that is not closed is looked for at each bracket
 _PIECE = re.compile(
@@ -105,7 +105,7 @@ def _repeated(pattern: str) -> Iterator[str]:
             opened[-1].append("")
             continue
         if piece.startswith(")"):
-            alternatives = sorted(filter(_is_simple, opened.pop()), key=len)[:_MOST_ALTERNATIVES]
+            alternatives = sorted(filter(_is_simple, opened.pop()), key=len)[:_MAX_ALTERNATIVES]
             if len(alternatives) > 1 and (found["any"] or int(found["most"] or 0) >= _MANY):
                 yield "|".join(alternatives)
             piece = _INNER

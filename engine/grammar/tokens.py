@@ -24,9 +24,9 @@ _SPECIAL = re.compile(rb'["\\\x00-\x1f]')
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.|\\\Z)*', re.DOTALL)
 _UNSURE = re.compile(rb"\\u(?:[dD]|.*\\u)", re.DOTALL)
 _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\x80-\xbf]", re.DOTALL)
-_MOST_COUNTED = 255  # characters: a byte
+_MAX_COUNTED = 255  # characters: a byte
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_LONGEST_FILLER = 14  # bytes: an everyday word
+_MAX_FILLER = 14  # bytes: an everyday word
 
 
 class JsonTokens:
@@ -210,7 +210,7 @@ class JsonTokens:
         return [token for token, data in enumerate(self.table) if data and matches(data)]
 
     def _longest_first(self, pattern: bytes) -> list[int]:
-        found = [token for token in self._matching(pattern) if len(self.table[token]) <= _LONGEST_FILLER]
+        found = [token for token in self._matching(pattern) if len(self.table[token]) <= _MAX_FILLER]
         return sorted(found, key=lambda token: -len(self.table[token]))
 
     def _bits(self, tokens: Iterable[int]) -> Bits:
@@ -226,7 +226,7 @@ def _whole_characters(data: bytes) -> int:
         count = len(data.decode())
     except UnicodeDecodeError:
         return 0
-    return count if count <= _MOST_COUNTED else 0
+    return count if count <= _MAX_COUNTED else 0
 
 
 def _begun_characters(data: bytes) -> int:

@@ -12,7 +12,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_kv_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.execution.mixed_graphs import MOST_TOKENS, sizes_up_to
+from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, sizes_up_to
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
@@ -173,7 +173,7 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
-        captured = sizes.graphs and sizes.token_budget <= MOST_TOKENS
+        captured = sizes.graphs and sizes.token_budget <= MAX_TOKENS
         mixed = _kept_by_mixed_graphs(model, sizes.token_budget) * dtype.itemsize if captured else 0
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
         return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS

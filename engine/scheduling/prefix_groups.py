@@ -29,7 +29,7 @@ Member = TypeVar("Member")
 Blocks = tuple[int, ...]
 
 
-class Group(NamedTuple):
+class PrefixGroup(NamedTuple):
     """`size` neighbours, from the one at `first`, whose first `shared` tokens lie in the same blocks."""
 
     first: int
@@ -115,7 +115,7 @@ class PrefixGroups:
             self._depths[place] = min(self._depths[place], depth)
         self._shared = None
 
-    def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[Group]]:
+    def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[PrefixGroup]]:
         """Members of a step with each group's side by side, and the groups, by place in that list."""
         if self._shared is None:
             self._shared = _divide(self._depths, self._rows)
@@ -123,7 +123,7 @@ class PrefixGroups:
             return list(members.values()), []
         left = dict(members)
         ordered: list[Member] = []
-        groups: list[Group] = []
+        groups: list[PrefixGroup] = []
         for places, depth in self._shared:
             if depth >= self._min_blocks:
                 sequences = (self._sequences[place] for place in places)
@@ -137,11 +137,11 @@ class PrefixGroups:
         """Blocks in common with the one before this place; -1 at the first."""
         return common_length(self._blocks[place - 1], self._blocks[place]) if place else -1
 
-    def _split(self, first: int, size: int, shared: int) -> list[Group]:
+    def _split(self, first: int, size: int, shared: int) -> list[PrefixGroup]:
         """Even parts of at most `rows`; a single sequence is no group."""
         parts = -(-size // self._rows)
         bounds = [first + size * part // parts for part in range(parts + 1)] if parts else []
-        return [Group(a, b - a, shared) for a, b in pairwise(bounds) if b - a > 1]
+        return [PrefixGroup(a, b - a, shared) for a, b in pairwise(bounds) if b - a > 1]
 
 
 def _divide(depths: Seq[int], rows: int) -> list[_Shared]:

@@ -21,7 +21,7 @@ from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
-_MOST_DISPLACED = 4  # times that a sequence may be preempted for a higher priority
+_MAX_DISPLACED = 4  # times that a sequence may be preempted for a higher priority
 
 
 class Scheduler:
@@ -152,7 +152,7 @@ class Scheduler:
         One that was displaced often enough is displaced no more: bursts of urgent ones must not stop it for ever.
         """
         self._waiting.remove(sequence)
-        if sequence.displaced >= _MOST_DISPLACED:
+        if sequence.displaced >= _MAX_DISPLACED:
             sequence.priority = MAX_PRIORITY
         insort(self._running, sequence, key=_order)
         builder.admit(sequence)

@@ -32,7 +32,7 @@ from thothy_ai.engine.api.step import (
     StartedRows,
     Step,
 )
-from thothy_ai.engine.scheduling.prefix_groups import Group, PrefixGroups
+from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _MAX_SPLIT = 128  # tokens: each reads its sequence's KV again
@@ -164,5 +164,5 @@ def _split(member: _Member) -> Iterator[_Member]:
         yield sequence, row, place, 1, samples and place == end - 1, place < sequence.prompt_tokens
 
 
-def _group_columns(groups: Seq[Group]) -> Groups:
+def _group_columns(groups: Seq[PrefixGroup]) -> Groups:
     return Groups(*np.ascontiguousarray(np.array(groups, np.int32).T)) if groups else NO_GROUPS

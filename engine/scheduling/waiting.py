@@ -23,7 +23,7 @@ from thothy_ai.engine.scheduling.siblings import Path, Place, PromptOrder, path_
 
 _FAMILY = 32  # sequences: more than a source has jobs
 _PATIENCE = 16  # sequences
-_LEAST_SLACK = 60.0  # seconds
+_MIN_SLACK = 60.0  # seconds
 
 Clock = Callable[[], float]
 
@@ -199,5 +199,5 @@ def _rounded(deadline: float | None, now: float) -> float:
     """The deadline, rounded down to the power of two that is between an eighth and a quarter of what is left."""
     if deadline is None:
         return math.inf
-    grain = 2.0 ** math.floor(math.log2(max(deadline - now, _LEAST_SLACK) / 4))
+    grain = 2.0 ** math.floor(math.log2(max(deadline - now, _MIN_SLACK) / 4))
     return deadline // grain * grain

@@ -30,7 +30,7 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Beams:
-    """Implements `Group`. `end_tokens` are the model's; `max_context` bounds prompt and output together."""
+    """Implements `RequestGroup`. `end_tokens` are the model's; `max_context` bounds prompt and output together."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, En
 from thothy_ai.engine.api.inflight_log import TEXT, Admissions
 from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
-from thothy_ai.engine.text.groups import Group, Siblings, Stop
+from thothy_ai.engine.text.groups import Candidates, RequestGroup, Stop
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.stream import Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
@@ -61,7 +61,7 @@ class Frontend:
         self._stopped = False
         self._accepting = True
         self._streams: dict[str, Stream] = {}  # this and the next belong to the output thread
-        self._groups: dict[str, Group] = {}  # by the ids that the core knows
+        self._groups: dict[str, RequestGroup] = {}  # by the ids that the core knows
         self._closing = False
         self._core = make_core(self._on_events)
         self._longest = self._core.info().max_context  # a prompt must be shorter
@@ -118,13 +118,13 @@ class Frontend:
         self._inputs.put(partial(self._outputs.put, self._close))
         self._inputs.put(None)
 
-    def _follower(self, request: GenerationRequest, sink: Sink) -> Stream | Group:
+    def _follower(self, request: GenerationRequest, sink: Sink) -> Stream | RequestGroup:
         """What makes the request's outputs of the core's events."""
         if request.beam_search is not None:
             ends = self._core.info().end_tokens
             return Beams(request, request.beam_search, sink, self._tools.vocabulary, ends, self._longest)
         if request.candidates > 1:
-            return Siblings(request, sink, self._tools.vocabulary)
+            return Candidates(request, sink, self._tools.vocabulary)
         return Stream(request, sink, self._tools.vocabulary)
 
     def _refusal(self, request_ids: Sequence[str]) -> EngineError | None:
@@ -142,7 +142,7 @@ class Frontend:
 
     # ---- the input thread
 
-    def _prepare(self, follower: Stream | Group, submitted_at: float) -> None:
+    def _prepare(self, follower: Stream | RequestGroup, submitted_at: float) -> None:
         """Open the stream or group, then submit its request to the core; an error ends this request only."""
         request = follower.request
         self._outputs.put(partial(self._open_one, follower))
@@ -172,7 +172,7 @@ class Frontend:
 
     # ---- the output thread
 
-    def _open_one(self, follower: Stream | Group) -> None:
+    def _open_one(self, follower: Stream | RequestGroup) -> None:
         if isinstance(follower, Stream):
             self._streams[follower.request.id] = follower
         else:
@@ -226,7 +226,7 @@ class Frontend:
                 self._repetitions += 1
                 self._saved_tokens += saved
 
-    def _group_outputs(self, group: Group, event: Event) -> list[Output]:
+    def _group_outputs(self, group: RequestGroup, event: Event) -> list[Output]:
         """What a group gains by an event of one of its requests, whose consequences reach the core."""
         try:
             advance = group.advance(event)
@@ -271,7 +271,7 @@ class Frontend:
         with self._lock:
             self._open.discard(request_id)
 
-    def _forget_group(self, group: Group) -> None:
+    def _forget_group(self, group: RequestGroup) -> None:
         for core_id in group.core_ids:
             del self._groups[core_id]
         with self._lock:

@@ -37,7 +37,7 @@ class Advance:
     ended: bool = False
 
 
-class Group(Protocol):
+class RequestGroup(Protocol):
     """A request that is several to the core. Used by the frontend's output thread, `begin` before that."""
 
     request: GenerationRequest
@@ -83,8 +83,8 @@ def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
     )
 
 
-class Siblings:
-    """Implements `Group`: drawn texts over one prompt, the best of which are returned if there are more than wanted."""
+class Candidates:
+    """Implements `RequestGroup`: texts drawn over one prompt; if there are more than wanted, the best are returned."""
 
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
         self.request, self.sink = request, sink

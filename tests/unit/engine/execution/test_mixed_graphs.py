@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from thothy_ai.engine.execution.borrowed import borrowed
 from thothy_ai.engine.execution.mixed_graphs import Sizes, sizes_up_to
+from thothy_ai.engine.execution.weak_ref import weak_ref_tensor
 
 
 def test_sizes_end_with_the_budget() -> None:
@@ -61,6 +61,6 @@ def test_without_graphs_nothing_is_replayed() -> None:
     assert Sizes((), 0).size_for(0) is Sizes((), 0).size_for(1) is None
 
 
-def test_only_contiguous_tensors_are_borrowed() -> None:
+def test_only_contiguous_tensors_are_weak_ref_tensor() -> None:
     with pytest.raises(ValueError, match=r"strides \(1, 4\) of \(4, 3\) are not contiguous"):
-        borrowed(torch.zeros(3, 4).T)
+        weak_ref_tensor(torch.zeros(3, 4).T)

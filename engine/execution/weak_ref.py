@@ -1,4 +1,4 @@
-"""Tensors over memory that they do not own: it may be used again while they last."""
+"""Weak references to tensors, as vLLM's `weak_ref_tensor`: views that don't keep the memory that they show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INTEGERS = {1: "|i1", 2: "<i2", 4: "<i4", 8: "<i8"}  # by bytes: the interface 
 
 
 class _Memory:
-    """Memory of a device as numba's CUDA array interface describes it, version 3."""
+    """Device memory as numba's CUDA array interface describes it, version 3."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.__cuda_array_interface__ = {
@@ -21,7 +21,7 @@ class _Memory:
         }
 
 
-def borrowed(tensor: Tensor) -> Tensor:
+def weak_ref_tensor(tensor: Tensor) -> Tensor:
     """The same values, as long as nothing else is written there. For a contiguous tensor on a GPU.
 
     What only the launch after a graph reads may be overwritten by later graphs of the same pool: nothing needs to own

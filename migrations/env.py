@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateSchema
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.models import Job
+from thothy_ai.db.models import JobRow
 from thothy_ai.db.own_schema import SHARED, has_version_table, is_ours
 from thothy_ai.settings import Settings
 
@@ -90,7 +90,7 @@ def _try(connection: Connection) -> None:
     connection.commit()
     context.configure(
         connection,
-        target_metadata=Job.metadata,
+        target_metadata=JobRow.metadata,
         include_name=_ours,
         compare_server_default=True,
         transaction_per_migration=True,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks.forecast.world import EngineRun, Fault, Job, Kind, Machine, World, observe
-from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty
-from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.estimate import Costs, Quantiles, time_to_empty
+from thothy_ai.queue.forecast.learning import History, learn
 from thothy_ai.queue.forecast.outlook import with_arrivals
 from thothy_ai.queue.forecast.values import Observation
 
@@ -56,7 +56,7 @@ class Sample:
     p90: float
     truth: float
     waited: bool
-    arriving: Spell | None
+    arriving: Quantiles | None
     emptied: float | None = None
 
 
@@ -75,7 +75,7 @@ def simulate(seed: int, days: float = 1.0, every: float = 240.0, load: float = 0
     world = World(machine, KINDS, rng, _faults(rng, machine, days))
     world.engines = [EngineRun() for _ in range(machine.engines)]
     arrivals = deque(_arrivals(rng, machine, days, load))
-    learnt, next_sample, ended, open_now = Learnt(), 0.0, list[Sample](), list[Sample]()
+    learnt, next_sample, ended, open_now = History(), 0.0, list[Sample](), list[Sample]()
     for number in range(1, int(days * DAY / TICK)):
         tick = number * TICK
         _let_arrive(world, arrivals, tick)
@@ -99,7 +99,7 @@ def _let_arrive(world: World, arrivals: deque[Arrival], until: float) -> None:
     world.until(until)
 
 
-def _sampled(learnt: Learnt, seen: Observation, world: World) -> Iterator[Sample]:
+def _sampled(learnt: History, seen: Observation, world: World) -> Iterator[Sample]:
     costs = Costs(learnt)
     spell = time_to_empty(learnt, seen, costs)
     if spell is not None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
+from thothy_ai.queue.forecast.values import EndedAttempts, Key, LoadSums, Observation, RunningJobs, WaitingJobs
 
 
 @dataclass(frozen=True)
@@ -250,31 +250,31 @@ def observe(world: World) -> Observation:
     )
 
 
-def _waiting(world: World) -> list[Waiting]:
+def _waiting(world: World) -> list[WaitingJobs]:
     found: dict[tuple[str, float, float | None], int] = {}
     for job in world.waiting:
         group = (job.kind, job.order // 600, None if job.deadline is None else job.deadline - world.now)
         found[group] = found.get(group, 0) + 1
-    return [Waiting(Key(kind), jobs, order, deadline) for (kind, order, deadline), jobs in found.items()]
+    return [WaitingJobs(Key(kind), jobs, order, deadline) for (kind, order, deadline), jobs in found.items()]
 
 
-def _running(world: World) -> list[Running]:
+def _running(world: World) -> list[RunningJobs]:
     found: dict[tuple[str, int], list[float]] = {}
     for engine in world.engines:
         for attempt in engine.running:
             age = world.now - attempt.claimed
             found.setdefault((attempt.job.kind, int(math.log2(max(age, 0.1)) * 2)), []).append(age)
-    return [Running(Key(kind), len(ages), sum(ages) / len(ages)) for (kind, _), ages in found.items()]
+    return [RunningJobs(Key(kind), len(ages), sum(ages) / len(ages)) for (kind, _), ages in found.items()]
 
 
-def _ended(world: World, rows: Sequence[tuple[str, float, float, float, str, int]]) -> dict[Key, Ended]:
+def _ended(world: World, rows: Sequence[tuple[str, float, float, float, str, int]]) -> dict[Key, EndedAttempts]:
     found = {}
     for kind in {row[0] for row in rows}:
         mine = [row for row in rows if row[0] == kind]
         ran = [row for row in mine if row[4] != "lost"]
         finished = sum(row[4] == "succeeded" for row in mine)
         child = world.kinds[kind].children
-        found[Key(kind)] = Ended(
+        found[Key(kind)] = EndedAttempts(
             finished=finished,
             left=finished,
             attempts=len(ran),
@@ -288,9 +288,9 @@ def _ended(world: World, rows: Sequence[tuple[str, float, float, float, str, int
     return found
 
 
-def _load(rows: Sequence[tuple[str, float, float, float, str, int]]) -> Load:
+def _load(rows: Sequence[tuple[str, float, float, float, str, int]]) -> LoadSums:
     pairs = [(row[1] / row[2], row[1] / row[3]) for row in rows if row[4] != "lost" and row[2] > 0]
-    return Load(
+    return LoadSums(
         len(pairs),
         sum(x for x, _ in pairs),
         sum(y for _, y in pairs),

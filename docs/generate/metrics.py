@@ -19,10 +19,10 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.process.metrics import registry_of
 from thothy_ai.plans import metrics as plans_metrics
 from thothy_ai.queue import metrics as queue_metrics
-from thothy_ai.queue.collector import Reading, families
-from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.collector import QueueReading, families
+from thothy_ai.queue.forecast.learning import History
 from thothy_ai.queue.forecast.outlook import Forecast, forecast
-from thothy_ai.queue.forecast.values import Key, Observation, Waiting
+from thothy_ai.queue.forecast.values import Key, Observation, WaitingJobs
 from thothy_ai.queue.status import QueueStatus
 from thothy_ai.worker import metrics as worker_metrics
 
@@ -99,13 +99,13 @@ def counted() -> Iterator[Family]:
 def of_queue() -> Iterator[Family]:
     """What the dispatcher reads from Postgres."""
     status = QueueStatus({}, paused=False, changed_at=None, note=None)
-    reading = Reading(status, (("", "", 0),), _some_forecast(), (("", False),), (("", "", 0.0),))
+    reading = QueueReading(status, (("", "", 0),), _some_forecast(), (("", False),), (("", "", 0.0),))
     return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
 
 
 def _some_forecast() -> Forecast:
     """A forecast that every one of its metrics is made from."""
-    made = forecast(Learnt(), Observation(at=0.0, waiting=(Waiting(Key("hook"), 1.0),)))
+    made = forecast(History(), Observation(at=0.0, waiting=(WaitingJobs(Key("hook"), 1.0),)))
     return replace(made, publish_left=0.0, publish_left_p90=0.0)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from tests.support.home import THOTHY
 from thothy_ai.cli import app
-from thothy_ai.db.models import Artifact, Attempt, Job
+from thothy_ai.db.models import ArtifactRow, AttemptRow, JobRow
 from thothy_ai.settings import PREFIX, Settings
 
 SOURCE = "Home fermentation has moved from a hobby to a habit, say three makers of clay crocks in Lyon."
@@ -74,7 +74,7 @@ def end(engine: Engine, job_id: UUID, state: str, **values: object) -> None:
 def set_job(engine: Engine, job_id: UUID, **values: object) -> None:
     """Change a job's row."""
     with engine.begin() as connection:
-        connection.execute(update(Job).where(Job.id == job_id).values(**values))
+        connection.execute(update(JobRow).where(JobRow.id == job_id).values(**values))
 
 
 def add_attempt(engine: Engine, job_id: UUID, attempt: int = 1, **values: object) -> None:
@@ -85,7 +85,7 @@ def add_attempt(engine: Engine, job_id: UUID, attempt: int = 1, **values: object
         "started_at": now, "finished_at": now, "outcome": "succeeded",
     }  # fmt: skip
     with engine.begin() as connection:
-        connection.execute(insert(Attempt), row | values)
+        connection.execute(insert(AttemptRow), row | values)
 
 
 def add_artifact(engine: Engine, job_id: UUID, *, locale: str = "en", reason: str | None = None, **values: Any) -> None:
@@ -96,7 +96,7 @@ def add_artifact(engine: Engine, job_id: UUID, *, locale: str = "en", reason: st
         "body": {"headline": "Crocks – à la mode"}, "text": "raw text",
     }  # fmt: skip
     with engine.begin() as connection:
-        connection.execute(insert(Artifact), row | values)
+        connection.execute(insert(ArtifactRow), row | values)
 
 
 def shown(run: Run, job_id: UUID | str) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Engine, insert, text
 
-from thothy_ai.db.models import Attempt, EngineSession, Job
-from thothy_ai.db.models import Forecast as Recorded
+from thothy_ai.db.models import AttemptRow, EngineSessionRow, ForecastRow, JobRow
 
 RUN_SECONDS, COMPUTE_SECONDS = 40.0, 2.0
 
@@ -17,7 +16,7 @@ def job(engine: Engine, state: str, **values: object) -> UUID:
     fixed = {"tenant": "t", "kind": "hook", "source_key": "s", "request_digest": "d", "max_attempts": 3}
     number = uuid4()
     with engine.begin() as connection:
-        connection.execute(insert(Job), {"id": number, "state": state, **fixed, **values})
+        connection.execute(insert(JobRow), {"id": number, "state": state, **fixed, **values})
     return number
 
 
@@ -28,7 +27,7 @@ def resident(engine: Engine, **values: object) -> UUID:
     now = datetime.now(UTC)
     started = {"started_at": now, "heartbeat_at": now + timedelta(hours=1), "capacity": 20, "model_name": "large"}
     with engine.begin() as connection:
-        connection.execute(insert(EngineSession), {"id": number, **fixed, **started, **values})
+        connection.execute(insert(EngineSessionRow), {"id": number, **fixed, **started, **values})
     return number
 
 
@@ -47,9 +46,9 @@ def history(engine: Engine, session: UUID, jobs: int = 40, kind: str = "hook") -
             for n, outcome in enumerate(outcomes, 1)
         ]
         with engine.begin() as connection:
-            connection.execute(insert(Attempt), rows)
+            connection.execute(insert(AttemptRow), rows)
 
 
-def recorded(engine: Engine) -> list[Recorded]:
+def recorded(engine: Engine) -> list[ForecastRow]:
     with engine.connect() as connection:
         return list(connection.execute(text("SELECT * FROM forecast ORDER BY made_at")))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, Row, select
 from thothy_ai.admin.artifacts import list_artifacts
 from thothy_ai.admin.cost import cost_of
 from thothy_ai.admin.filters import ALL_JOBS, JobFilter
-from thothy_ai.db.models import Job, JobEvent
+from thothy_ai.db.models import JobEventRow, JobRow
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import UnknownJobError
 from thothy_ai.queue.control import WAKE_DISPATCHER
@@ -57,10 +57,10 @@ def list_jobs(
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
     """A job with its request, attempts, artifacts, events, follow-ups and `cost`. Raises `UnknownJobError`."""
     with engine.connect() as connection:
-        job = connection.execute(select(Job.__table__).where(Job.id == job_id)).one_or_none()
+        job = connection.execute(select(JobRow.__table__).where(JobRow.id == job_id)).one_or_none()
         if job is None:
             raise UnknownJobError(job_id)
-        events = select(JobEvent.__table__).where(JobEvent.job_id == job_id).order_by(JobEvent.at)
+        events = select(JobEventRow.__table__).where(JobEventRow.job_id == job_id).order_by(JobEventRow.at)
         attempts = _dicts(connection.execute(statement("admin/job_attempts"), {"job_id": job_id}).all())
         parts = {
             "request": connection.scalar(statement("admin/job_request"), {"job_id": job_id}),

@@ -24,12 +24,27 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
 from thothy_ai.db.fragments import PLANNED_ORDER, UNDELIVERED, WAITING
-from thothy_ai.db.states import TERMINAL, EngineState, Event, JobState, Notify, Outcome, Verdict
-from thothy_ai.db.usage_models import Drain, UsageByHour, UsageHourly, UsageProgress
+from thothy_ai.db.states import TERMINAL, ArtifactVerdict, EngineState, Event, JobState, Notify, Outcome
+from thothy_ai.db.usage_models import DrainRow, UsageByHourRow, UsageHourlyRow, UsageProgressRow
 
 __all__ = (
-    "Artifact", "Attempt", "Base", "Batch", "Drain", "EngineSession", "Forecast", "ForecastState", "Job", "JobEvent",
-    "JobRequest", "ModelAlias", "QueueControl", "UsageByHour", "UsageHourly", "UsageProgress", "WebhookDelivery",
+    "ArtifactRow",
+    "AttemptRow",
+    "Base",
+    "BatchRow",
+    "DrainRow",
+    "EngineSessionRow",
+    "ForecastRow",
+    "ForecastStateRow",
+    "JobEventRow",
+    "JobRequestRow",
+    "JobRow",
+    "ModelAliasRow",
+    "QueueControlRow",
+    "UsageByHourRow",
+    "UsageHourlyRow",
+    "UsageProgressRow",
+    "WebhookDeliveryRow",
 )  # fmt: skip
 ZERO = sql("0")
 EMPTY = sql("''")
@@ -39,7 +54,7 @@ PARTITIONED = {"postgresql_partition_by": "RANGE (job_id)"}
 TERMINAL_SQL = "state IN ({})".format(", ".join(f"'{state}'" for state in JobState if state in TERMINAL))
 
 
-class Job(Base):
+class JobRow(Base):
     """One unit of work and where it is."""
 
     __tablename__ = "job"
@@ -124,8 +139,8 @@ class Job(Base):
     )
 
 
-class JobRequest(Base):
-    """A job's request, beside it so that the hot row stays small. Its longest text may be a `SourceText`."""
+class JobRequestRow(Base):
+    """A job's request, beside it so that the hot row stays small. Its longest text may be a `SourceTextRow`."""
 
     __tablename__ = "job_request"
 
@@ -140,7 +155,7 @@ class JobRequest(Base):
     )
 
 
-class SourceText(Base):
+class SourceTextRow(Base):
     """A long text of a tenant's requests, which refer to it. Never changed; deleted when none refers to it any more.
 
     Not unique: two transactions that store the same text at once each store it, and neither waits for the other.
@@ -157,7 +172,7 @@ class SourceText(Base):
     __table_args__ = (Index("ix_source_text_tenant", "tenant", "digest"),)
 
 
-class Attempt(Base):
+class AttemptRow(Base):
     """One try at a job, and its usage."""
 
     __tablename__ = "attempt"
@@ -192,7 +207,7 @@ class Attempt(Base):
     )
 
 
-class Artifact(Base):
+class ArtifactRow(Base):
     """An output and the validators' verdict; a succeeded job has one accepted row per (kind, locale)."""
 
     __tablename__ = "artifact"
@@ -212,7 +227,7 @@ class Artifact(Base):
     signature: Mapped[list[int] | None]  # for the search of near-duplicates: equal elements are probably similar texts
 
     __table_args__ = (
-        one_of("verdict", Verdict),
+        one_of("verdict", ArtifactVerdict),
         CheckConstraint("verdict <> 'accepted' OR (body IS NOT NULL AND reason IS NULL)", name="accepted"),
         CheckConstraint("verdict <> 'rejected' OR reason IS NOT NULL", name="rejected"),
         Index(
@@ -236,7 +251,7 @@ class Artifact(Base):
     )
 
 
-class JobEvent(Base):
+class JobEventRow(Base):
     """An unusual event in a job's history."""
 
     __tablename__ = "job_event"
@@ -249,7 +264,7 @@ class JobEvent(Base):
     __table_args__ = (one_of("event", Event), PARTITIONED)
 
 
-class EngineSession(Base):
+class EngineSessionRow(Base):
     """One run of an engine process: the resident model, where, from when to when, and the engine's counters.
 
     Written by the engine's side (`worker/registration/`); rows of older workers have no name and no machine.
@@ -292,7 +307,7 @@ class EngineSession(Base):
     )
 
 
-class ModelAlias(Base):
+class ModelAliasRow(Base):
     """A name that jobs may ask for instead of a model's; operators point it at another model."""
 
     __tablename__ = "model_alias"
@@ -302,7 +317,7 @@ class ModelAlias(Base):
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
-class Batch(Base):
+class BatchRow(Base):
     """The jobs of one call that asked for a webhook. Those of a follow-up belong to it, too."""
 
     __tablename__ = "batch"
@@ -322,7 +337,7 @@ class Batch(Base):
     )
 
 
-class WebhookDelivery(Base):
+class WebhookDeliveryRow(Base):
     """A message to be sent to a webhook, until it is delivered or dead."""
 
     __tablename__ = "webhook_delivery"
@@ -349,7 +364,7 @@ class WebhookDelivery(Base):
     )
 
 
-class QueueControl(Base):
+class QueueControlRow(Base):
     """Whether an operator has paused the queue, and whether requests may refer to texts. One row, `default`."""
 
     __tablename__ = "queue_control"
@@ -362,7 +377,7 @@ class QueueControl(Base):
     shares_texts: Mapped[bool] = mapped_column(server_default=sql("false"))  # no worker is left that cannot read them
 
 
-class Forecast(Base):
+class ForecastRow(Base):
     """A forecast of the time until the jobs that stood were done, and what came."""
 
     __tablename__ = "forecast"
@@ -380,7 +395,7 @@ class Forecast(Base):
     __table_args__ = (Index("ix_forecast_open", "made_at", postgresql_where=sql("ended_at IS NULL")),)
 
 
-class ForecastState(Base):
+class ForecastStateRow(Base):
     """What was learnt of costs and rates, and the latest forecast. One row, `default`."""
 
     __tablename__ = "forecast_state"

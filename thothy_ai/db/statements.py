@@ -9,10 +9,10 @@ from importlib.resources import files
 from sqlalchemy import TextClause, text
 
 from thothy_ai.db.fragments import FRAGMENTS
-from thothy_ai.db.models import Job
+from thothy_ai.db.models import JobRow
 
 FRAGMENT = re.compile(r"\{([a-z_]+)\}")  # `{4}` in a regular expression is not one
-TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)\s+({})\b".format("|".join(Job.metadata.tables)))
+TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)\s+({})\b".format("|".join(JobRow.metadata.tables)))
 
 
 @cache

@@ -55,7 +55,7 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
 
 
-class Verdict(StrEnum):
+class ArtifactVerdict(StrEnum):
     """The validators' verdict on an output."""
 
     ACCEPTED = "accepted"

@@ -13,7 +13,7 @@ from thothy_ai.db.base import Base, Big
 ZERO = sql("0")
 
 
-class UsageByHour(Base):
+class UsageByHourRow(Base):
     """What attempts that ended in an hour used, per tenant, kind and model; outlives the attempts.
 
     Seconds are device-seconds: an engine on two GPUs uses two in each second. Rows without a tenant and a kind hold a
@@ -45,7 +45,7 @@ class UsageByHour(Base):
     revised_at: Mapped[datetime | None]  # when they last changed after that
 
 
-class UsageProgress(Base):
+class UsageProgressRow(Base):
     """Until when hours are closed: their attempts are summed, and later changes are added. One row,
     `default`; before the first hour is closed, `-infinity`.
     """
@@ -56,7 +56,7 @@ class UsageProgress(Base):
     closed_until: Mapped[datetime]
 
 
-class Drain(Base):
+class DrainRow(Base):
     """From when the first job of an empty queue was due until the queue was empty again."""
 
     __tablename__ = "drain"
@@ -83,7 +83,7 @@ class Drain(Base):
     recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
-class UsageHourly(Base):
+class UsageHourlyRow(Base):
     """What reapers of earlier releases sum, as they may be running beside this one. Nothing reads it."""
 
     __tablename__ = "usage_hourly"

@@ -30,7 +30,7 @@ from thothy_ai.queue.hints import (
 from thothy_ai.settings import Settings, endpoint
 
 
-class Waiting(NamedTuple):
+class WaitingHints(NamedTuple):
     """The hints in each list, without elements that are not hints."""
 
     ordinary: set[Hint]
@@ -76,9 +76,9 @@ class Broker:
             names: Any = self._redis.smembers(engines_key(self._settings))
         return {name.decode() for name in names}
 
-    def waiting(self, engine: str = NO_ENGINE) -> Waiting:
+    def waiting(self, engine: str = NO_ENGINE) -> WaitingHints:
         """The hints that wait for this engine. The lists are kept shallow."""
-        return Waiting(*map(self._hints, list_keys(self._settings, engine)))
+        return WaitingHints(*map(self._hints, list_keys(self._settings, engine)))
 
     def move_urgent(self) -> None:
         """Move the urgent jobs' hints to the front of the other list, in their order: of those without an engine."""

@@ -39,7 +39,7 @@ STALE_SECONDS = 60.0  # a reading that is so late is none: Postgres does not ans
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class QueueReading:
     """One reading of the tables; `status` is None when Postgres did not answer."""
 
     status: QueueStatus | None
@@ -55,7 +55,7 @@ class QueueCollector(Collector):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reading: Reading | None = None
+        self._reading: QueueReading | None = None
         self._good_until = math.inf
 
     def describe(self) -> Iterable[Metric]:
@@ -64,7 +64,7 @@ class QueueCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metric families of the last reading."""
-        reading = self._reading if time.monotonic() < self._good_until else Reading(None)
+        reading = self._reading if time.monotonic() < self._good_until else QueueReading(None)
         return iter(()) if reading is None else families(reading)
 
     def read(self) -> float:
@@ -76,7 +76,7 @@ class QueueCollector(Collector):
         self._reading, self._good_until = reading, ended + pause + STALE_SECONDS + (ended - began)
         return pause
 
-    def _read(self) -> Reading:
+    def _read(self) -> QueueReading:
         began = time.monotonic()
         try:
             status = queue_status(self._engine)
@@ -86,8 +86,8 @@ class QueueCollector(Collector):
                 lost = connection.execute(statement("queue/lost_engines")).all()
                 kept = read_kept(asking(connection))
         except SQLAlchemyError:
-            return Reading(None)
-        return Reading(
+            return QueueReading(None)
+        return QueueReading(
             status,
             tuple((row.kind, row.reason, row.jobs) for row in dead),
             kept.forecast.after(kept.age) if kept and kept.fresh else None,
@@ -133,7 +133,7 @@ def _read_for_ever(read: Callable[[], float]) -> None:
         time.sleep(pause)
 
 
-def families(reading: Reading) -> Iterator[Metric]:
+def families(reading: QueueReading) -> Iterator[Metric]:
     """The metric families of a reading."""
     yield GaugeMetricFamily("thothy_database_up", "1 when Postgres answered.", value=float(reading.status is not None))
     if reading.status is not None:

@@ -1,7 +1,7 @@
 """`Dispatcher`: moves due jobs from Postgres to the engines' lists in Redis, in planned order, and keeps Redis shallow.
 
 One dispatcher leads, others stand by. A job becomes `dispatched` first and is published after the commit; if the
-process dies in between, the reaper queues the job again. Which engine a job goes to is decided by the `Router`.
+process dies in between, the reaper queues the job again. Which engine a job goes to is decided by the `JobRouter`.
 
 A job is urgent at an engine while one of lower priority is dispatched to it or runs on it. Urgent jobs have lists of
 their own in Redis, for which each worker keeps places free: they wait for no job of lower priority, in Redis or in a
@@ -25,7 +25,7 @@ from thothy_ai.queue.dispatches import Dispatch, Dispatches
 from thothy_ai.queue.forecast.forecaster import Forecaster
 from thothy_ai.queue.hints import ListLengths
 from thothy_ai.queue.leader import Leader
-from thothy_ai.queue.routing import EngineState
+from thothy_ai.queue.routing import RunningEngine
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -111,7 +111,7 @@ class Dispatcher:
             fed.add(dispatch.engine)
         return fed
 
-    def _any_full(self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths]) -> bool:
+    def _any_full(self, engines: Iterable[RunningEngine], depths: Mapping[str, ListLengths]) -> bool:
         """Whether a list is full, so that jobs may wait for it."""
         found = [depths[engine.name] for engine in engines]
         least = self._settings.dispatch_min_depth

@@ -1,5 +1,5 @@
 """`Dispatches`: the transition queued -> dispatched, in Postgres: reads which engines live and what is due, has the
-`Router` place it, and records it. The caller publishes.
+`JobRouter` place it, and records it. The caller publishes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from thothy_ai.queue.hints import Hint, ListLengths
-from thothy_ai.queue.routing import DueJob, EngineState, Load, Router
+from thothy_ai.queue.routing import DueJob, EngineLoad, JobRouter, RunningEngine
 from thothy_ai.settings import Settings
 
 ANSWER_SECONDS = 5.0  # for which a worker waits for its engine before it shows that it reaches it
@@ -36,20 +36,20 @@ class Dispatches:
     def __init__(self, settings: Settings, ask: Ask) -> None:
         self._settings = settings
         self._ask = ask
-        self._router = Router(settings.dispatch_min_depth)
+        self._router = JobRouter(settings.dispatch_min_depth)
 
     def recall_sources(self) -> None:
         """Learn where sources are from the jobs that are dispatched or running: another dispatcher sent them."""
         for row in self._ask("queue/sources"):
             self._router.sources.remember(row.source_key, row.engine_name)
 
-    def engines(self) -> list[EngineState]:
+    def engines(self) -> list[RunningEngine]:
         """The engines that live, or the one without a name."""
         rows = self._ask("queue/engines", worker_seconds=worker_silence(self._settings))
         return [self._state(row) for row in rows]
 
-    def _state(self, row: Any) -> EngineState:
-        return EngineState(
+    def _state(self, row: Any) -> RunningEngine:
+        return RunningEngine(
             row.name,
             frozenset(row.serves),
             row.capacity or self._settings.worker_in_flight,
@@ -60,7 +60,7 @@ class Dispatches:
         )
 
     def dispatch(
-        self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
+        self, engines: Iterable[RunningEngine], depths: Mapping[str, ListLengths], max_urgent: int
     ) -> Iterator[Dispatch]:
         """Dispatch what these engines have room for; yields what each got, to be published before the next one's."""
         loads = self._router.loads(engines, depths, max_urgent)
@@ -74,7 +74,7 @@ class Dispatches:
             if numbers:
                 yield Dispatch(engine, _hints(routed.ordinary, numbers), _hints(routed.urgent, numbers))
 
-    def _dispatch_next(self, load: Load) -> Iterator[Dispatch]:
+    def _dispatch_next(self, load: EngineLoad) -> Iterator[Dispatch]:
         """Where there is one engine, nothing is to be routed: one statement chooses the jobs and dispatches them."""
         name, models = load.engine.name, sorted(load.engine.serves)
         if not (limit := _room([load])):
@@ -96,7 +96,7 @@ class Dispatches:
             yield Dispatch(name, ordinary, [Hint(row.id, row.dispatch_no) for row in rows if row.urgent])
 
     def hand_over(
-        self, engines: Sequence[EngineState], depths: Mapping[str, ListLengths], fed: Collection[str]
+        self, engines: Sequence[RunningEngine], depths: Mapping[str, ListLengths], fed: Collection[str]
     ) -> Iterator[Dispatch]:
         """Give an engine for which nothing waits, and nothing was due, half of what it may run of the longest list.
 
@@ -111,7 +111,7 @@ class Dispatches:
                 taken = (list(self._taken(engine, other, free)) for other in others)
                 yield from next(filter(None, taken), ())
 
-    def _taken(self, engine: EngineState, donor: EngineState, limit: int) -> Iterator[Dispatch]:
+    def _taken(self, engine: RunningEngine, donor: RunningEngine, limit: int) -> Iterator[Dispatch]:
         rows = self._ask(
             "queue/hand_over", donor=donor.name, engine=engine.name, serves=sorted(engine.serves), limit=limit
         )
@@ -120,7 +120,7 @@ class Dispatches:
         if rows:
             yield Dispatch(engine.name, [Hint(row.id, row.dispatch_no) for row in rows], [])
 
-    def _due(self, loads: Mapping[str, Load]) -> list[DueJob]:
+    def _due(self, loads: Mapping[str, EngineLoad]) -> list[DueJob]:
         """The next jobs, as many as the engines that may run them have room for; of urgent jobs, too."""
         models = sorted({model for load in loads.values() for model in load.engine.serves})
         limits = [_room(load for load in loads.values() if model in load.engine.serves) for model in models]
@@ -136,7 +136,7 @@ def worker_silence(settings: Settings) -> float:
     return SILENT_HEARTBEATS * (settings.heartbeat_seconds + ANSWER_SECONDS)
 
 
-def _room(loads: Iterable[Load]) -> int:
+def _room(loads: Iterable[EngineLoad]) -> int:
     found = list(loads)
     places = sum(max(load.places, 0) for load in found)
     urgent = sum(max(load.urgent_places, 0) for load in found if load.engine.lowest is not None)

@@ -48,7 +48,7 @@ class Interest:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A part of an attempt's output; `at` characters come before it."""
 
     attempt: int
@@ -60,7 +60,7 @@ class Piece:
         return json.dumps(asdict(self))
 
     @classmethod
-    def parse(cls, data: bytes) -> Piece | None:
+    def parse(cls, data: bytes) -> TextPiece | None:
         """None for anything else."""
         try:
             fields = json.loads(data)
@@ -84,7 +84,7 @@ def text_channel(settings: Settings, job_id: UUID) -> str:
     return f"{settings.queue_prefix}live:{job_id}"
 
 
-class LiveText:
+class TextWatcher:
     """A watcher's end: what a job's attempts write, in order and without gaps. Without Redis there is no text."""
 
     def __init__(self, settings: Settings, job_id: UUID) -> None:
@@ -98,7 +98,7 @@ class LiveText:
         self._announce_at = self._retry_at = 0.0
         self._attempt = self._length = 0
 
-    def next(self, seconds: float) -> Piece | None:
+    def next(self, seconds: float) -> TextPiece | None:
         """The next piece of the latest attempt; None if none came within `seconds`. Never fails."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
@@ -117,14 +117,14 @@ class LiveText:
         if self._redis is not None:
             self._redis.close()
 
-    def _receive(self, seconds: float) -> Piece | None:
+    def _receive(self, seconds: float) -> TextPiece | None:
         inbox = self._connected()
         if inbox is None:
             return None
         self._announce()
         wait = min(seconds, max(0.01, self._announce_at - time.monotonic()))
         message = inbox.get_message(ignore_subscribe_messages=True, timeout=wait)
-        piece = Piece.parse(message["data"]) if message else None
+        piece = TextPiece.parse(message["data"]) if message else None
         return self._continued(piece) if piece else None
 
     def _connected(self) -> PubSub | None:
@@ -139,7 +139,7 @@ class LiveText:
             self._redis.publish(self._interest, Interest(self._job_id, whole).encode())
             self._announce_at = now + REPEAT_SECONDS
 
-    def _continued(self, piece: Piece) -> Piece | None:
+    def _continued(self, piece: TextPiece) -> TextPiece | None:
         """What of a piece is new; None if nothing is, or if text before it is missing, which is asked for."""
         if piece.attempt > self._attempt:
             self._attempt, self._length = piece.attempt, 0
@@ -150,7 +150,7 @@ class LiveText:
             self._announce(whole=True)
             return None
         self._length += len(piece.text) - known
-        return Piece(piece.attempt, piece.at + known, piece.text[known:])
+        return TextPiece(piece.attempt, piece.at + known, piece.text[known:])
 
     def _disconnect(self) -> None:
         inbox, self._inbox = self._inbox, None

@@ -1,4 +1,4 @@
-"""`Router`: which engine each of the next jobs goes to. Pure: what it knows of engines and jobs is given to it.
+"""`JobRouter`: which engine each of the next jobs goes to. Pure: what it knows of engines and jobs is given to it.
 
 1. model     An engine may run a job that names no model, or a model or alias that the engine serves.
 2. room      Its list takes twice as many jobs as it runs, urgent ones have places of their own. Jobs are placed in
@@ -24,7 +24,7 @@ SIBLINGS_SHARE = 4  # one in so many places of a list is added for siblings
 
 
 @dataclass(frozen=True, slots=True)
-class EngineState:
+class RunningEngine:
     """A running engine. `serves`: the models and aliases that jobs may name to run on it.
 
     `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none. `ready`: it
@@ -51,10 +51,10 @@ class DueJob(NamedTuple):
 
 
 @dataclass(slots=True)
-class Load:
+class EngineLoad:
     """What an engine has, and has room for, during one round of placing."""
 
-    engine: EngineState
+    engine: RunningEngine
     jobs: int  # that run on it or wait for it
     places: int
     urgent_places: int
@@ -89,7 +89,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Routed:
+class RoutedJobs:
     """What goes to one engine, in planned order: ordinary jobs, and urgent ones."""
 
     ordinary: list[UUID]
@@ -115,7 +115,7 @@ class Sources:
             self._engines.popitem(last=False)
 
 
-class Router:
+class JobRouter:
     """Places jobs. Owns the memory of sources."""
 
     def __init__(self, min_depth: int) -> None:
@@ -123,8 +123,8 @@ class Router:
         self.sources = Sources()
 
     def loads(
-        self, engines: Iterable[EngineState], depths: Mapping[str, ListLengths], max_urgent: int
-    ) -> dict[str, Load]:
+        self, engines: Iterable[RunningEngine], depths: Mapping[str, ListLengths], max_urgent: int
+    ) -> dict[str, EngineLoad]:
         """What each engine that accepts jobs has room for, by name."""
         ready = [engine for engine in engines if engine.ready]
         loads = {engine.name: self._load(engine, depths[engine.name], max_urgent) for engine in ready}
@@ -133,20 +133,20 @@ class Router:
                 load.sibling_places = 0
         return loads
 
-    def route(self, jobs: Sequence[DueJob], loads: Mapping[str, Load]) -> dict[str, Routed]:
+    def route(self, jobs: Sequence[DueJob], loads: Mapping[str, EngineLoad]) -> dict[str, RoutedJobs]:
         """Where these jobs go, which are in planned order. Jobs for which no engine has room are left out."""
-        routed: dict[str, Routed] = {}
+        routed: dict[str, RoutedJobs] = {}
         for job in jobs:
             load = self._choose(job, loads)
             if load is not None:
                 name = load.engine.name
-                to = routed.setdefault(name, Routed([], []))
+                to = routed.setdefault(name, RoutedJobs([], []))
                 (to.urgent if load.urgent(job) else to.ordinary).append(job.id)
                 load.place(job)
                 self.sources.remember(job.source_key, name)
         return routed
 
-    def _choose(self, job: DueJob, loads: Mapping[str, Load]) -> Load | None:
+    def _choose(self, job: DueJob, loads: Mapping[str, EngineLoad]) -> EngineLoad | None:
         last = self.sources.engine(job.source_key)
         home = None if last is None else loads.get(last)
         if home is not None and home.may_run(job) and home.takes(job, sibling=True):
@@ -154,10 +154,10 @@ class Router:
         able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
         return min(able, key=lambda load: (load.engine.untried, load.per_capacity), default=None)
 
-    def _load(self, engine: EngineState, depth: ListLengths, max_urgent: int) -> Load:
+    def _load(self, engine: RunningEngine, depth: ListLengths, max_urgent: int) -> EngineLoad:
         target = 1 if engine.untried else max(self._min_depth, DEPTH_FACTOR * engine.running)
         waiting = depth.ordinary + depth.urgent
-        return Load(
+        return EngineLoad(
             engine,
             jobs=engine.running + waiting,
             places=target - depth.ordinary,

@@ -27,7 +27,7 @@ _disconnect = kombu_channel._disconnect_pools
 _close_clients = kombu_channel._close_clients
 
 
-class Channel(redis.Channel):
+class HintChannel(redis.Channel):
     """Drops elements that are not kombu messages, which would end the original's consumer. Always closes."""
 
     QoS = QoS
@@ -85,7 +85,7 @@ class Transport(redis.Transport):
     To kombu it is a channel error, on which Celery would end the worker with everything in flight.
     """
 
-    Channel = Channel
+    Channel = HintChannel
     connection_errors = (*redis.Transport.connection_errors, ResponseError)
     cycle: Any  # these two are kombu's, whose stubs have them as None
     channels: Any

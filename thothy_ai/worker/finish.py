@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from thothy_ai.db.states import Event, JobState, Outcome, Verdict
+from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.engine.api import Usage as EngineUsage
 from thothy_ai.queue.texts import stored
 from thothy_ai.worker.claims import AttemptRef
@@ -49,7 +49,7 @@ NO_USAGE = Usage()
 class Judged:
     """An output and the validators' verdict."""
 
-    verdict: Verdict
+    verdict: ArtifactVerdict
     locale: str
     body: dict[str, Any] | None
     text: str

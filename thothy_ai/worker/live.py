@@ -19,7 +19,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from thothy_ai.engine.api.errors import EngineError
-from thothy_ai.queue.live import INTEREST_SECONDS, Interest, Piece, interest_channel, presence_channel, text_channel
+from thothy_ai.queue.live import INTEREST_SECONDS, Interest, TextPiece, interest_channel, presence_channel, text_channel
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
@@ -136,7 +136,7 @@ class LiveText:
         if not output.following:
             self._follow(output)
         elif interest.whole:
-            self._start(self._publish(output, Piece(output.claim.attempt, 0, output.before + output.text)))
+            self._start(self._publish(output, TextPiece(output.claim.attempt, 0, output.before + output.text)))
 
     def _is_watched(self, job_id: UUID) -> bool:
         return self._watched.get(job_id, 0.0) > time.monotonic()
@@ -158,10 +158,10 @@ class LiveText:
             async for piece in output.call.stream():
                 output.text += piece
                 text = output.before + output.text
-                await self._publish(output, Piece(output.claim.attempt, said, text[said:]))
+                await self._publish(output, TextPiece(output.claim.attempt, said, text[said:]))
                 said = len(text)
 
-    async def _publish(self, output: _Output, piece: Piece) -> None:
+    async def _publish(self, output: _Output, piece: TextPiece) -> None:
         if self._redis is not None and self._is_watched(output.claim.id):
             with suppress(RedisError, OSError):  # a `TimeoutError` is an `OSError`
                 async with asyncio.timeout(ANSWER_SECONDS):

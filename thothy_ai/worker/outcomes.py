@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.db.states import Event, JobState, Outcome, Verdict
+from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.jobs.verdict import Rejection
 from thothy_ai.plans.plans import Judgement
 from thothy_ai.worker.claims import Claim
@@ -46,7 +46,7 @@ def judged(
 ) -> Finish:
     """There was an output, and it was judged."""
     output = Judged(
-        Verdict.ACCEPTED if judgement.accepted else Verdict.REJECTED,
+        ArtifactVerdict.ACCEPTED if judgement.accepted else ArtifactVerdict.REJECTED,
         judgement.locale,
         judgement.body,
         storable(text),
@@ -97,7 +97,7 @@ def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:
         reason=str(rejection.reason),
         detail=_detail(rejection.detail),
         failures=1,
-        judged=finish.judged and replace(finish.judged, verdict=Verdict.REJECTED, signature=()),
+        judged=finish.judged and replace(finish.judged, verdict=ArtifactVerdict.REJECTED, signature=()),
         follow_ups=(),
     )
 

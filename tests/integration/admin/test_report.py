@@ -16,7 +16,7 @@ from sqlalchemy import Engine, insert
 from thothy_ai.admin.report import AttemptKey, DrainReport, drain_report
 from thothy_ai.cli.views.report import render
 from thothy_ai.db.base import Base
-from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
+from thothy_ai.db.models import ArtifactRow, AttemptRow, EngineSessionRow, JobRow
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ONE = timedelta(minutes=1)
@@ -45,7 +45,7 @@ def session(
     made = uuid4()
     sizes = {"model": "smollm2", "dtype": "bfloat16", "num_blocks": 100, "block_size": 16}
     times = {"started_at": start, "heartbeat_at": heartbeat or end or start, "ended_at": end}
-    add(engine, EngineSession, id=made, device=device, gpus=gpus, **sizes, **times)
+    add(engine, EngineSessionRow, id=made, device=device, gpus=gpus, **sizes, **times)
     return made
 
 
@@ -61,13 +61,13 @@ def job(
     made = uuid4()
     fixed = {"tenant": "t", "source_key": "s", "request_digest": "d", "max_attempts": 3}
     times = {"enqueued_at": enqueued, "finished_at": finished}
-    add(engine, Job, id=made, kind=kind, state=state, reason=reason, **fixed, **times)
+    add(engine, JobRow, id=made, kind=kind, state=state, reason=reason, **fixed, **times)
     return made
 
 
 def attempt(engine: Engine, job_id: UUID, number: int, kind: str, outcome: str, at: datetime, **values: object) -> None:
     fixed = {"tenant": "t", "kind": kind, "worker": "w", "started_at": at - ONE, "finished_at": at, "outcome": outcome}
-    add(engine, Attempt, job_id=job_id, attempt=number, **fixed, **values)
+    add(engine, AttemptRow, job_id=job_id, attempt=number, **fixed, **values)
 
 
 def used(box: UUID, prompt: int, cached: int, output: int, seconds: float) -> dict[str, object]:
@@ -77,7 +77,7 @@ def used(box: UUID, prompt: int, cached: int, output: int, seconds: float) -> di
 
 def artifact(engine: Engine, job_id: UUID, number: int, kind: str, at: datetime, reason: str | None = None) -> None:
     said = {"verdict": "rejected" if reason else "accepted", "reason": reason, "body": {"text": "x"}, "text": "x"}
-    add(engine, Artifact, job_id=job_id, attempt=number, kind=kind, locale="en", tenant="t", created_at=at, **said)
+    add(engine, ArtifactRow, job_id=job_id, attempt=number, kind=kind, locale="en", tenant="t", created_at=at, **said)
 
 
 @pytest.fixture

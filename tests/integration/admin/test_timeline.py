@@ -10,7 +10,7 @@ from sqlalchemy import Engine, insert
 
 from thothy_ai.admin.report import DrainReport, drain_report
 from thothy_ai.admin.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Timeline, report_with_timeline
-from thothy_ai.db.models import Attempt, EngineSession, Job
+from thothy_ai.db.models import AttemptRow, EngineSessionRow, JobRow
 from thothy_ai.db.states import JobState
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -46,7 +46,7 @@ def add_box(engine: Engine, start: datetime, end: datetime, gpus: int = 2) -> UU
     sizes = {"model": "smollm2", "dtype": "bfloat16", "num_blocks": 100, "block_size": 16}
     row = {"id": made, "device": "cuda:0", "gpus": gpus, "started_at": start, "heartbeat_at": end, "ended_at": end}
     with engine.begin() as connection:
-        connection.execute(insert(EngineSession), {**row, **sizes})
+        connection.execute(insert(EngineSessionRow), {**row, **sizes})
     return made
 
 
@@ -59,8 +59,8 @@ def busy(engine: Engine) -> tuple[DrainReport, Timeline]:
     jobs = [job(n, state=states[n % 7], kind=f"k{n % 3}", wait=n % 10) for n in range(SEVERAL)]
     attempts = [attempt(of, box, outcome=outcomes[n % 7], run=1 + n % 5) for n, of in enumerate(jobs)]
     with engine.begin() as connection:
-        connection.execute(insert(Job), jobs)
-        connection.execute(insert(Attempt), attempts)
+        connection.execute(insert(JobRow), jobs)
+        connection.execute(insert(AttemptRow), attempts)
     return report_with_timeline(engine, NOON, at(3600))
 
 
@@ -109,8 +109,8 @@ def test_percentiles_are_of_first_starts_and_of_attempts(engine: Engine) -> None
         one["started_at"] = at(n * 10 - 1 - n / 100)
     second = {**attempt(jobs[50], box, run=900), "attempt": 2}
     with engine.begin() as connection:
-        connection.execute(insert(Job), jobs)
-        connection.execute(insert(Attempt), [*attempts, second])
+        connection.execute(insert(JobRow), jobs)
+        connection.execute(insert(AttemptRow), [*attempts, second])
     _, timeline = report_with_timeline(engine, NOON, at(3600))
     waits, runs = timeline.waits["k"], timeline.runs["k"]
     assert timeline.waits[None] == waits

@@ -7,7 +7,7 @@ import json
 from sqlalchemy import Engine, update
 
 from tests.support.command_line import Run, add_artifact, end, enqueue, ids_of, one_line, set_job
-from thothy_ai.db.models import Artifact
+from thothy_ai.db.models import ArtifactRow
 
 
 def test_list_and_show(run: Run, engine: Engine) -> None:
@@ -29,7 +29,7 @@ def test_list_by_what_identifies_their_job(run: Run, engine: Engine) -> None:
     set_job(engine, second, parent_id=first)
     end(engine, second, "succeeded")
     with engine.begin() as connection:
-        connection.execute(update(Artifact).where(Artifact.job_id == second).values(tenant="acme"))
+        connection.execute(update(ArtifactRow).where(ArtifactRow.job_id == second).values(tenant="acme"))
     for filters, found in {
         ("--key", "mon/*"): [first],
         ("--parent", str(first)[-8:]): [second],
@@ -48,7 +48,7 @@ def test_model_output_cannot_control_the_terminal(run: Run, engine: Engine) -> N
     job_id = enqueue(run)
     add_artifact(engine, job_id, reason="repetition")
     with engine.begin() as connection:
-        connection.execute(update(Artifact).values(body=None, text="a\x1b]0;owned\x07\n\tb\x9b2J"))
+        connection.execute(update(ArtifactRow).values(body=None, text="a\x1b]0;owned\x07\n\tb\x9b2J"))
     assert "a\ufffd]0;owned\ufffd\n\tb\ufffd2J" in run("artifacts", "show", job_id).stdout
     for command in (("artifacts", "list"), ("jobs", "show", job_id)):
         assert not set("\x1b\x07\x9b") & set(run(*command).stdout)

@@ -18,7 +18,7 @@ from tests.support.command_line import Run, add_attempt, enqueue, set_job
 from tests.support.queue_bench import PATIENCE, eventually
 from tests.support.served_engine import served
 from thothy_ai.admin.doctor import Finding, Level, examine
-from thothy_ai.db.models import EngineSession
+from thothy_ai.db.models import EngineSessionRow
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.live import interest_channel, presence_channel
 from thothy_ai.settings import Settings
@@ -36,7 +36,7 @@ def add(engine: Engine, name: str, *, silent: float = -HOUR, age: float = 100, *
         "ready_at": now - timedelta(seconds=age), "heartbeat_at": now - timedelta(seconds=silent),
     }  # fmt: skip
     with engine.begin() as connection:
-        connection.execute(insert(EngineSession), row | values)
+        connection.execute(insert(EngineSessionRow), row | values)
     return session
 
 

@@ -22,7 +22,7 @@ from tests.support.command_line import (
     set_job,
     shown,
 )
-from thothy_ai.db.models import EngineSession
+from thothy_ai.db.models import EngineSessionRow
 
 MANY_DEAD = """
     INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, reason, finished_at)
@@ -37,7 +37,7 @@ def add_session(engine: Engine, *, gpus: int) -> UUID:
         "block_size": 16, "started_at": datetime.now(UTC),
     }  # fmt: skip
     with engine.begin() as connection:
-        connection.execute(insert(EngineSession), row)
+        connection.execute(insert(EngineSessionRow), row)
     return session
 
 

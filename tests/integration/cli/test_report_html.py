@@ -16,7 +16,7 @@ from sqlalchemy import Engine, insert
 from tests.support.browser import Browser, browser
 from tests.support.command_line import Run, one_line
 from tests.support.fetched import fetched
-from thothy_ai.db.models import Artifact, Attempt, EngineSession, Job
+from thothy_ai.db.models import ArtifactRow, AttemptRow, EngineSessionRow, JobRow
 
 NASTY = "<script>alert(1)</script>&\"'"
 EMPTY = "No jobs finished in this window."
@@ -44,8 +44,8 @@ def fill(engine: Engine, kinds: list[str], jobs: int, span: timedelta) -> None:
     with engine.begin() as connection:
         sizes = {"model": NASTY, "dtype": "bfloat16", "num_blocks": 100, "block_size": 16, "gpus": 1}
         times = {"started_at": now - span, "heartbeat_at": now, "ended_at": None}
-        connection.execute(insert(EngineSession), {"id": box, "device": "cuda:0", **sizes, **times})
-        for table, rows in zip((Job, Attempt, Artifact), _rows(kinds, jobs, span, now, box), strict=True):
+        connection.execute(insert(EngineSessionRow), {"id": box, "device": "cuda:0", **sizes, **times})
+        for table, rows in zip((JobRow, AttemptRow, ArtifactRow), _rows(kinds, jobs, span, now, box), strict=True):
             connection.execute(insert(table), rows)
 
 

@@ -23,14 +23,14 @@ from prometheus_client.registry import Collector
 from tests.support.fetched import fetched
 from thothy_ai.admin.alert_delivery import alertmanager_config
 from thothy_ai.embedded.process import free_port
-from thothy_ai.queue.collector import Reading, families
+from thothy_ai.queue.collector import QueueReading, families
 from thothy_ai.queue.status import QueueStatus
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
-ANSWERS = Reading(QueueStatus({}, paused=False, changed_at=None, note=None))
-AWAY = Reading(None)
+ANSWERS = QueueReading(QueueStatus({}, paused=False, changed_at=None, note=None))
+AWAY = QueueReading(None)
 
 
 class Webhook:

@@ -11,12 +11,11 @@ from sqlalchemy import Engine, insert, text
 
 from tests.support.forecast_rows import COMPUTE_SECONDS, history, job, recorded, resident
 from tests.support.queue_bench import eventually, running
-from thothy_ai.db.models import Attempt, Job
-from thothy_ai.db.models import Forecast as Recorded
+from thothy_ai.db.models import AttemptRow, ForecastRow, JobRow
 from thothy_ai.queue.collector import QueueCollector
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.forecast.forecaster import Forecaster
-from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.forecast.learning import History
 from thothy_ai.queue.forecast.outlook import Basis, Forecast
 from thothy_ai.queue.forecast.store import asking, current, observe, past_accuracy, read_kept
 from thothy_ai.queue.forecast.values import Key
@@ -138,7 +137,7 @@ def test_attempts_that_ended_with_an_engine_are_no_retries(engine: Engine) -> No
         for outcome in ("lost", "released", "cancelled")
     ]
     with engine.begin() as connection:
-        connection.execute(insert(Attempt), rows)
+        connection.execute(insert(AttemptRow), rows)
         after = observe(asking(connection), 0.0).ended[Key("hook", "large")]
     assert (before.attempts, after.attempts) == (50, 50)
     assert after.compute == before.compute + 3
@@ -159,7 +158,7 @@ def test_jobs_that_miss_their_deadline_and_the_publishing_time(engine: Engine) -
     soon = datetime.now(UTC) + timedelta(minutes=6)
     with engine.begin() as connection:
         rows = [{"id": uuid4(), "state": "queued", "deadline": soon, **fixed} for _ in range(400)]
-        connection.execute(insert(Job), rows)
+        connection.execute(insert(JobRow), rows)
     publish = (datetime.now(UTC) + timedelta(minutes=9)).strftime("%H:%M UTC")
     made = current(engine, PublishingTime.parse(publish))
     assert 270 < made.late < 330  # at least 5 minutes less a run are about 100 jobs of 2.5 s
@@ -205,7 +204,7 @@ def test_the_error_of_past_forecasts(engine: Engine) -> None:
         for number, (p50, p90, actual, arrived, disturbed) in enumerate(rows):
             made = now - timedelta(hours=1, seconds=number)
             connection.execute(
-                insert(Recorded),
+                insert(ForecastRow),
                 {"made_at": made, "began_at": now - timedelta(hours=2), "open_jobs": 100, "p50_seconds": p50,
                  "p90_seconds": p90, "late_jobs": 0, "arrived": arrived, "disturbed": disturbed,
                  "ended_at": made + timedelta(seconds=actual)},
@@ -259,4 +258,4 @@ def test_a_damaged_state_is_forgotten(engine: Engine) -> None:
     with engine.connect() as connection:
         assert read_kept(asking(connection)) is None
     assert isinstance(current(engine), Forecast)
-    assert Learnt().at == 0
+    assert History().at == 0

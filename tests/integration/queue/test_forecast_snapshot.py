@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event, insert, update
 
 from tests.support.forecast_rows import history, job, recorded, resident
 from tests.support.queue_bench import eventually, running
-from thothy_ai.db.models import Attempt, Job
+from thothy_ai.db.models import AttemptRow, JobRow
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.forecast.forecaster import Forecaster
 from thothy_ai.queue.forecast.store import current
@@ -31,9 +31,9 @@ def ends_between_two_statements(engine: Engine, job_id: UUID, session: UUID) -> 
         if asks == attempts and not asked:
             asked.append(asks)
             with engine.begin() as connection:
-                connection.execute(insert(Attempt), {"job_id": job_id, "attempt": 1, **values})
+                connection.execute(insert(AttemptRow), {"job_id": job_id, "attempt": 1, **values})
                 done = {"state": "succeeded", "worker": None, "lease_until": None, "finished_at": ended}
-                connection.execute(update(Job).where(Job.id == job_id).values(**done))
+                connection.execute(update(JobRow).where(JobRow.id == job_id).values(**done))
 
     event.listen(Engine, "after_cursor_execute", end)
     try:

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from sqlalchemy import Engine, event, insert, text
 
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.models import Job
+from thothy_ai.db.models import JobRow
 from thothy_ai.queue import metrics
-from thothy_ai.queue.collector import READING_SECONDS, QueueCollector, Reading, read_redis
+from thothy_ai.queue.collector import READING_SECONDS, QueueCollector, QueueReading, read_redis
 from thothy_ai.queue.control import set_paused
 from thothy_ai.settings import Settings
 
@@ -21,7 +21,7 @@ from thothy_ai.settings import Settings
 def add(engine: Engine, state: str, **values: object) -> None:
     fixed = {"tenant": "t", "kind": "hook", "source_key": "s", "request_digest": "d", "max_attempts": 3}
     with engine.begin() as connection:
-        connection.execute(insert(Job), {"id": uuid4(), "state": state, **fixed, **values})
+        connection.execute(insert(JobRow), {"id": uuid4(), "state": state, **fixed, **values})
 
 
 def registry_of(engine: Engine) -> CollectorRegistry:
@@ -96,7 +96,7 @@ def test_a_reading_that_never_ends_is_no_answer(engine: Engine, monkeypatch: pyt
 
 
 def test_a_long_reading_is_rarely_repeated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QueueCollector, "_read", lambda _: Reading(None, seconds=3.0))
+    monkeypatch.setattr(QueueCollector, "_read", lambda _: QueueReading(None, seconds=3.0))
     assert QueueCollector(engine).read() == 90.0
 
 

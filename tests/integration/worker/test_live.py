@@ -13,7 +13,7 @@ from redis import Redis
 
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
-from thothy_ai.queue.live import Interest, LiveText, Piece, interest_channel, text_channel
+from thothy_ai.queue.live import Interest, TextPiece, TextWatcher, interest_channel, text_channel
 from thothy_ai.settings import Settings
 from thothy_ai.worker import live as worker_live
 
@@ -31,7 +31,7 @@ def redis(queue: Queue) -> Iterator[Redis]:
         yield client
 
 
-def heard(live: LiveText, characters: int) -> str:
+def heard(live: TextWatcher, characters: int) -> str:
     """The text that a watcher gets, up to so many characters."""
     text, until = "", time.monotonic() + PATIENCE
     while len(text) < characters:
@@ -47,9 +47,9 @@ def test_a_watched_job_s_text_is_heard_from_the_start_by_late_watchers_too(queue
     with runner_bench(queue, client) as bench:
         [job_id] = bench.work("hang on")
         eventually(lambda: client.submitted)
-        with closing(LiveText(queue.settings, job_id)) as first:
+        with closing(TextWatcher(queue.settings, job_id)) as first:
             assert heard(first, 8) == "one two "
-            with closing(LiveText(queue.settings, job_id)) as late:
+            with closing(TextWatcher(queue.settings, job_id)) as late:
                 assert late.next(1.0) is None  # subscribed; nothing new is written
                 client.said.append("three ")
                 assert heard(late, 14) == "one two three "
@@ -79,7 +79,7 @@ def test_nothing_is_streamed_while_nobody_watches(queue: Queue, client: FakeClie
         bench.work("ok one", "ok two")
         bench.settle()
         [watched, other] = bench.work("hang a", "hang b")
-        with closing(LiveText(queue.settings, watched)) as live:
+        with closing(TextWatcher(queue.settings, watched)) as live:
             client.said = ["text"]
             assert heard(live, 4) == "text"
         assert client.streamed == [f"{watched}.1.0"]
@@ -91,7 +91,7 @@ def test_an_earlier_engine_is_never_asked_to_stream(queue: Queue, client: FakeCl
     client.late_deltas = False
     with runner_bench(queue, client) as bench:
         [job_id] = bench.work("hang on")
-        with closing(LiveText(queue.settings, job_id)) as live:
+        with closing(TextWatcher(queue.settings, job_id)) as live:
             assert live.next(1.5) is None
     assert client.streamed == []
 
@@ -100,7 +100,7 @@ def test_without_redis_jobs_run_and_watchers_wait(queue: Queue, client: FakeClie
     settings = Settings.load(**queue.settings.model_dump() | {"redis_url": "redis://127.0.0.1:9/0"})
     with runner_bench(queue, client, redis_url=settings.redis_url) as bench:
         [job_id] = bench.work("ok")
-        with closing(LiveText(settings, job_id)) as live:
+        with closing(TextWatcher(settings, job_id)) as live:
             assert live.next(0.2) is None
         bench.settle()
     assert queue.job(job_id).state == "succeeded"
@@ -133,7 +133,7 @@ def test_hostile_announcements_and_pieces_are_ignored(queue: Queue, client: Fake
         eventually(lambda: redis.pubsub_numsub(channel)[0][1])
         for data in (b"", b"null", b"{", b"[]", b'{"job": 7, "whole": 1}', b'{"job": "x"}', b"\xff", b"[" * 100_000):
             redis.publish(channel, data)
-        with closing(LiveText(queue.settings, job_id)) as live:
+        with closing(TextWatcher(queue.settings, job_id)) as live:
             assert live.next(0.1) is None
             endless = b'{"attempt": Infinity, "at": 0, "text": ""}'
             for data in (b"", b"null", b'{"attempt": 1}', b'{"attempt": "x", "at": 0, "text": ""}', endless):
@@ -146,7 +146,7 @@ def test_messages_come_back_as_they_were(queue: Queue) -> None:
     [job_id] = queue.enqueue("ok")
     for interest in (Interest(job_id), Interest(job_id, whole=True)):
         assert Interest.parse(interest.encode().encode()) == interest
-    assert Piece.parse(Piece(2, 7, "é\n").encode().encode()) == Piece(2, 7, "é\n")
+    assert TextPiece.parse(TextPiece(2, 7, "é\n").encode().encode()) == TextPiece(2, 7, "é\n")
 
 
 def test_it_ends_whenever_it_is_cancelled(queue: Queue) -> None:

@@ -28,7 +28,7 @@ from thothy_ai.cli.shell import AsJson, database, fail, find_job
 from thothy_ai.cli.views.artifact import provenance_lines, review_lines
 from thothy_ai.cli.views.markdown import text_of
 from thothy_ai.cli.views.tables import Column, count, print_json, print_text, table, terminal_width
-from thothy_ai.db.states import Verdict
+from thothy_ai.db.states import ArtifactVerdict
 
 app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
 COLUMNS = {
@@ -44,7 +44,7 @@ COLUMNS = {
 
 @app.command("list")
 def list_(
-    verdict: Annotated[Verdict | None, typer.Option(help="Only artifacts with this verdict.")] = None,
+    verdict: Annotated[ArtifactVerdict | None, typer.Option(help="Only artifacts with this verdict.")] = None,
     state: States = None,
     kind: Kind = None,
     key: Key = None,
@@ -118,7 +118,9 @@ def export(
             metavar="TARGET", help="Folder, .jsonl or .csv file, or - for standard output.", show_default=False
         ),
     ],
-    verdict: Annotated[Verdict, typer.Option(help="Verdict of the artifacts to export.")] = Verdict.ACCEPTED,
+    verdict: Annotated[
+        ArtifactVerdict, typer.Option(help="Verdict of the artifacts to export.")
+    ] = ArtifactVerdict.ACCEPTED,
     chosen: Annotated[
         Format | None,
         typer.Option(

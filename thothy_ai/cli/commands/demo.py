@@ -105,8 +105,8 @@ def _export(engine: Engine, since: datetime, home: Path) -> Path:
     """Export the accepted artifacts created since `since` into a folder named after that time."""
     from thothy_ai.admin.artifacts import stream_artifacts
     from thothy_ai.cli.commands.export import write_folder
-    from thothy_ai.db.states import Verdict
+    from thothy_ai.db.states import ArtifactVerdict
 
     folder = home / "artifacts" / since.strftime("%Y-%m-%dT%H-%M-%S")
-    write_folder(stream_artifacts(engine, verdict=Verdict.ACCEPTED, since=since), folder)
+    write_folder(stream_artifacts(engine, verdict=ArtifactVerdict.ACCEPTED, since=since), folder)
     return folder

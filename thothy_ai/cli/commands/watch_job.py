@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from thothy_ai.admin.job_watch import JobSnapshot
     from thothy_ai.cli.views.watch_job import WatchView
-    from thothy_ai.queue.live import LiveText, Piece
+    from thothy_ai.queue.live import TextPiece, TextWatcher
 
 POLL_SECONDS = 0.5
 
@@ -43,13 +43,13 @@ def watch(job_id: JobId) -> None:
 def _watch(engine: Engine, ref: str) -> JobSnapshot:
     from thothy_ai.admin.job_watch import JobWatch
     from thothy_ai.cli.views.watch_job import WatchView
-    from thothy_ai.queue.live import LiveText
+    from thothy_ai.queue.live import TextWatcher
 
     job_id = find_job(engine, ref)
     job, terminal = JobWatch(engine, job_id), sys.stdout.isatty()
     view = WatchView(terminal=terminal)
-    live = LiveText(load_settings(), job_id) if terminal else None
-    piece: Piece | None = None
+    live = TextWatcher(load_settings(), job_id) if terminal else None
+    piece: TextPiece | None = None
     try:
         while True:
             view.show(snapshot := job.look())
@@ -62,7 +62,7 @@ def _watch(engine: Engine, ref: str) -> JobSnapshot:
             live.close()
 
 
-def _follow(live: LiveText | None, view: WatchView, attempt: int, held: Piece | None) -> Piece | None:
+def _follow(live: TextWatcher | None, view: WatchView, attempt: int, held: TextPiece | None) -> TextPiece | None:
     """Show text until it is time to look again; returns a piece of an attempt whose beginning is not shown yet."""
     until = time.monotonic() + POLL_SECONDS
     if live is None:

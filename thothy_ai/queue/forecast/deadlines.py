@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from thothy_ai.queue.forecast.estimate import Costs, busy_share, head_start, work_per_job
-from thothy_ai.queue.forecast.learning import Learnt
-from thothy_ai.queue.forecast.values import Observation, Waiting
+from thothy_ai.queue.forecast.learning import History
+from thothy_ai.queue.forecast.values import Observation, WaitingJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Late:
     late_p90: float
 
 
-def late_jobs(learnt: Learnt, seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
+def late_jobs(learnt: History, seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
     """The jobs per deadline, the soonest first. `slow`: the ninth decile of the time to empty over its median.
 
     While no engine is ready, as if those that were ready last came back now: how long they stay away is not known, and
@@ -42,7 +42,7 @@ def late_jobs(learnt: Learnt, seen: Observation, costs: Costs, slow: float) -> t
     return tuple(Late(seconds, *found[seconds]) for seconds in sorted(found))
 
 
-def left_at(learnt: Learnt, seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
+def left_at(learnt: History, seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
     """How many of the waiting jobs are not finished so many seconds from now; None if that is not known.
 
     While no engine is ready, as in `late_jobs`.
@@ -50,15 +50,17 @@ def left_at(learnt: Learnt, seen: Observation, costs: Costs, seconds: float, slo
     if not _engines(learnt, seen) or not costs.known:
         return None
     groups = sorted(seen.waiting, key=lambda group: group.order)
-    until = [Waiting(group.key, group.jobs, group.order, seconds) for group in groups]
+    until = [WaitingJobs(group.key, group.jobs, group.order, seconds) for group in groups]
     return sum(_missed(learnt, seen, costs, until, slow))
 
 
-def _engines(learnt: Learnt, seen: Observation) -> int:
+def _engines(learnt: History, seen: Observation) -> int:
     return seen.expected or learnt.engines
 
 
-def _missed(learnt: Learnt, seen: Observation, costs: Costs, groups: Sequence[Waiting], slow: float) -> Iterator[float]:
+def _missed(
+    learnt: History, seen: Observation, costs: Costs, groups: Sequence[WaitingJobs], slow: float
+) -> Iterator[float]:
     """How many jobs of each group, which are in planned order, are not finished at their deadline."""
     each_engine = busy_share(learnt) / slow
     rate = each_engine * _engines(learnt, seen)

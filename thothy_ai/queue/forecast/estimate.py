@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from thothy_ai.queue.forecast.durations import Cell, Duration, last_end
-from thothy_ai.queue.forecast.learning import Busy, Learnt, Sums
-from thothy_ai.queue.forecast.values import Key, Observation, Running, Waiting
+from thothy_ai.queue.forecast.learning import Busy, History, Sums
+from thothy_ai.queue.forecast.values import Key, Observation, RunningJobs, WaitingJobs
 
 DRIFT = 0.10  # standard deviation of the logarithm: engines and jobs change while a queue drains
 Z90 = 1.2816
@@ -27,7 +27,7 @@ LATE = 3.0  # in one case of ten, an engine takes that many times as long to com
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class KindCost:
     """What a job of a kind takes at full load. `work`: compute-seconds until it is finished, retries included.
 
     `attempt`: of one attempt. `cv2`: the squared coefficient of variation per job. `known`: over how many jobs.
@@ -44,9 +44,9 @@ class Cost:
 class Costs:
     """The costs of every kind, with what is assumed for unknown ones."""
 
-    def __init__(self, learnt: Learnt) -> None:
+    def __init__(self, learnt: History) -> None:
         self._learnt = learnt
-        self._found: dict[Key, Cost] = {}
+        self._found: dict[Key, KindCost] = {}
         kinds = [sums for key, sums in learnt.long.items() if not key.model]
         self._all = Sums(*(sum(getattr(s, name) for s in kinds) for name in Sums.__slots__))
 
@@ -55,12 +55,12 @@ class Costs:
         """Whether anything at all has been learnt."""
         return self._all.finished > 0 and self._all.compute > 0
 
-    def __getitem__(self, key: Key) -> Cost:
+    def __getitem__(self, key: Key) -> KindCost:
         if key not in self._found:
             self._found[key] = self._cost(key)
         return self._found[key]
 
-    def _cost(self, key: Key) -> Cost:
+    def _cost(self, key: Key) -> KindCost:
         long = self._learnt.long.get(key) or self._learnt.long.get(Key(key.kind)) or Sums()
         recent = self._learnt.recent.get(key) or self._learnt.recent.get(Key(key.kind)) or Sums()
         known = long.finished
@@ -69,7 +69,7 @@ class Costs:
         weight = recent.finished + RECENT_PRIOR
         work = (recent.compute + RECENT_PRIOR * mean) / weight
         retry = max(0.0, 1 - (base.finished + 1e-9) / base.attempts) if base.attempts else 0.0
-        return Cost(
+        return KindCost(
             work,
             work * (1 - retry),
             _spread(base),
@@ -98,14 +98,14 @@ def _duration(base: Sums, recent: Sums) -> Duration:
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class Quantiles:
     """A time: its median, and its ninth decile. Seconds."""
 
     p50: float
     p90: float
 
 
-def busy_share(learnt: Learnt) -> float:
+def busy_share(learnt: History) -> float:
     """Compute-seconds that an engine does per second while jobs wait."""
     long = _share(learnt.busy, BUSY_PRIOR)
     return _share(learnt.busy_recent, long)
@@ -115,7 +115,7 @@ def _share(busy: Busy, prior: float) -> float:
     return (busy.compute + BUSY_PRIOR_SECONDS * prior) / (busy.engine_seconds + BUSY_PRIOR_SECONDS)
 
 
-def work_per_job(learnt: Learnt, costs: Costs, key: Key) -> float:
+def work_per_job(learnt: History, costs: Costs, key: Key) -> float:
     """Compute-seconds of a job, its retries and its follow-ups, which are up to two generations deep."""
     return costs[key].work + sum(
         ratio * (costs[Key(kind, key.model)].work + _follow(learnt, costs, kind, key.model))
@@ -123,11 +123,11 @@ def work_per_job(learnt: Learnt, costs: Costs, key: Key) -> float:
     )
 
 
-def _follow(learnt: Learnt, costs: Costs, kind: str, model: str) -> float:
+def _follow(learnt: History, costs: Costs, kind: str, model: str) -> float:
     return sum(ratio * costs[Key(child, model)].work for child, ratio in follow_ups(learnt, kind))
 
 
-def follow_ups(learnt: Learnt, kind: str) -> Iterator[tuple[str, float]]:
+def follow_ups(learnt: History, kind: str) -> Iterator[tuple[str, float]]:
     """The kinds of a kind's follow-ups, and how many come per finished job."""
     parents = learnt.parents.get(kind, 0.0)
     for child, number in learnt.children.get(kind, {}).items():
@@ -135,7 +135,7 @@ def follow_ups(learnt: Learnt, kind: str) -> Iterator[tuple[str, float]]:
             yield child, number / parents
 
 
-def time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: float = 0.0) -> Spell | None:
+def time_to_empty(learnt: History, seen: Observation, costs: Costs, arriving: float = 0.0) -> Quantiles | None:
     """The time until nothing is open. `arriving`: compute-seconds that arrive per second.
 
     Where engines serve several models, the jobs that name one wait for its engines. None without an engine, or without
@@ -146,36 +146,36 @@ def time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: flo
         return whole
     pools = [_time_to_empty(learnt, seen.of_model(model), costs, 0.0) for model in seen.engines]
     spells = [whole, *(spell for spell in pools if spell)]
-    return Spell(max(spell.p50 for spell in spells), max(spell.p90 for spell in spells))
+    return Quantiles(max(spell.p50 for spell in spells), max(spell.p90 for spell in spells))
 
 
-def _time_to_empty(learnt: Learnt, seen: Observation, costs: Costs, arriving: float) -> Spell | None:
+def _time_to_empty(learnt: History, seen: Observation, costs: Costs, arriving: float) -> Quantiles | None:
     if not seen.open_jobs:
-        return Spell(0.0, 0.0)
+        return Quantiles(0.0, 0.0)
     if not seen.expected or not costs.known:
         return None
     slots = (learnt.slots or max(seen.running_jobs / seen.expected, 1.0)) * seen.expected
     waits = seen.waiting_jobs > 0
-    first = _while_waiting(learnt, seen, costs, slots, arriving) if waits else Spell(0.0, 0.0)
+    first = _while_waiting(learnt, seen, costs, slots, arriving) if waits else Quantiles(0.0, 0.0)
     return _together(first, _last_jobs(learnt, seen, costs, slots))
 
 
-def _together(first: Spell, last: Spell) -> Spell:
+def _together(first: Quantiles, last: Quantiles) -> Quantiles:
     """One spell after another: the medians add, the distances to the deciles add as variances."""
     middle = first.p50 + last.p50
     apart = math.hypot(first.p90 - first.p50, last.p90 - last.p50)
-    return Spell(middle, middle + apart)
+    return Quantiles(middle, middle + apart)
 
 
-def _while_waiting(learnt: Learnt, seen: Observation, costs: Costs, slots: float, arriving: float) -> Spell:
+def _while_waiting(learnt: History, seen: Observation, costs: Costs, slots: float, arriving: float) -> Quantiles:
     work = _work_ahead(learnt, seen, costs, slots)
     each, back = busy_share(learnt), seen.until_back
     if each * seen.expected <= arriving:
-        return Spell(math.inf, math.inf)
+        return Quantiles(math.inf, math.inf)
     median = _seconds_for(work, each, seen.ready, back, arriving)
     late = _seconds_for(work, each, seen.ready, [LATE * seconds for seconds in back], arriving)
     sigma = _sigma(learnt, seen.waiting, costs) if work > 0 else 0.0
-    return Spell(median, median + math.hypot(median * (math.exp(Z90 * sigma) - 1), late - median))
+    return Quantiles(median, median + math.hypot(median * (math.exp(Z90 * sigma) - 1), late - median))
 
 
 def _seconds_for(work: float, each: float, ready: int, back: Sequence[float], arriving: float) -> float:
@@ -189,7 +189,7 @@ def _seconds_for(work: float, each: float, ready: int, back: Sequence[float], ar
     return at + work / (each * engines - arriving)
 
 
-def _work_ahead(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> float:
+def _work_ahead(learnt: History, seen: Observation, costs: Costs, slots: float) -> float:
     """Compute-seconds until the last waiting job has been claimed."""
     waiting = sum(group.jobs * work_per_job(learnt, costs, group.key) for group in seen.waiting)
     begun = sum(_left(costs[group.key], group) for group in seen.running)
@@ -198,7 +198,7 @@ def _work_ahead(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -
     return max(waiting + begun - after, 0.0)
 
 
-def head_start(seen: Observation, costs: Costs, learnt: Learnt) -> float:
+def head_start(seen: Observation, costs: Costs, learnt: History) -> float:
     """Compute-seconds that running jobs need beyond what is always in flight while jobs wait: the first wait for it."""
     slots = (learnt.slots or 0.0) * seen.expected
     begun = sum(_left(costs[group.key], group) for group in seen.running)
@@ -216,17 +216,17 @@ def work_done(seen: Observation, costs: Costs) -> dict[Key, float]:
     return found
 
 
-def _left(cost: Cost, group: Running) -> float:
+def _left(cost: KindCost, group: RunningJobs) -> float:
     """Compute-seconds left of running jobs, their retries included."""
     share = cost.duration.left(group.age) / cost.duration.mean
     return group.jobs * (cost.attempt * min(share, 3.0) + cost.work - cost.attempt)
 
 
-def _stationary(cost: Cost) -> float:
+def _stationary(cost: KindCost) -> float:
     return cost.attempt * cost.duration.stationary_left / cost.duration.mean + cost.work - cost.attempt
 
 
-def _sigma(learnt: Learnt, waiting: Sequence[Waiting], costs: Costs) -> float:
+def _sigma(learnt: History, waiting: Sequence[WaitingJobs], costs: Costs) -> float:
     """The standard deviation of the logarithm of the time that this work takes."""
     by_key: dict[Key, float] = {}
     for group in waiting:
@@ -241,15 +241,15 @@ def _sigma(learnt: Learnt, waiting: Sequence[Waiting], costs: Costs) -> float:
     return math.sqrt(variance + DRIFT**2)
 
 
-def _last_jobs(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> Spell:
+def _last_jobs(learnt: History, seen: Observation, costs: Costs, slots: float) -> Quantiles:
     """From the claim of the last waiting job, or from now if none waits, to the last end."""
     cells = list(_cells(learnt, seen, costs, slots))
     share = learnt.load_share
     median, decile = last_end(cells, lambda jobs: 1 - share + share * min(jobs / slots, 1.0))
-    return Spell(median, decile * math.exp(Z90 * DRIFT) if decile else 0.0)
+    return Quantiles(median, decile * math.exp(Z90 * DRIFT) if decile else 0.0)
 
 
-def _cells(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> Iterator[Cell]:
+def _cells(learnt: History, seen: Observation, costs: Costs, slots: float) -> Iterator[Cell]:
     for key, jobs, age in _in_flight_last(learnt, seen, costs, slots):
         cost = costs[key]
         yield Cell(jobs, cost.duration, age)
@@ -259,7 +259,7 @@ def _cells(learnt: Learnt, seen: Observation, costs: Costs, slots: float) -> Ite
 
 
 def _in_flight_last(
-    learnt: Learnt, seen: Observation, costs: Costs, slots: float
+    learnt: History, seen: Observation, costs: Costs, slots: float
 ) -> Iterator[tuple[Key, float, float | None]]:
     """What is in flight when no job waits any more: kind, jobs, age."""
     if not seen.waiting_jobs:
@@ -272,14 +272,14 @@ def _in_flight_last(
         yield key, at_once * jobs * costs[key].duration.mean / length, None
 
 
-def _to_follow(learnt: Learnt, waiting: Sequence[Waiting]) -> Iterator[Waiting]:
+def _to_follow(learnt: History, waiting: Sequence[WaitingJobs]) -> Iterator[WaitingJobs]:
     """The follow-ups of waiting jobs, which run after them."""
     for group in waiting:
         for kind, ratio in follow_ups(learnt, group.key.kind):
-            yield Waiting(Key(kind, group.key.model), group.jobs * ratio, math.inf)
+            yield WaitingJobs(Key(kind, group.key.model), group.jobs * ratio, math.inf)
 
 
-def _last_of(waiting: Sequence[Waiting], slots: float) -> Mapping[Key, float]:
+def _last_of(waiting: Sequence[WaitingJobs], slots: float) -> Mapping[Key, float]:
     """The last jobs in planned order, as many as are in flight at once."""
     found: dict[Key, float] = {}
     room = slots

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.learning import History, learn
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import keep, made_of, observe, read_kept, statistics
 from thothy_ai.queue.forecast.values import Observation
@@ -34,7 +34,7 @@ class Forecaster:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._leader = Leader(settings, ROLE, session=SESSION)
-        self._learnt: Learnt | None = None
+        self._learnt: History | None = None
         self._recorded_at = 0.0
         self._kept_at = 0.0
         self._pruned_at = 0.0
@@ -61,7 +61,7 @@ class Forecaster:
     def _round(self) -> float:
         if self._learnt is None or self._leader.led_seconds < MIN_INTERVAL:  # another may have led
             kept = read_kept(self._leader.ask)
-            self._learnt = kept.learnt if kept else Learnt()
+            self._learnt = kept.learnt if kept else History()
         begun, before = time.monotonic(), self._learnt
         with self._leader.snapshot():
             seen = observe(self._leader.ask, before.at)
@@ -74,7 +74,7 @@ class Forecaster:
             self._compare(before, self._learnt, seen, made)
         return every
 
-    def _write(self, before: Learnt, learnt: Learnt, made: Forecast, every: float) -> None:
+    def _write(self, before: History, learnt: History, made: Forecast, every: float) -> None:
         if made.open_jobs or before.open_jobs or made.at - self._kept_at >= RECORD_SECONDS:
             keep(self._leader.ask, learnt, made, every)
             self._kept_at = made.at
@@ -82,7 +82,7 @@ class Forecaster:
             self._leader.ask("forecast/prune", days=KEEP_DAYS)
             self._pruned_at = made.at
 
-    def _compare(self, before: Learnt, learnt: Learnt, seen: Observation, made: Forecast) -> None:
+    def _compare(self, before: History, learnt: History, seen: Observation, made: Forecast) -> None:
         """End the forecasts whose jobs have ended; record this one, once a minute."""
         if learnt.arrived or made.paused:
             self._leader.ask("forecast/disturb", arrived=round(learnt.arrived), paused=made.paused)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
+from thothy_ai.queue.forecast.values import EndedAttempts, Key, LoadSums, Observation, RunningJobs, WaitingJobs
 
 LONG, RECENT, ARRIVALS = 2 * 86400.0, 480.0, 900.0  # half-lives in seconds
 LOAD_SHARE, LOAD_PRIOR = 0.5, 1.0  # assumed before attempts have shown it, and the spread of loads that outweighs it
@@ -22,7 +22,7 @@ MAX_STEP = 900.0  # seconds: after a longer pause between observations, rates ar
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Decayed sums over the ended attempts of a kind; see `Ended`."""
+    """Decayed sums over the ended attempts of a kind; see `EndedAttempts`."""
 
     finished: float = 0.0
     attempts: float = 0.0
@@ -32,7 +32,7 @@ class Sums:
     log_run: float = 0.0
     log_run_squares: float = 0.0
 
-    def plus(self, ended: Ended, *, cost: float, pace: float, weight: float) -> Sums:
+    def plus(self, ended: EndedAttempts, *, cost: float, pace: float, weight: float) -> Sums:
         """With these attempts. `cost`, `pace`: what converts compute-seconds and durations to full load."""
         shift = -math.log(pace)
         squares = ended.log_run_squares + 2 * shift * ended.log_run + ended.runs * shift**2
@@ -64,7 +64,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class History:
     """All that is learnt. `slots`: jobs in flight per engine while others wait. `full_since`: since when they wait.
 
     `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
@@ -79,7 +79,7 @@ class Learnt:
     recent: Mapping[Key, Sums] = field(default_factory=dict)
     busy: Busy = field(default_factory=Busy)
     busy_recent: Busy = field(default_factory=Busy)
-    load: Load = field(default_factory=Load)
+    load: LoadSums = field(default_factory=LoadSums)
     slots: float | None = None
     full_since: float | None = None
     open_since: float | None = None
@@ -102,7 +102,7 @@ class Learnt:
         return 1 - self.load_share + self.load_share * min(filled, 1.0)
 
 
-def learn(learnt: Learnt, seen: Observation) -> Learnt:
+def learn(learnt: History, seen: Observation) -> History:
     """What is known after one more observation. One that is not later than the last teaches nothing."""
     seconds = seen.at - learnt.at
     if seconds <= 0:  # a clock that was set back
@@ -116,7 +116,7 @@ def learn(learnt: Learnt, seen: Observation) -> Learnt:
     return _noted(replace(counted, arrivals=rates, arrived=_from_outside(new, seen)), seen, full=full)
 
 
-def _full(learnt: Learnt, seen: Observation) -> bool:
+def _full(learnt: History, seen: Observation) -> bool:
     """Whether jobs have waited since the last observation, and engines neither joined, left nor started again."""
     return (
         learnt.full_since is not None
@@ -128,7 +128,7 @@ def _full(learnt: Learnt, seen: Observation) -> bool:
     )
 
 
-def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
+def _noted(learnt: History, seen: Observation, *, full: bool) -> History:
     """With what the next observation is compared to."""
     waits = seen.waiting_jobs > 0 and seen.ready > 0 and not seen.paused
     since = learnt.full_since if full and learnt.full_since is not None else seen.at
@@ -148,20 +148,20 @@ def _noted(learnt: Learnt, seen: Observation, *, full: bool) -> Learnt:
 def open_by_key(seen: Observation) -> dict[Key, float]:
     """The open jobs of an observation, by key."""
     found: dict[Key, float] = {}
-    groups: tuple[Waiting | Running, ...] = (*seen.waiting, *seen.running)
+    groups: tuple[WaitingJobs | RunningJobs, ...] = (*seen.waiting, *seen.running)
     for group in groups:
         found[group.key] = found.get(group.key, 0.0) + group.jobs
     return found
 
 
-def _slots(learnt: Learnt, seen: Observation, *, full: bool) -> float | None:
+def _slots(learnt: History, seen: Observation, *, full: bool) -> float | None:
     if not full or not seen.running_jobs:
         return learnt.slots or (float(seen.capacity) or None)
     now = seen.running_jobs / seen.ready
     return now if learnt.slots is None else learnt.slots + 0.1 * (now - learnt.slots)
 
 
-def _counted(learnt: Learnt, seen: Observation, seconds: float, *, full: bool) -> Learnt:
+def _counted(learnt: History, seen: Observation, seconds: float, *, full: bool) -> History:
     """With the attempts that ended since the last observation."""
     filled = 1.0 if full else _filled(learnt, seen)
     pace = learnt.pace(filled)
@@ -183,7 +183,7 @@ def _counted(learnt: Learnt, seen: Observation, seconds: float, *, full: bool) -
     )
 
 
-def _filled(learnt: Learnt, seen: Observation) -> float:
+def _filled(learnt: History, seen: Observation) -> float:
     """How full the engines are, from 0 to 1: the running jobs over those of full engines."""
     if not learnt.slots or not seen.ready:
         return 1.0
@@ -192,14 +192,14 @@ def _filled(learnt: Learnt, seen: Observation) -> float:
     return min(1.0, max(running, 1.0) / (learnt.slots * seen.ready))
 
 
-def _typical_run(learnt: Learnt) -> float:
+def _typical_run(learnt: History) -> float:
     """A duration between the mean and the longest, over all kinds: seconds at full load."""
     runs = sum(sums.runs for key, sums in learnt.long.items() if not key.model)
     return math.exp(sum(s.log_run for key, s in learnt.long.items() if not key.model) / runs) if runs else 0.0
 
 
 def _added(
-    sums: Mapping[Key, Sums], ended: Mapping[Key, Ended], factor: float, cost: float, pace: float, weight: float
+    sums: Mapping[Key, Sums], ended: Mapping[Key, EndedAttempts], factor: float, cost: float, pace: float, weight: float
 ) -> dict[Key, Sums]:
     """Decayed sums with these attempts, each under its kind alone and under its kind and model."""
     found = {key: value.faded(factor) for key, value in sums.items()}
@@ -214,11 +214,11 @@ def _busy(busy: Busy, seen: Observation, seconds: float) -> Busy:
     return Busy(busy.compute + compute, busy.engine_seconds + seconds * seen.ready)
 
 
-def _summed(load: Load, more: Load, factor: float) -> Load:
-    return Load(*(factor * getattr(load, name) + getattr(more, name) for name in load.__slots__))
+def _summed(load: LoadSums, more: LoadSums, factor: float) -> LoadSums:
+    return LoadSums(*(factor * getattr(load, name) + getattr(more, name) for name in load.__slots__))
 
 
-def _load_share(load: Load, slots: float | None) -> float:
+def _load_share(load: LoadSums, slots: float | None) -> float:
     """From the regression of the time per token on the number of sequences; near `LOAD_SHARE` while it says little."""
     if not slots or load.n < 2:
         return LOAD_SHARE
@@ -233,7 +233,7 @@ def _load_share(load: Load, slots: float | None) -> float:
     return (LOAD_PRIOR * LOAD_SHARE + weight * found) / (LOAD_PRIOR + weight)
 
 
-def _new(learnt: Learnt, seen: Observation) -> dict[Key, float]:
+def _new(learnt: History, seen: Observation) -> dict[Key, float]:
     """Jobs that arrived since the last observation, by kind; follow-ups count, too."""
     now, before = _by_kind(open_by_key(seen)), _by_kind(learnt.open_jobs)
     left = _by_kind({key: each.left for key, each in seen.ended.items()})
@@ -261,7 +261,7 @@ def _by_kind(jobs: Mapping[Key, float]) -> dict[Key, float]:
     return found
 
 
-def _parents(parents: Mapping[str, float], ended: Mapping[Key, Ended], factor: float) -> dict[str, float]:
+def _parents(parents: Mapping[str, float], ended: Mapping[Key, EndedAttempts], factor: float) -> dict[str, float]:
     found = {kind: number * factor for kind, number in parents.items()}
     for key, each in ended.items():
         found[key.kind] = found.get(key.kind, 0.0) + each.finished
@@ -269,7 +269,7 @@ def _parents(parents: Mapping[str, float], ended: Mapping[Key, Ended], factor: f
 
 
 def _children(
-    children: Mapping[str, Mapping[str, float]], ended: Mapping[Key, Ended], factor: float
+    children: Mapping[str, Mapping[str, float]], ended: Mapping[Key, EndedAttempts], factor: float
 ) -> dict[str, dict[str, float]]:
     found = {parent: {kind: n * factor for kind, n in each.items()} for parent, each in children.items()}
     for key, each in ended.items():

@@ -1,4 +1,4 @@
-"""`Learnt` as JSON, and back. What an older or newer version wrote in another form is forgotten, and learnt again."""
+"""`History` as JSON, and back. What an older or newer version wrote in another form is forgotten, and learnt again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
-from thothy_ai.queue.forecast.learning import Busy, Learnt, Sums
-from thothy_ai.queue.forecast.values import Key, Load
+from thothy_ai.queue.forecast.learning import Busy, History, Sums
+from thothy_ai.queue.forecast.values import Key, LoadSums
 
 VERSION = 1
 
 
-def to_json(learnt: Learnt) -> dict[str, Any]:
+def to_json(learnt: History) -> dict[str, Any]:
     """Plain values that `from_json` reads back."""
     return {
         "version": VERSION,
@@ -35,24 +35,24 @@ def to_json(learnt: Learnt) -> dict[str, Any]:
     }
 
 
-def from_json(values: Mapping[str, Any] | None) -> Learnt:
+def from_json(values: Mapping[str, Any] | None) -> History:
     """What was learnt; nothing, if the values are of another version or damaged."""
     if not values or values.get("version") != VERSION:
-        return Learnt()
+        return History()
     try:
         return _read(values)
     except (KeyError, TypeError, ValueError):
-        return Learnt()
+        return History()
 
 
-def _read(values: Mapping[str, Any]) -> Learnt:
-    return Learnt(
+def _read(values: Mapping[str, Any]) -> History:
+    return History(
         at=float(values["at"]),
         long=_sums(values["long"]),
         recent=_sums(values["recent"]),
         busy=Busy(*values["busy"]),
         busy_recent=Busy(*values["busy_recent"]),
-        load=Load(*values["load"]),
+        load=LoadSums(*values["load"]),
         slots=values["slots"],
         full_since=values["full_since"],
         open_since=values["open_since"],

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from thothy_ai.queue.forecast.deadlines import Late, late_jobs, left_at
-from thothy_ai.queue.forecast.estimate import Costs, Spell, time_to_empty, work_done, work_per_job
-from thothy_ai.queue.forecast.learning import Learnt, open_by_key
+from thothy_ai.queue.forecast.estimate import Costs, Quantiles, time_to_empty, work_done, work_per_job
+from thothy_ai.queue.forecast.learning import History, open_by_key
 from thothy_ai.queue.forecast.values import Key, Observation
 
 MAX_DEADLINES = 50  # the soonest
@@ -116,7 +116,7 @@ def _plain(value: object) -> object:
     return value
 
 
-def forecast(learnt: Learnt, observed: Observation, publish_at: float | None = None) -> Forecast:
+def forecast(learnt: History, observed: Observation, publish_at: float | None = None) -> Forecast:
     """The forecast for an observation that `learnt` has seen, or for a later one. A pause is taken to end now."""
     seen, costs = observed.served(), Costs(learnt)
     spell = time_to_empty(learnt, seen, costs)
@@ -159,7 +159,7 @@ def _basis(seen: Observation, costs: Costs) -> Basis:
     return Basis.LEARNT if costs.known else Basis.NO_HISTORY
 
 
-def with_arrivals(learnt: Learnt, seen: Observation, costs: Costs) -> Spell | None:
+def with_arrivals(learnt: History, seen: Observation, costs: Costs) -> Quantiles | None:
     """The time to empty if jobs go on arriving at the rate of the last minutes; None if not known, or never."""
     if not costs.known or not seen.open_jobs:
         return None
@@ -168,7 +168,7 @@ def with_arrivals(learnt: Learnt, seen: Observation, costs: Costs) -> Spell | No
     return found if found is not None and math.isfinite(found.p50) else None
 
 
-def _kinds(learnt: Learnt, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
+def _kinds(learnt: History, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
     known = costs.known and learnt.gpus
     done = work_done(seen, costs) if known else {}
     for key, jobs in sorted(open_by_key(seen).items()):

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Engine
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.forecast import memory
 from thothy_ai.queue.forecast.accuracy import DRAINS, Accuracy, Past, accuracy
-from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.learning import History, learn
 from thothy_ai.queue.forecast.outlook import Forecast, forecast
-from thothy_ai.queue.forecast.values import Ended, Key, Load, Observation, Running, Waiting
+from thothy_ai.queue.forecast.values import EndedAttempts, Key, LoadSums, Observation, RunningJobs, WaitingJobs
 from thothy_ai.settings import PublishingTime
 
 LOOK_BACK = 6 * 3600.0  # seconds of history from which a service that has just been upgraded learns
@@ -30,7 +30,7 @@ Ask = Callable[..., Sequence[Any]]  # the rows of the statement of a name
 class Kept:
     """The row of `forecast_state`. `age`: seconds since it was written; `every`: until the next one is due."""
 
-    learnt: Learnt
+    learnt: History
     forecast: Forecast
     every: float
     age: float
@@ -61,12 +61,12 @@ def current(engine: Engine, publish_by: PublishingTime | None = None) -> Forecas
         kept = read_kept(ask)
         if kept is not None and kept.fresh:
             return kept.forecast.after(kept.age)
-        before = kept.learnt if kept else Learnt()
+        before = kept.learnt if kept else History()
         seen = observe(ask, before.at)
         return made_of(learn(before, seen), seen, publish_by)
 
 
-def made_of(learnt: Learnt, seen: Observation, publish_by: PublishingTime | None) -> Forecast:
+def made_of(learnt: History, seen: Observation, publish_by: PublishingTime | None) -> Forecast:
     """The forecast for an observation that `learnt` has seen."""
     return forecast(learnt, seen, publish_by.next_after(seen.at) if publish_by else None)
 
@@ -84,7 +84,7 @@ def read_kept(ask: Ask) -> Kept | None:
         return None
 
 
-def keep(ask: Ask, learnt: Learnt, made: Forecast, every: float) -> None:
+def keep(ask: Ask, learnt: History, made: Forecast, every: float) -> None:
     """Replace what was kept."""
     latest = {"forecast": made.to_json(), "every": every}
     ask("forecast/keep", learnt=json.dumps(memory.to_json(learnt)), latest=json.dumps(latest))
@@ -108,7 +108,7 @@ def observe(ask: Ask, since: float) -> Observation:
     return replace(
         _standing(ask, now.timestamp()),
         ended=_ended(attempts, finished, ask("forecast/follow_ups", **window)),
-        load=Load(*(float(sum(getattr(row, name) for row in attempts)) for name in Load.__slots__)),
+        load=LoadSums(*(float(sum(getattr(row, name) for row in attempts)) for name in LoadSums.__slots__)),
     )
 
 
@@ -121,8 +121,8 @@ def _standing(ask: Ask, at: float) -> Observation:
     control = ask("queue/control")
     return Observation(
         at=at,
-        waiting=tuple(Waiting(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in waiting),
-        running=tuple(Running(Key(row.kind, row.model), row.jobs, row.age) for row in running),
+        waiting=tuple(WaitingJobs(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in waiting),
+        running=tuple(RunningJobs(Key(row.kind, row.model), row.jobs, row.age) for row in running),
         oldest=min((row.oldest for row in (*waiting, *running)), default=None),
         engines={row.model: row.engines for row in engines},
         returning={row.model: row.returning for row in engines},
@@ -139,10 +139,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 1.0
 
 
-def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequence[Any]) -> dict[Key, Ended]:
-    found: dict[Key, Ended] = {}
+def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequence[Any]) -> dict[Key, EndedAttempts]:
+    found: dict[Key, EndedAttempts] = {}
     for row in attempts:
-        found[Key(row.kind, row.model)] = Ended(
+        found[Key(row.kind, row.model)] = EndedAttempts(
             attempts=row.attempts,
             compute=row.compute,
             compute_squares=row.compute_squares,
@@ -152,18 +152,18 @@ def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequenc
         )
     for row in finished:
         key = Key(row.kind, row.model)
-        found[key] = replace(found.get(key, Ended()), finished=row.finished, left=row.ended)
+        found[key] = replace(found.get(key, EndedAttempts()), finished=row.finished, left=row.ended)
     return _with_children(found, follow_ups)
 
 
-def _with_children(found: dict[Key, Ended], follow_ups: Sequence[Any]) -> dict[Key, Ended]:
+def _with_children(found: dict[Key, EndedAttempts], follow_ups: Sequence[Any]) -> dict[Key, EndedAttempts]:
     """Follow-ups are learnt by their parents' kind alone: they are put under any of its keys."""
     children: dict[str, dict[str, float]] = {}
     for row in follow_ups:
         children.setdefault(row.parent, {})[row.kind] = row.jobs
     for parent, each in children.items():
         key = next((key for key in found if key.kind == parent), Key(parent))
-        found[key] = replace(found.get(key, Ended()), children=each)
+        found[key] = replace(found.get(key, EndedAttempts()), children=each)
     return found
 
 

@@ -15,7 +15,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempts:
     """Attempts of a kind that ended between two observations. Seconds; `compute` is of one engine."""
 
     finished: float = 0.0  # jobs that succeeded or died
@@ -30,7 +30,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadSums:
     """Sums over attempts: how long a token takes (y, seconds) beside how many sequences (x)."""
 
     n: float = 0.0
@@ -41,7 +41,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJobs:
     """Waiting jobs of one kind that are close in planned order. `deadline`: seconds from now; None without one."""
 
     key: Key
@@ -51,7 +51,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJobs:
     """Running jobs of one kind that were claimed about the same time. `age`: seconds since."""
 
     key: Key
@@ -70,13 +70,13 @@ class Observation:
     """
 
     at: float
-    waiting: tuple[Waiting, ...] = ()
-    running: tuple[Running, ...] = ()
+    waiting: tuple[WaitingJobs, ...] = ()
+    running: tuple[RunningJobs, ...] = ()
     engines: Mapping[str, int] = field(default_factory=dict)
     returning: Mapping[str, Sequence[float]] = field(default_factory=dict)
     joined: float | None = None
-    ended: Mapping[Key, Ended] = field(default_factory=dict)
-    load: Load = field(default_factory=Load)
+    ended: Mapping[Key, EndedAttempts] = field(default_factory=dict)
+    load: LoadSums = field(default_factory=LoadSums)
     paused: bool = False
     delayed: Mapping[Key, float] = field(default_factory=dict)
     capacity: int = 0

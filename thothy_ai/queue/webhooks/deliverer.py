@@ -21,7 +21,7 @@ from thothy_ai.db.fragments import WEBHOOKS
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import WEBHOOK_ATTEMPTS
 from thothy_ai.queue.webhooks.addresses import networks
-from thothy_ai.queue.webhooks.post import SHOWN_CHARS, Answer, post
+from thothy_ai.queue.webhooks.post import SHOWN_CHARS, PostResult, post
 from thothy_ai.queue.webhooks.signing import headers, receiver_secret
 from thothy_ai.settings import Settings
 
@@ -51,7 +51,7 @@ class Deliverer:
         self._settings = settings
         self._leader = Leader(settings, "webhooks", channels=(WEBHOOKS,))
         self._allowed = networks(settings.webhook_networks)
-        self._sent: dict[Future[Answer], Any] = {}
+        self._sent: dict[Future[PostResult], Any] = {}
         self._last_ended = self._last_purge = float("-inf")
         self._warned = False
 
@@ -106,19 +106,19 @@ class Deliverer:
             lease_seconds=LEASE_SECONDS,
         )
         for row in rows:
-            future: Future[Answer] = Future()
+            future: Future[PostResult] = Future()
             self._sent[future] = row
             threading.Thread(target=self._post_into, args=(future, row, secrets), name="webhook", daemon=True).start()
         return None
 
-    def _post_into(self, future: Future[Answer], row: Any, secrets: tuple[str, ...]) -> None:
+    def _post_into(self, future: Future[PostResult], row: Any, secrets: tuple[str, ...]) -> None:
         try:
             future.set_result(self._post(row, secrets))
         except Exception as error:
             logger.exception("webhook %s", row.id)
-            future.set_result(Answer(error=repr(error)[:SHOWN_CHARS]))
+            future.set_result(PostResult(error=repr(error)[:SHOWN_CHARS]))
 
-    def _post(self, row: Any, secrets: tuple[str, ...]) -> Answer:
+    def _post(self, row: Any, secrets: tuple[str, ...]) -> PostResult:
         body = json.dumps(row.payload, ensure_ascii=False, separators=(",", ":")).encode()
         theirs = (receiver_secret(secret, row.tenant) for secret in secrets)
         plain = {"content-type": "application/json", "user-agent": "thothy-ai"}

@@ -27,7 +27,7 @@ GONE = 410
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PostResult:
     """What came of a POST. `final`: another try would end in the same way."""
 
     status: int | None = None
@@ -40,17 +40,17 @@ class Answer:
         return self.status is not None and 200 <= self.status < 300
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
+def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> PostResult:
     """POST this body. Never raises: what went wrong is in the answer, without what the URL's query may keep secret."""
     try:
         return _post(urlsplit(checked_url(url)), body, headers, allowed)
     except (RefusedAddressError, InvalidJobError) as error:
-        return Answer(error=str(error), final=True)
+        return PostResult(error=str(error), final=True)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Answer(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARS])
+        return PostResult(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARS])
 
 
-def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> Answer:
+def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> PostResult:
     host, tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if tls else 80)
     connection = (http.client.HTTPSConnection if tls else http.client.HTTPConnection)(host, port)
@@ -103,9 +103,9 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _answer(response: http.client.HTTPResponse) -> Answer:
+def _answer(response: http.client.HTTPResponse) -> PostResult:
     start = response.read(READ_BYTES).decode("utf-8", "replace")
     if 200 <= response.status < 300:
-        return Answer(response.status)
+        return PostResult(response.status)
     said = "".join(char if char.isprintable() else " " for char in start)[:SHOWN_CHARS]
-    return Answer(response.status, f"HTTP {response.status} {said}".strip(), final=response.status == GONE)
+    return PostResult(response.status, f"HTTP {response.status} {said}".strip(), final=response.status == GONE)

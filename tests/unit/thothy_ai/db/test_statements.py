@@ -11,7 +11,7 @@ from sqlalchemy import TextClause
 
 import thothy_ai
 from thothy_ai.db.fragments import FRAGMENTS, PLANNED_ORDER
-from thothy_ai.db.models import Job
+from thothy_ai.db.models import JobRow
 from thothy_ai.db.statements import FRAGMENT, source, statement
 
 SQL = Path(str(files("thothy_ai.db"))) / "sql"
@@ -51,5 +51,5 @@ def test_an_unknown_statement_is_an_error() -> None:
 
 
 def test_the_planned_order_has_an_index_of_the_same_terms() -> None:
-    [index] = [index for index in Job.__table__.indexes if index.name == "ix_job_queued"]
+    [index] = [index for index in JobRow.__table__.indexes if index.name == "ix_job_queued"]
     assert tuple(str(term).removeprefix("job.") for term in index.expressions) == PLANNED_ORDER

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thothy_ai.queue.hints import ListLengths
-from thothy_ai.queue.routing import DueJob, EngineState, Load, Routed, Router, Sources
+from thothy_ai.queue.routing import DueJob, EngineLoad, JobRouter, RoutedJobs, RunningEngine, Sources
 
 EMPTY = ListLengths(0, 0)
 MAX_URGENT = 4
@@ -19,20 +19,20 @@ def job(source: str = "s", model: str | None = None, priority: int = 0) -> DueJo
     return DueJob(uuid4(), model, priority, source)
 
 
-def engine(name: str, *serves: str, running: int = 0, lowest: int | None = None, capacity: int = 64) -> EngineState:
-    return EngineState(name, frozenset(serves), capacity, running, lowest)
+def engine(name: str, *serves: str, running: int = 0, lowest: int | None = None, capacity: int = 64) -> RunningEngine:
+    return RunningEngine(name, frozenset(serves), capacity, running, lowest)
 
 
-def loads(router: Router, *engines: EngineState, depth: int = 0) -> dict[str, Load]:
+def loads(router: JobRouter, *engines: RunningEngine, depth: int = 0) -> dict[str, EngineLoad]:
     return router.loads(engines, {each.name: ListLengths(depth, 0) for each in engines}, MAX_URGENT)
 
 
-def placed(routed: dict[str, Routed]) -> dict[UUID, str]:
+def placed(routed: dict[str, RoutedJobs]) -> dict[UUID, str]:
     return {job_id: name for name, to in routed.items() for job_id in (*to.ordinary, *to.urgent)}
 
 
 def test_a_job_goes_only_where_its_model_is_served_and_any_other_anywhere() -> None:
-    router = Router(min_depth=8)
+    router = JobRouter(min_depth=8)
     jobs = [job("a", "small"), job("b", "large"), job("c", "missing"), job("d")]
     where = placed(router.route(jobs, loads(router, engine("x", "small", "house"), engine("y", "large"))))
     assert [where.get(each.id) for each in jobs[:3]] == ["x", "y", None]
@@ -40,7 +40,7 @@ def test_a_job_goes_only_where_its_model_is_served_and_any_other_anywhere() -> N
 
 
 def test_jobs_without_a_place_hold_up_none_behind_them() -> None:
-    router = Router(min_depth=2)
+    router = JobRouter(min_depth=2)
     jobs = [*(job(str(n), "busy") for n in range(50)), job("last", "free")]
     routed = router.route(jobs, loads(router, engine("x", "busy"), engine("y", "free")))
     assert routed["x"].ordinary == [each.id for each in jobs[:2]]  # the first in planned order
@@ -48,7 +48,7 @@ def test_jobs_without_a_place_hold_up_none_behind_them() -> None:
 
 
 def test_siblings_follow_their_source_and_sources_are_spread() -> None:
-    router = Router(min_depth=32)
+    router = JobRouter(min_depth=32)
     jobs = [job(f"source {n // 8}") for n in range(64)]
     where = placed(router.route(jobs, loads(router, engine("x"), engine("y"))))
     homes = {
@@ -64,27 +64,27 @@ def test_siblings_follow_their_source_and_sources_are_spread() -> None:
 
 
 def test_a_source_with_very_many_jobs_exceeds_a_list_s_room_by_a_quarter_only() -> None:
-    router = Router(min_depth=32)
+    router = JobRouter(min_depth=32)
     jobs = [job("hot") for _ in range(64)]
     where = Counter(placed(router.route(jobs, loads(router, engine("x"), engine("y")))).values())
     assert sorted(where.values()) == [24, 40]
 
 
 def test_one_engine_s_list_never_exceeds_its_room() -> None:
-    router = Router(min_depth=32)
+    router = JobRouter(min_depth=32)
     jobs = [job("hot") for _ in range(64)]
     assert len(placed(router.route(jobs, loads(router, engine("x"), depth=30)))) == 2
 
 
 def test_of_two_engines_the_one_with_less_for_its_capacity_is_chosen() -> None:
-    router = Router(min_depth=256)
+    router = JobRouter(min_depth=256)
     jobs = [job(str(n)) for n in range(90)]
     where = placed(router.route(jobs, loads(router, engine("small", capacity=10), engine("large", capacity=20))))
     assert Counter(where.values()) == {"small": 30, "large": 60}
 
 
 def test_a_job_is_urgent_only_where_one_of_lower_priority_waits_or_runs() -> None:
-    router = Router(min_depth=1)
+    router = JobRouter(min_depth=1)
     behind, free = engine("x", lowest=0, running=1), engine("y")
     jobs = [job(str(n), priority=1) for n in range(20)]
     routed = router.route(jobs, loads(router, behind, free, depth=0))
@@ -93,8 +93,8 @@ def test_a_job_is_urgent_only_where_one_of_lower_priority_waits_or_runs() -> Non
 
 
 def test_an_engine_that_is_not_ready_gets_nothing() -> None:
-    router = Router(min_depth=8)
-    assert router.loads([EngineState("x", ready=False)], {"x": EMPTY}, MAX_URGENT) == {}
+    router = JobRouter(min_depth=8)
+    assert router.loads([RunningEngine("x", ready=False)], {"x": EMPTY}, MAX_URGENT) == {}
 
 
 def test_the_sources_used_longest_ago_are_forgotten() -> None:
@@ -112,7 +112,7 @@ def test_whatever_comes_no_room_is_wasted_or_exceeded(
     wanted: list[tuple[int, str | None, int]], made: list[tuple[set[str], int, int]]
 ) -> None:
     """Each job once at most, where it may run, in order; a job is left out only where no engine had a place for it."""
-    router = Router(min_depth=8)
+    router = JobRouter(min_depth=8)
     engines = [engine(str(n), *serves, running=running) for n, (serves, running, _) in enumerate(made)]
     depths = {str(n): ListLengths(depth, 0) for n, (_, _, depth) in enumerate(made)}
     before = {name: load.places for name, load in router.loads(engines, depths, MAX_URGENT).items()}
@@ -133,8 +133,8 @@ def test_whatever_comes_no_room_is_wasted_or_exceeded(
 
 
 def test_an_engine_that_no_worker_may_reach_gets_one_job_for_which_others_have_no_room_and_no_urgent_one() -> None:
-    router = Router(min_depth=2)
-    untried = EngineState("x", capacity=64, lowest=0, untried=True)
+    router = JobRouter(min_depth=2)
+    untried = RunningEngine("x", capacity=64, lowest=0, untried=True)
     first = job("a", priority=9)
     jobs = [first, *(job(name) for name in "bcde")]
     routed = router.route(jobs, loads(router, untried, engine("y", lowest=0)))

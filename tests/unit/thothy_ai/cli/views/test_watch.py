@@ -13,9 +13,9 @@ from thothy_ai.admin.progress import Obstacles, Progress
 from thothy_ai.cli.views.drain import Lines, display_on, words
 from thothy_ai.cli.views.watch import Rate, obstacle_sentences
 from thothy_ai.queue.control import Control
-from thothy_ai.queue.forecast.learning import Learnt
+from thothy_ai.queue.forecast.learning import History
 from thothy_ai.queue.forecast.outlook import forecast
-from thothy_ai.queue.forecast.values import Key, Observation, Waiting
+from thothy_ai.queue.forecast.values import Key, Observation, WaitingJobs
 from thothy_ai.queue.status import Unserved
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ def test_words(progress: Progress, rate: float | None, said: str) -> None:
     assert words(progress, rate) == said
 
 
-AHEAD = forecast(Learnt(), Observation(at=0.0, waiting=(Waiting(Key("hook"), 9),), engines={"m": 1}))
+AHEAD = forecast(History(), Observation(at=0.0, waiting=(WaitingJobs(Key("hook"), 9),), engines={"m": 1}))
 KNOWN = replace(AHEAD, p50=989.5, p90=1_100.0)
 
 

@@ -10,18 +10,18 @@ import pytest
 
 from thothy_ai.queue.forecast import memory
 from thothy_ai.queue.forecast.accuracy import Past, accuracy
-from thothy_ai.queue.forecast.learning import Learnt, learn
+from thothy_ai.queue.forecast.learning import History, learn
 from thothy_ai.queue.forecast.outlook import Basis, Forecast, forecast
-from thothy_ai.queue.forecast.values import Ended, Key, Observation, Running, Waiting
+from thothy_ai.queue.forecast.values import EndedAttempts, Key, Observation, RunningJobs, WaitingJobs
 
 HOOK, REPORT, LINE = Key("hook"), Key("report"), Key("line")
 SLOTS = 20
 RUN = 20.0  # seconds of a job on a full engine, which ends one per second
 
 
-def ended(jobs: float, cost: float = 1.0, **more: object) -> Ended:
+def ended(jobs: float, cost: float = 1.0, **more: object) -> EndedAttempts:
     log = math.log(RUN)
-    return Ended(
+    return EndedAttempts(
         finished=jobs, left=jobs, attempts=jobs, compute=jobs * cost, compute_squares=jobs * cost**2 * 1.2, runs=jobs,
         log_run=jobs * log, log_run_squares=jobs * (log**2 + 0.09), **more,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -30,8 +30,8 @@ def ended(jobs: float, cost: float = 1.0, **more: object) -> Ended:
 def seen(at: float, waiting: float, done: float = 0.0, engines: int = 1, **more: object) -> Observation:
     return Observation(
         at=at,
-        waiting=(Waiting(HOOK, waiting, 1.0),) if waiting else (),
-        running=(Running(HOOK, SLOTS * engines, RUN / 2),) if waiting and engines else (),
+        waiting=(WaitingJobs(HOOK, waiting, 1.0),) if waiting else (),
+        running=(RunningJobs(HOOK, SLOTS * engines, RUN / 2),) if waiting and engines else (),
         engines={"m": engines} if engines else {},
         ended={HOOK: ended(done)} if done else {},
         capacity=SLOTS,
@@ -39,9 +39,9 @@ def seen(at: float, waiting: float, done: float = 0.0, engines: int = 1, **more:
     )
 
 
-def drained(seconds: int = 600, step: int = 10, backlog: int = 5000) -> tuple[Learnt, Observation]:
+def drained(seconds: int = 600, step: int = 10, backlog: int = 5000) -> tuple[History, Observation]:
     """A queue that has been drained for a while at one job per second, without arrivals."""
-    learnt, now = Learnt(), seen(0.0, backlog)
+    learnt, now = History(), seen(0.0, backlog)
     for number in range(seconds // step + 1):
         now = seen(1000.0 + number * step, backlog - number * step, step if number else 0)
         learnt = learn(learnt, now)
@@ -87,14 +87,14 @@ def test_follow_up_jobs_are_part_of_the_work() -> None:
     parents = replace(now, at=now.at + 10, ended={REPORT: ended(10, children={"line": 30}), LINE: ended(30)})
     learnt = learn(learnt, parents)
     alone, with_children = (
-        forecast(learnt, replace(now, waiting=(Waiting(key, 1000.0),))).gpu_seconds for key in (LINE, REPORT)
+        forecast(learnt, replace(now, waiting=(WaitingJobs(key, 1000.0),))).gpu_seconds for key in (LINE, REPORT)
     )
     assert alone is not None
     assert with_children == pytest.approx(4 * alone, rel=0.1)
 
 
 def test_retries_are_part_of_the_work() -> None:
-    learnt = learn(Learnt(), seen(0.0, 10))
+    learnt = learn(History(), seen(0.0, 10))
     half = replace(ended(10), attempts=20.0, compute=20.0)
     learnt = learn(learnt, replace(seen(10.0, 10), ended={HOOK: half}))
     [left] = forecast(learnt, replace(seen(20.0, 100), running=())).kinds
@@ -107,7 +107,7 @@ def test_what_running_jobs_have_behind_them_is_not_left(jobs: int) -> None:
     learnt, now = drained()
     last = replace(now, waiting=(), ended={})
     ages = (0.0, RUN / 2, RUN, 9 * RUN)
-    made = [forecast(learnt, replace(last, running=(Running(HOOK, jobs, age),))) for age in ages]
+    made = [forecast(learnt, replace(last, running=(RunningJobs(HOOK, jobs, age),))) for age in ages]
     left = [each.gpu_seconds or 0.0 for each in made]
     assert left[0] == pytest.approx(jobs, rel=0.01)
     assert left[0] > 1.5 * left[1] > 2 * left[2] > 0
@@ -116,7 +116,7 @@ def test_what_running_jobs_have_behind_them_is_not_left(jobs: int) -> None:
 
 
 def test_arrivals_at_the_recent_rate() -> None:
-    learnt, now = Learnt(), seen(0.0, 1000)
+    learnt, now = History(), seen(0.0, 1000)
     for number in range(400):
         now = seen(1000.0 + 10 * number, 1000 - 5 * number / 10, 10 if number else 0)  # 9.5 arrive, 10 are done
         learnt = learn(learnt, now)
@@ -130,7 +130,7 @@ def test_arrivals_at_the_recent_rate() -> None:
 
 def test_jobs_that_will_be_late() -> None:
     learnt, now = drained()
-    groups = (Waiting(HOOK, 1000.0, 1.0, 600.0), Waiting(HOOK, 400.0, 2.0, 1e5), Waiting(HOOK, 100.0, 3.0))
+    groups = (WaitingJobs(HOOK, 1000.0, 1.0, 600.0), WaitingJobs(HOOK, 400.0, 2.0, 1e5), WaitingJobs(HOOK, 100.0, 3.0))
     made = forecast(learnt, replace(now, waiting=groups), publish_at=now.at + 700.0)
     assert made.late == pytest.approx(1000 - (600 - RUN), rel=0.05)
     assert made.late_p90 > made.late
@@ -144,7 +144,7 @@ def test_jobs_that_will_be_late() -> None:
 def test_a_kind_that_was_never_seen_costs_as_much_as_others_and_is_less_certain() -> None:
     learnt, now = drained()
     known, unknown = (
-        forecast(learnt, replace(now, waiting=(Waiting(key, 1000.0),), running=())) for key in (HOOK, Key("new"))
+        forecast(learnt, replace(now, waiting=(WaitingJobs(key, 1000.0),), running=())) for key in (HOOK, Key("new"))
     )
     assert unknown.kinds[0].learnt_from == 0
     assert unknown.p50 == pytest.approx(known.p50, rel=0.1)
@@ -162,7 +162,7 @@ def test_a_kind_that_was_never_seen_costs_as_much_as_others_and_is_less_certain(
     ],
 )
 def test_nothing_is_known(observation: Observation, basis: Basis) -> None:
-    made = forecast(learn(Learnt(), observation), observation)
+    made = forecast(learn(History(), observation), observation)
     assert made.basis is basis
     assert (made.p50, made.p90) == ((0.0, 0.0) if basis is Basis.EMPTY else (None, None))
     assert made.late == 0
@@ -170,7 +170,7 @@ def test_nothing_is_known(observation: Observation, basis: Basis) -> None:
 
 def test_a_job_that_runs_alone() -> None:
     learnt, now = drained()
-    last = replace(now, waiting=(), running=(Running(HOOK, 1.0, RUN),))
+    last = replace(now, waiting=(), running=(RunningJobs(HOOK, 1.0, RUN),))
     made = forecast(learnt, last)
     assert made.p50 is not None
     assert made.p90 is not None
@@ -179,7 +179,7 @@ def test_a_job_that_runs_alone() -> None:
 
 def test_a_pool_of_one_model_is_the_bottleneck() -> None:
     learnt, now = drained()
-    groups = (Waiting(Key("hook", "large"), 1000.0), Waiting(HOOK, 100.0))
+    groups = (WaitingJobs(Key("hook", "large"), 1000.0), WaitingJobs(HOOK, 100.0))
     mixed = replace(now, waiting=groups, running=(), engines={"large": 1, "small": 9})
     made = forecast(learnt, mixed)
     assert made.p50 is not None
@@ -205,10 +205,10 @@ def test_what_is_learnt_and_said_survives_json() -> None:
     assert memory.from_json(kept) == learnt
     before = {key: value for key, value in kept.items() if key not in {"gpus", "on_gpu"}}  # of an older version
     assert memory.from_json(before) == replace(learnt, gpus=0.0, on_gpu=False)
-    made = forecast(learnt, replace(now, waiting=(Waiting(HOOK, 10.0, 1.0, 5.0),)), publish_at=now.at + 5)
+    made = forecast(learnt, replace(now, waiting=(WaitingJobs(HOOK, 10.0, 1.0, 5.0),)), publish_at=now.at + 5)
     assert Forecast.from_json(json.loads(json.dumps(made.to_json()))) == made
-    assert memory.from_json({"version": 99}) == Learnt()
-    assert memory.from_json({"version": 1}) == Learnt()
+    assert memory.from_json({"version": 99}) == History()
+    assert memory.from_json({"version": 1}) == History()
 
 
 def test_seconds_are_of_the_last_engines_while_there_is_none() -> None:

@@ -11,7 +11,7 @@ from thothy_ai.queue.forecast.estimate import _seconds_for
 from thothy_ai.queue.forecast.forecaster import IDLE_INTERVAL, MAX_INTERVAL, MIN_INTERVAL, interval
 from thothy_ai.queue.forecast.learning import learn
 from thothy_ai.queue.forecast.outlook import Basis, Forecast, forecast
-from thothy_ai.queue.forecast.values import Key, Waiting
+from thothy_ai.queue.forecast.values import Key, WaitingJobs
 
 COMES_BACK = 100.0  # seconds
 
@@ -71,7 +71,7 @@ def test_the_only_engine_starts_again() -> None:
 
 def test_jobs_for_a_model_whose_engine_starts_again_are_not_without_an_engine() -> None:
     learnt, now = drained()
-    groups = (Waiting(Key("hook", "large"), 100.0),)
+    groups = (WaitingJobs(Key("hook", "large"), 100.0),)
     away = replace(now, waiting=groups, engines={"large": 0}, returning={"large": (COMES_BACK,)})
     made = forecast(learnt, away)
     assert (made.unserved, made.basis) == (0, Basis.LEARNT)
@@ -80,7 +80,7 @@ def test_jobs_for_a_model_whose_engine_starts_again_are_not_without_an_engine() 
 
 def test_jobs_stay_late_while_no_engine_is_ready() -> None:
     learnt, now = drained()
-    late = replace(now, waiting=(Waiting(HOOK, 1000.0, 1.0, 600.0),))
+    late = replace(now, waiting=(WaitingJobs(HOOK, 1000.0, 1.0, 600.0),))
     gone = replace(late, at=now.at + 10, engines={})
     before, without = (forecast(learn(learnt, each), each, publish_at=now.at + 700.0) for each in (late, gone))
     assert without.basis is Basis.NO_ENGINE

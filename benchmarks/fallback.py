@@ -22,10 +22,10 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.fallback import ThroughTransformers
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
-from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.engine.weights.random import RandomWeights
 
@@ -74,7 +74,7 @@ def _configs() -> tuple[ModelConfig, ModelConfig]:
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_LLAMA_1B), encoding="utf-8")
-        native = ModelConfig.from_folder(Path(folder))
+        native = model_config(Path(folder))
         architecture = ThroughTransformers.read(AutoConfig.from_pretrained(folder))
     return native, replace(native, architecture=architecture, head_dim=architecture.width)
 

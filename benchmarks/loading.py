@@ -26,8 +26,7 @@ from benchmarks.command_line import CommandLine, positive
 from benchmarks.startup import write_folder
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
-from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.inventory import expected_tensors
 from thothy_ai.engine.weights.reading import PIECE_BYTES, num_threads
@@ -52,11 +51,11 @@ class OneByOne:
 
 
 def by_the_library(folder: Path, device: torch.device, dtype: torch.dtype) -> None:
-    assemble(ModelConfig.from_folder(folder), OneByOne(folder, device, dtype))
+    assemble(model_config(folder), OneByOne(folder, device, dtype))
 
 
 def by_the_loader(folder: Path, device: torch.device, dtype: torch.dtype) -> None:
-    config = ModelConfig.from_folder(folder)
+    config = model_config(folder)
     with SafetensorsFolder(folder, device, dtype) as source:
         source.expect(expected_tensors(folder, config))
         assemble(config, source)

@@ -32,8 +32,8 @@ from benchmarks.command_line import CommandLine
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api import GenerationRequest, SamplingParams
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.serving.client import connect
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import expected_tensors
 
 START = (
@@ -52,7 +52,7 @@ def write_folder(shape: dict[str, Any], folder: Path) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shards: dict[str, dict[str, torch.Tensor]] = {}
     where: dict[str, str] = {}
-    for name, sizes in expected_tensors(folder, ModelConfig.from_folder(folder)).items():
+    for name, sizes in expected_tensors(folder, model_config(folder)).items():
         layer = name.split(".")[2] if name.startswith("model.layers.") else "rest"
         where[name] = f"model-{layer}.safetensors"
         fresh = torch.empty(sizes, dtype=torch.bfloat16, device=device)

@@ -19,11 +19,11 @@ from docs.generate.model_cases import QUANTIZATIONS, REFUSED_FILES, REFUSED_SETT
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
 from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.weights import formats, gguf
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.index import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file
 
@@ -144,7 +144,7 @@ def _message(change: Mapping[str, Any]) -> str:
         folder = Path(made)
         (folder / "config.json").write_text(json.dumps({**TINY, **change}), encoding="utf-8")
         try:
-            ModelConfig.from_folder(folder)
+            model_config(folder)
         except EngineError as error:
             return _DETAILS.sub("", str(error).removeprefix(f"{folder}: "))
     return ""

@@ -20,8 +20,8 @@ from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
 from thothy_ai.engine.execution.scores import Scores
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.paged import Attention
 
 

@@ -28,8 +28,8 @@ from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.execution.step_handle import StepHandle
 from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.paged import Attention
 from thothy_ai.kernels.step import StepTokens
 

@@ -16,6 +16,7 @@ from thothy_ai.engine.model_check.report import ModelReport, Problem
 from thothy_ai.engine.model_check.text import text_report
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.formats import keeps_packed
 from thothy_ai.engine.weights.inventory import num_parameters
 
@@ -72,7 +73,7 @@ class _Check:
         """As the weights have it; None if it is refused."""
         config = None
         with self._part("configuration"):
-            config = ModelConfig.from_folder(folder, named=self._path).within(self._options.max_context)
+            config = model_config(folder, named=self._path).within(self._options.max_context)
             with self._part("weights"):
                 config = self._checkpoint.fitting(config)
             self._found(

@@ -8,12 +8,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.decoder import Decoder, DecoderLayer
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes, Quantize, read_experts, read_mxfp4
 from thothy_ai.engine.models.interleaved import half_split_order, reordered, reordered_rows
 from thothy_ai.engine.models.layers.embedding import LinearHead, TokenEmbedding
-from thothy_ai.engine.models.layers.experts import Router
+from thothy_ai.engine.models.layers.experts import DenseBlock, Router
 from thothy_ai.engine.models.layers.linear import (
     FP8_MULTIPLE,
     Fp8Format,
@@ -24,8 +23,10 @@ from thothy_ai.engine.models.layers.linear import (
     fits_fp8,
     linear,
 )
+from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.engine.models.rope import Rope
+from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.engine.models.tensors import TensorSource, Weight, concatenated, num_rows, stacked
 from thothy_ai.kernels.experts import SILU, Experts, ExpertWeights, GatedActivation, Routing
 from thothy_ai.kernels.fp8 import Quantized
@@ -38,9 +39,9 @@ class ModelBuilder:
     """`num_bytes` counts what was built so far. Weights that come packed stay so; others get `linear_format`."""
 
     def __init__(
-        self, config: ModelConfig, source: TensorSource, operations: Operations, linear_format: LinearFormat
+        self, shape: ModelShape, source: TensorSource, operations: Operations, linear_format: LinearFormat
     ) -> None:
-        self.config = config
+        self.shape = shape
         self.num_bytes = 0
         self._source, self._operations, self._format = source, operations, linear_format
 
@@ -62,22 +63,22 @@ class ModelBuilder:
     @cached_property
     def embedding(self) -> Tensor:
         """The table of token embeddings [vocab, hidden]; a tied head shares it."""
-        return self.vector("model.embed_tokens.weight", self.config.vocab_size, self.config.hidden_size)
+        return self.vector("model.embed_tokens.weight", self.shape.vocab_size, self.shape.hidden_size)
 
     @cached_property
     def rotary(self) -> Rotary:
         """The rotary table of every position, which most layers share."""
-        return self.rotary_of(self.config.rope)
+        return self.rotary_of(self.shape.rope)
 
     @cached_property
     def local_rotary(self) -> Rotary:
         """That of layers with a sliding window."""
-        local = self.config.local_rope
+        local = self.shape.local_rope
         return self.rotary if local is None else self.rotary_of(local)
 
     def rotary_of(self, rope: Rope) -> Rotary:
         """A new table of every position."""
-        return rotary_table(rope.inverse_frequencies, rope.scaling, self.config.max_context, self.embedding.device)
+        return rotary_table(rope.inverse_frequencies, rope.scaling, self.shape.max_context, self.embedding.device)
 
     def vector(self, name: str, *shape: int) -> Tensor:
         """A tensor as it is."""
@@ -126,66 +127,66 @@ class ModelBuilder:
 
     def qkv(self, prefix: str, *, bias: bool = False) -> Linear:
         """The query, key and value projections in one layer."""
-        return self.linear(self._qkv_outputs(prefix), self.config.hidden_size, bias=bias)
+        return self.linear(self._qkv_outputs(prefix), self.shape.hidden_size, bias=bias)
 
     def interleaved_qkv(self, prefix: str, *, bias: bool = False) -> Linear:
         """As `qkv`, of a family whose rotary pairs lie side by side: rows of queries and keys are put half-split."""
         outputs = self._qkv_outputs(prefix)
         orders = {name: self.half_split_order(outputs[name]) for name in (prefix + "q_proj", prefix + "k_proj")}
-        return self.linear(outputs, self.config.hidden_size, bias=bias, orders=orders)
+        return self.linear(outputs, self.shape.hidden_size, bias=bias, orders=orders)
 
     def fused_qkv(self, prefix: str) -> Linear:
         """The same projections, of a checkpoint that has them in one tensor."""
         rows = sum(self._qkv_outputs(prefix).values())
-        return self.linear({prefix + "qkv_proj": rows}, self.config.hidden_size)
+        return self.linear({prefix + "qkv_proj": rows}, self.shape.hidden_size)
 
     def half_split_order(self, rows: int) -> Tensor:
         """The order of the rows of an interleaved projection, on the weights' device."""
-        config = self.config
-        turned = 2 * len(config.rope.inverse_frequencies)
-        return half_split_order(rows // config.head_dim, config.head_dim, turned).to(self.embedding.device)
+        shape = self.shape
+        turned = 2 * len(shape.rope.inverse_frequencies)
+        return half_split_order(rows // shape.head_dim, shape.head_dim, turned).to(self.embedding.device)
 
     def _qkv_outputs(self, prefix: str) -> dict[str, int]:
-        config = self.config
-        queries, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        shape = self.shape
+        queries, pairs = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         return {prefix + "q_proj": queries, prefix + "k_proj": pairs, prefix + "v_proj": pairs}
 
     def qk_norm(self, prefix: str) -> QKNorm:
         """The norms over each head's queries and keys."""
-        size = self.config.head_dim
+        size = self.shape.head_dim
         return QKNorm(self.vector(prefix + "q_norm.weight", size), self.vector(prefix + "k_norm.weight", size))
 
     def attention_output(self, prefix: str, *, bias: bool = False) -> Linear:
         """The output projection of attention."""
-        config = self.config
-        return self.linear({prefix + "o_proj": config.hidden_size}, config.num_heads * config.head_dim, bias=bias)
+        shape = self.shape
+        return self.linear({prefix + "o_proj": shape.hidden_size}, shape.num_heads * shape.head_dim, bias=bias)
 
     def gate_up(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
         """The gate and up projections in one layer; `inner` is their size if it is not the model's."""
-        inner = inner or self.config.intermediate_size
+        inner = inner or self.shape.intermediate_size
         outputs = {prefix + "gate_proj": inner, prefix + "up_proj": inner}
-        return self.linear(outputs, self.config.hidden_size, bias=bias)
+        return self.linear(outputs, self.shape.hidden_size, bias=bias)
 
     def fused_gate_up(self, prefix: str) -> Linear:
         """The same projections, of a checkpoint that has them in one tensor."""
-        return self.linear({prefix + "gate_up_proj": 2 * self.config.intermediate_size}, self.config.hidden_size)
+        return self.linear({prefix + "gate_up_proj": 2 * self.shape.intermediate_size}, self.shape.hidden_size)
 
     def down(self, prefix: str, *, bias: bool = False, inner: int | None = None) -> Linear:
         """The down projection."""
-        config = self.config
-        return self.linear({prefix + "down_proj": config.hidden_size}, inner or config.intermediate_size, bias=bias)
+        shape = self.shape
+        return self.linear({prefix + "down_proj": shape.hidden_size}, inner or shape.intermediate_size, bias=bias)
 
     def experts(self, names: ExpertNames, sizes: ExpertSizes, activation: GatedActivation = SILU) -> Experts:
         """A layer's experts: in MXFP4 if they come so, in fp8 where linear layers are and sizes allow it."""
-        hidden, quantize = self.config.hidden_size, self.expert_quantizer(sizes)
-        if self.config.quantization is not None and self.config.quantization.mxfp4_experts:
+        hidden, quantize = self.shape.hidden_size, self.expert_quantizer(sizes)
+        if self.shape.quantization is not None and self.shape.quantization.mxfp4_experts:
             packed = read_mxfp4(self._source, names.stacked, sizes, hidden)
             return self.made_experts(ExpertWeights(*packed), activation)
         return self.made_experts(read_experts(self._source, names, sizes, hidden, quantize), activation)
 
     def expert_quantizer(self, sizes: ExpertSizes) -> Quantize | None:
         """What turns experts that come plain into fp8; None where they stay as they are."""
-        fits = not (self.config.hidden_size % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
+        fits = not (self.shape.hidden_size % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
         return self._operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
 
     def made_experts(self, weights: ExpertWeights, activation: GatedActivation = SILU) -> Experts:
@@ -200,24 +201,30 @@ class ModelBuilder:
     ) -> Router:
         """The router `name`. `correction` is the name of what its scores are corrected by for the choice."""
         return Router(
-            self.vector(f"{name}.weight", experts, self.config.hidden_size),
+            self.vector(f"{name}.weight", experts, self.shape.hidden_size),
             routing,
             self.vector(f"{name}.bias", experts) if bias else None,
             None if correction is None else self.held(self._source.stored(correction, experts).float()),
         )
 
+    def dense_block(self, prefix: str) -> DenseBlock:
+        """The MLP of layer `prefix`, and the norm before it."""
+        gate_up = self.gate_up(prefix + "mlp.")
+        norm = self.add_norm(prefix + "post_attention_layernorm", before=gate_up)
+        return DenseBlock(norm, SwiGLU(gate_up, self.down(prefix + "mlp.")))
+
     def plain_norm(self, name: str) -> FinalNorm:
         """The norm `name`, whose results a router takes, too."""
-        return FinalNorm(self.vector(f"{name}.weight", self.config.hidden_size), self.config.norm_eps)
+        return FinalNorm(self.vector(f"{name}.weight", self.shape.hidden_size), self.shape.norm_eps)
 
     def add_norm(self, name: str, before: Linear) -> AddRMSNorm:
         """The norm `name`; the linear layer `before` which it stands multiplies its results."""
-        weight = self.vector(f"{name}.weight", self.config.hidden_size)
-        return AddRMSNorm(weight, self.config.norm_eps, before.takes_fp8)
+        weight = self.vector(f"{name}.weight", self.shape.hidden_size)
+        return AddRMSNorm(weight, self.shape.norm_eps, before.takes_fp8)
 
     def final_norm(self) -> FinalNorm:
         """The norm after the last layer."""
-        return FinalNorm(self.vector("model.norm.weight", self.config.hidden_size), self.config.norm_eps)
+        return FinalNorm(self.vector("model.norm.weight", self.shape.hidden_size), self.shape.norm_eps)
 
     def decoder(self, layers: Iterable[DecoderLayer]) -> Decoder:
         """The layers, built one after the other, between plain token embeddings and a final RMS norm and head."""
@@ -230,10 +237,10 @@ class ModelBuilder:
 
     def head(self) -> Linear:
         """The projection to logits, tied to the embedding or on its own; plain unless the checkpoint has it packed."""
-        config = self.config
-        if config.tied_embeddings:
+        shape = self.shape
+        if shape.tied_embeddings:
             return self._counted(linear(self.embedding, shared=True))
-        weight = self._source.weight("lm_head.weight", config.vocab_size, config.hidden_size)
+        weight = self._source.weight("lm_head.weight", shape.vocab_size, shape.hidden_size)
         return self._counted(linear(weight) if isinstance(weight, Tensor) else self._layer(weight, None))
 
     def _layer(self, weight: Weight, bias: Tensor | None) -> Linear:

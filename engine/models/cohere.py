@@ -62,13 +62,13 @@ class Cohere:
         """The decoder."""
         return Decoder(
             embedding=TokenEmbedding(build.embedding),
-            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers)),
             norm=final_layer_norm(build, self.logit_scale),
             head=LinearHead(build.head()),
         )
 
     def _layer(self, build: ModelBuilder, prefix: str) -> ParallelLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         return ParallelLayer(
             norm=LayerNorm(build.vector(prefix + "input_layernorm.weight", config.hidden_size), config.norm_eps),
             attention=Attention(
@@ -86,16 +86,16 @@ class Cohere:
 
 def final_layer_norm(build: ModelBuilder, logit_scale: float) -> FinalLayerNorm:
     """The norm after the last layer, with logits scaled."""
-    weight = build.float32("model.norm.weight", build.config.hidden_size).mul_(logit_scale)
-    return FinalLayerNorm(build.held(weight), build.config.norm_eps)
+    weight = build.float32("model.norm.weight", build.shape.hidden_size).mul_(logit_scale)
+    return FinalLayerNorm(build.held(weight), build.shape.norm_eps)
 
 
 def _head_norm(build: ModelBuilder, prefix: str) -> HeadLayerNorm:
     """Weights in the order of the rows that they multiply."""
 
     def weight(name: str, heads: int) -> Tensor:
-        stored = build.vector(f"{prefix}{name}.weight", heads, build.config.head_dim)
+        stored = build.vector(f"{prefix}{name}.weight", heads, build.shape.head_dim)
         return reordered_rows(stored.flatten(), build.half_split_order(stored.numel())).view(stored.shape)
 
-    config = build.config
+    config = build.shape
     return HeadLayerNorm(weight("q_norm", config.num_heads), weight("k_norm", config.num_kv_heads), config.norm_eps)

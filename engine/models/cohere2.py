@@ -64,7 +64,7 @@ class Cohere2:
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> ParallelLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         return ParallelLayer(
             norm=LayerNorm(build.vector(prefix + "input_layernorm.weight", config.hidden_size), config.norm_eps),
             attention=Attention(

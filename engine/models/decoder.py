@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -14,12 +14,8 @@ from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.embedding import Embedding, Head
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.paged import Attention, AttentionBatch, LayerCache
+from thothy_ai.kernels.paged import Attention, LayerCache
 from thothy_ai.kernels.step import StepTokens
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.models.config import ModelConfig
-    from thothy_ai.engine.models.kv_cache import KVCache
 
 
 class DecoderLayer(Protocol):
@@ -134,78 +130,3 @@ class Decoder:
         """As `StepDecoder` says."""
         kept = one_of_each_kind(zip(self.layers, caches, strict=True))
         return replace(self, layers=tuple(self.layers[index] for index in kept)), [caches[index] for index in kept]
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A decoder on its device."""
-
-    config: ModelConfig
-    decoder: StepDecoder
-    num_bytes: int  # of all weights
-    operations: Operations
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.decoder.table.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of activations, and of weights and KV unless they are quantized."""
-        return self.decoder.table.dtype
-
-    @property
-    def captures(self) -> bool:
-        """Whether decode steps can be captured in CUDA graphs."""
-        return self.decoder.captures
-
-    @property
-    def captures_between_attention(self) -> bool:
-        """Whether other steps can be, in pieces between attention."""
-        return self.decoder.captures_between_attention
-
-    @torch.inference_mode()
-    def forward(
-        self,
-        tokens: StepTokens,
-        batch: AttentionBatch,
-        cache: KVCache,
-        attention: Attention,
-        wanted: Tensor | None = None,
-    ) -> Tensor:
-        """Final hidden states [R, hidden], normalized, of the tokens `wanted` [R] int64 among a step's T, or of all.
-
-        The KV of all T tokens is written to the cache.
-        """
-        attention.plan(batch)
-        return self.tail(*self.body(tokens, cache, attention), wanted)
-
-    @torch.inference_mode()
-    def body(self, tokens: StepTokens, cache: KVCache, attention: Attention) -> tuple[Tensor, Tensor]:
-        """The pass up to the last layer's attention, which is planned; `tail` takes what it returns."""
-        return self.decoder.body(tokens, cache.layers, attention, self.operations)
-
-    @torch.inference_mode()
-    def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None = None) -> Tensor:
-        """The rest of the pass, for the tokens `wanted` [R] int64 or for all."""
-        return self.decoder.tail(attended, residual, wanted, self.operations)
-
-    @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [R, vocab] of hidden states [R, hidden], in the model's type."""
-        return self.decoder.logits(hidden)
-
-    @torch.inference_mode()
-    def logits_into(self, hidden: Tensor, out: Tensor) -> None:
-        """The same, in `out` [R, vocab]."""
-        self.decoder.logits_into(hidden, out)
-
-    def abridged(self, cache: KVCache) -> tuple[Model, KVCache]:
-        """With one layer of each kind, and the cache of these: it computes nothing of use, with the same kernels. If
-        these are all its layers, itself.
-        """
-        decoder, layers = self.decoder.abridged(cache.layers)
-        if len(layers) == len(cache.layers):
-            return self, cache
-        return replace(self, decoder=decoder), replace(cache, layers=tuple(layers))

@@ -86,19 +86,19 @@ class Gemma2:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        factor = torch.tensor(build.config.hidden_size**0.5).to(build.embedding.dtype)
+        factor = torch.tensor(build.shape.hidden_size**0.5).to(build.embedding.dtype)
         return Decoder(
             embedding=ScaledEmbedding(build.embedding, factor.item()),
             layers=tuple(
-                self._layer(build, f"model.layers.{index}.", params.within(build.config.max_context))
+                self._layer(build, f"model.layers.{index}.", params.within(build.shape.max_context))
                 for index, params in enumerate(self.attention)
             ),
-            norm=FinalNorm(_norm_weight(build, "model.norm"), build.config.norm_eps),
+            norm=FinalNorm(_norm_weight(build, "model.norm"), build.shape.norm_eps),
             head=self._head(build),
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, params: AttentionParams) -> SandwichNormLayer:
-        config, eps, heads, mlp = build.config, build.config.norm_eps, prefix + "self_attn.", prefix + "mlp."
+        config, eps, heads, mlp = build.shape, build.shape.norm_eps, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp)
@@ -127,4 +127,4 @@ def _attention(config: Configuration, kind: str) -> AttentionParams:
 
 def _norm_weight(build: ModelBuilder, name: str) -> Tensor:
     """1 + w [hidden] float32."""
-    return build.held(build.float32(f"{name}.weight", build.config.hidden_size).add_(1.0))
+    return build.held(build.float32(f"{name}.weight", build.shape.hidden_size).add_(1.0))

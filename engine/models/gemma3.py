@@ -91,18 +91,18 @@ class Gemma3:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        factor = torch.tensor(build.config.hidden_size**0.5).to(build.embedding.dtype)
+        factor = torch.tensor(build.shape.hidden_size**0.5).to(build.embedding.dtype)
         return Decoder(
             embedding=ScaledEmbedding(build.embedding, factor.item()),
             layers=tuple(
                 self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
             ),
-            norm=FinalNorm(_norm_weight(build, "model.norm", build.config.hidden_size), build.config.norm_eps),
+            norm=FinalNorm(_norm_weight(build, "model.norm", build.shape.hidden_size), build.shape.norm_eps),
             head=self._head(build),
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> SandwichNormLayer:
-        config, eps, mlp = build.config, build.config.norm_eps, prefix + "mlp."
+        config, eps, mlp = build.shape, build.shape.norm_eps, prefix + "mlp."
         attention, gate_up = self._attention(build, prefix + "self_attn.", window), build.gate_up(mlp)
 
         def weight(name: str) -> Tensor:
@@ -118,7 +118,7 @@ class Gemma3:
         )
 
     def _attention(self, build: ModelBuilder, prefix: str, window: int | None) -> Attention:
-        config, size = build.config, build.config.head_dim
+        config, size = build.shape, build.shape.head_dim
         return Attention(
             qkv=build.qkv(prefix, bias=self.attention_bias),
             output=build.attention_output(prefix, bias=self.attention_bias),

@@ -53,10 +53,10 @@ class Glm4:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers))
+        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
 
     def _layer(self, build: ModelBuilder, prefix: str) -> SandwichNormLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         qkv = build.interleaved_qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads)
         gate_up = build.fused_gate_up(mlp)

@@ -25,7 +25,7 @@ from thothy_ai.engine.models.family import (
     require_activation,
 )
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
+from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
 
@@ -105,10 +105,10 @@ class Glm4Moe:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return build.decoder(self._layer(build, index) for index in range(build.config.num_layers))
+        return build.decoder(self._layer(build, index) for index in range(build.shape.num_layers))
 
     def _layer(self, build: ModelBuilder, index: int) -> SparseLayer:
-        config, prefix = build.config, f"model.layers.{index}."
+        config, prefix = build.shape, f"model.layers.{index}."
         heads = prefix + "self_attn."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads)
@@ -116,7 +116,7 @@ class Glm4Moe:
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, norms),
-            feed_forward=(dense_block if index < self.dense_layers else self._mixture)(build, prefix),
+            feed_forward=build.dense_block(prefix) if index < self.dense_layers else self._mixture(build, prefix),
         )
 
     def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock:

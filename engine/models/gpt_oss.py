@@ -99,7 +99,7 @@ class GptOss:
         )
 
     def _attention(self, build: ModelBuilder, prefix: str, window: int | None) -> Attention:
-        config = build.config
+        config = build.shape
         return Attention(
             qkv=build.qkv(prefix, bias=self.attention_bias),
             output=build.attention_output(prefix, bias=self.attention_bias),
@@ -113,8 +113,8 @@ class GptOss:
 
     def _experts(self, build: ModelBuilder, prefix: str) -> ExpertWeights:
         """Of one layer."""
-        count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
-        quantization = build.config.quantization
+        count, inner, hidden = self.experts.count, self.experts.inner, build.shape.hidden_size
+        quantization = build.shape.quantization
         packed = quantization is not None and quantization.mxfp4_experts  # other methods leave experts plain
         gate_up, down = (self._packed if packed else self._plain)(build, prefix)
         return ExpertWeights(
@@ -126,14 +126,14 @@ class GptOss:
 
     def _plain(self, build: ModelBuilder, prefix: str) -> tuple[ExpertMatrix, ExpertMatrix]:
         """Transposed in the checkpoint, and quantized here if other layers are."""
-        count, inner, hidden = self.experts.count, self.experts.inner, build.config.hidden_size
+        count, inner, hidden = self.experts.count, self.experts.inner, build.shape.hidden_size
         gate_up = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
         down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
         quantize = build.expert_quantizer(self.experts)
         return stack_experts(_gate_first(gate_up), count, quantize), stack_experts(down, count, quantize)
 
     def _packed(self, build: ModelBuilder, prefix: str) -> tuple[Mxfp4, Mxfp4]:
-        gate_up, down = read_mxfp4(build.source, prefix, self.experts, build.config.hidden_size)
+        gate_up, down = read_mxfp4(build.source, prefix, self.experts, build.shape.hidden_size)
         return Mxfp4(_gate_first(gate_up.blocks), _gate_first(gate_up.scales)), down
 
 

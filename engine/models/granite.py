@@ -79,16 +79,16 @@ class Granite:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        weight = build.float32("model.norm.weight", build.config.hidden_size).div_(self.logits_scaling)
+        weight = build.float32("model.norm.weight", build.shape.hidden_size).div_(self.logits_scaling)
         return Decoder(
             embedding=ScaledEmbedding(build.embedding, self.embedding_multiplier / self.residual_multiplier),
-            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers)),
+            layers=tuple(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers)),
             norm=FinalNorm(build.held(weight), self._eps(build)),
             head=LinearHead(build.head()),
         )
 
     def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp, bias=self.mlp_bias)
@@ -103,8 +103,8 @@ class Granite:
         )
 
     def _norm(self, build: ModelBuilder, name: str, before: Linear) -> AddRMSNorm:
-        weight = build.vector(f"{name}.weight", build.config.hidden_size)
+        weight = build.vector(f"{name}.weight", build.shape.hidden_size)
         return AddRMSNorm(weight, self._eps(build), before.takes_fp8)
 
     def _eps(self, build: ModelBuilder) -> float:
-        return build.config.norm_eps / self.residual_multiplier**2
+        return build.shape.norm_eps / self.residual_multiplier**2

@@ -48,10 +48,10 @@ class Llama:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers))
+        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
 
     def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp, bias=self.mlp_bias)

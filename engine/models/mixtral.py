@@ -61,10 +61,10 @@ class Mixtral:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers))
+        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
 
     def _layer(self, build: ModelBuilder, prefix: str) -> SparseLayer:
-        config, heads = build.config, prefix + "self_attn."
+        config, heads = build.shape, prefix + "self_attn."
         qkv = build.qkv(heads)
         output = build.attention_output(heads)
         return SparseLayer(

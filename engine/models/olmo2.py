@@ -54,10 +54,10 @@ class Olmo2:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.config.num_layers))
+        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
 
     def _layer(self, build: ModelBuilder, prefix: str) -> PostNormLayer:
-        hidden, eps, mlp = build.config.hidden_size, build.config.norm_eps, prefix + "mlp."
+        hidden, eps, mlp = build.shape.hidden_size, build.shape.norm_eps, prefix + "mlp."
         return PostNormLayer(
             attention=self._attention(build, prefix + "self_attn."),
             after_attention=RMSNorm(build.vector(prefix + "post_attention_layernorm.weight", hidden), eps),
@@ -66,7 +66,7 @@ class Olmo2:
         )
 
     def _attention(self, build: ModelBuilder, prefix: str) -> Attention:
-        config, size = build.config, build.config.head_dim
+        config, size = build.shape, build.shape.head_dim
         return Attention(
             qkv=build.qkv(prefix, bias=self.attention_bias),
             output=build.attention_output(prefix, bias=self.attention_bias),

@@ -52,7 +52,7 @@ class Qwen2:
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> PreNormLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=True)
         output = build.attention_output(heads)
         gate_up = build.gate_up(mlp)

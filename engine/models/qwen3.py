@@ -59,7 +59,7 @@ class Qwen3:
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> PreNormLayer:
-        config, heads, mlp = build.config, prefix + "self_attn.", prefix + "mlp."
+        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         gate_up = build.gate_up(mlp)

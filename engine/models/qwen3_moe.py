@@ -18,7 +18,7 @@ from thothy_ai.engine.models.family import (
     require_full_rotary,
 )
 from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer, dense_block
+from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
 
@@ -75,7 +75,7 @@ class Qwen3Moe:
         )
 
     def _layer(self, build: ModelBuilder, prefix: str, sparse: bool) -> SparseLayer:
-        config, heads = build.config, prefix + "self_attn."
+        config, heads = build.shape, prefix + "self_attn."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads, bias=self.attention_bias)
         return SparseLayer(
@@ -90,7 +90,7 @@ class Qwen3Moe:
                 build.qk_norm(heads),
                 params=AttentionParams(window=self.windows[0]).within(config.max_context),
             ),
-            feed_forward=(self._mixture if sparse else dense_block)(build, prefix),
+            feed_forward=self._mixture(build, prefix) if sparse else build.dense_block(prefix),
         )
 
     def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock:

@@ -59,7 +59,7 @@ class SmolLM3:
 
     def build(self, build: ModelBuilder) -> Decoder:
         """The decoder."""
-        return build.decoder(self._layer(build, index) for index in range(build.config.num_layers))
+        return build.decoder(self._layer(build, index) for index in range(build.shape.num_layers))
 
     def _layer(self, build: ModelBuilder, index: int) -> PreNormLayer:
         prefix = f"model.layers.{index}."
@@ -73,7 +73,7 @@ class SmolLM3:
         )
 
     def _attention(self, build: ModelBuilder, prefix: str, index: int) -> Attention:
-        config = build.config
+        config = build.shape
         return Attention(
             qkv=build.qkv(prefix, bias=self.attention_bias),
             output=build.attention_output(prefix, bias=self.attention_bias),

@@ -20,8 +20,8 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel

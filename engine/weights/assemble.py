@@ -1,16 +1,53 @@
-"""From named tensors to a `Model`."""
+"""Puts models together: a folder's configuration becomes a `ModelConfig`, and named tensors a `Model` of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.checkpoint.configuration import (
+    FolderConfiguration,
+    read_configuration,
+    transformers_configuration,
+    unusable,
+)
+from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.fallback import ThroughTransformers
 from thothy_ai.engine.models.layers.linear import LinearFormat
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.engine.weights.formats import plain
 from thothy_ai.kernels.operations import Operations, operations_for
+
+
+def model_config(folder: Path, named: Path | None = None) -> ModelConfig:
+    """The configuration of a Hugging Face folder's model.
+
+    ModelLoadError and UnsupportedModelError name `named`, the file that the folder was made of, or the folder.
+    """
+    return configured(read_configuration(folder, named), folder, named)
+
+
+def configured(read: FolderConfiguration, folder: Path, named: Path | None = None) -> ModelConfig:
+    """The same of what `read_configuration` found in the folder, with the same errors.
+
+    An architecture without a family here runs through transformers' model.
+    """
+    where = named or folder
+    family = FAMILIES.get(read.text.model_type)
+    try:
+        if family is None:
+            through = ThroughTransformers.read(transformers_configuration(folder))
+            return through.model_config(read.eos_token_ids)
+        return replace(ModelConfig.of(read.text, family, read.eos_token_ids), container=read.container)
+    except EngineError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except Exception as error:  # families compute with whatever values the file has
+        raise unusable(where, error) from error
 
 
 def assemble(
@@ -20,6 +57,6 @@ def assemble(
     if config.quantization is not None:
         source = config.quantization.over(source)
     operations = operations_for(source.device)
-    build = ModelBuilder(config, source, operations, weight_format(operations))
-    decoder = config.architecture.build(build)
-    return Model(config, decoder, build.num_bytes, operations)
+    builder = ModelBuilder(config, source, operations, weight_format(operations))
+    decoder = config.architecture.build(builder)
+    return Model(config, decoder, builder.num_bytes, operations)

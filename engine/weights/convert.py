@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, one_line
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights import gguf_config, gguf_tensors
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
 from thothy_ai.engine.weights.index import INDEX, SINGLE
@@ -100,7 +100,7 @@ def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, p
     if (quantization := gguf_tensors.quantization(file, packed=packed)) is not None:
         config.quantization_config = quantization
     config.save_pretrained(folder)
-    model = ModelConfig.from_folder(folder, named=path)
+    model = model_config(folder, named=path)
     gguf_tensors.require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
     tokenizer = build_tokenizer(file)
     model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)

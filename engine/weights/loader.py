@@ -17,9 +17,9 @@ from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.layers.linear import LinearFormat
-from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
@@ -73,7 +73,7 @@ def load_model(
     with ThreadPoolExecutor() as pool, ExitStack() as opened:
         pool.submit(read_ahead, folder)
         with phases.timed("configuration"):
-            config = ModelConfig.of(text.configuration(folder, path), folder, path).within(max_context)
+            config = configured(text.configuration(folder, path), folder, path).within(max_context)
             if config.quantization is not None and config.quantization.needs_fp8:
                 refuse_fp8_without_hardware(device)
             source: SafetensorsFolder | RandomWeights = RandomWeights(device, dtype)

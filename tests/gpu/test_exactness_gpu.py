@@ -22,7 +22,7 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -22,7 +22,7 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.api.core import CoreRequest, FinishedEvent
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.api.options import EngineOptions
 

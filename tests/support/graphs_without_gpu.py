@@ -13,7 +13,7 @@ from torch import Tensor
 from thothy_ai.engine.execution import draws, graphs
 from thothy_ai.engine.execution.rows import Rows, StepInputs
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.model import Model
 
 
 class Stream:

@@ -20,8 +20,8 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_kv_dtype
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.reference.operations import ReferenceOperations
 from thothy_ai.kernels.step import StepTokens

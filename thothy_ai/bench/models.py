@@ -20,7 +20,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, use_device
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import GB, MemoryPlan, plan_memory
-from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.formats import weight_format
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.random import MARKER, RandomWeights
@@ -109,7 +109,7 @@ def _drawn(
 @cache
 def _config(shape: str) -> ModelConfig:
     with tempfile.TemporaryDirectory() as folder:
-        return ModelConfig.from_folder(write_config(shape, Path(folder)))
+        return model_config(write_config(shape, Path(folder)))
 
 
 def _plan(shape: str, options: EngineOptions, device: torch.device) -> MemoryPlan:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Self
 import torch
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback.attention import IMPLEMENTATION, CurrentStep, PagedLayer, install, register
 from thothy_ai.engine.models.fallback.decoder import TransformersDecoder, require_head
 from thothy_ai.engine.models.fallback.dry_run import LayerAttention, attention_of
 from thothy_ai.engine.models.fallback.loading import loaded_from, made_on
 from thothy_ai.engine.models.fallback.refusals import context_of, model_class
 from thothy_ai.engine.models.fallback.self_check import SelfCheck
+from thothy_ai.engine.models.rope import Rope
 from thothy_ai.kernels.operations import Operations
 
 if TYPE_CHECKING:
@@ -76,6 +78,25 @@ class ThroughTransformers:
         shared = getattr(config, "shared_intermediate_size", None) or 0  # or of the MLP beside no experts
         return (inner * experts if isinstance(experts, int) else inner) + shared
 
+    def model_config(self, eos_token_ids: tuple[int, ...]) -> ModelConfig:
+        """The configuration of a model of this architecture; heads are those that its attention modules have."""
+        return ModelConfig(
+            family=self.config.model_type,
+            architecture=self,
+            vocab_size=self.config.vocab_size,
+            hidden_size=self.config.hidden_size,
+            intermediate_size=self.inner_size,
+            num_layers=len(self.layers),
+            num_heads=self.layers[0].num_heads,
+            num_kv_heads=self.layers[0].num_kv_heads,
+            head_dim=self.width,
+            norm_eps=0.0,  # transformers' layers have theirs, and rotary embedding too
+            rope=Rope(()),
+            tied_embeddings=False,  # as far as weights are concerned: transformers shares them
+            max_context=self.max_context,
+            eos_token_ids=eos_token_ids,
+        )
+
     def build(self, build: ModelBuilder) -> TransformersDecoder:
         """The decoder, its weights read by transformers, whose names and conversions they have."""
         if build.converts:
@@ -101,7 +122,7 @@ class ThroughTransformers:
         register()
         step = CurrentStep()
         for index, (name, layer) in enumerate(zip(self.modules, self.layers, strict=True)):
-            params = layer.params.within(build.config.max_context)
+            params = layer.params.within(build.shape.max_context)
             paged = PagedLayer(index, layer.num_heads, layer.value_dim, self.width, params, step, build.operations)
             install(model.get_submodule(name), paged)
         model.set_attn_implementation(IMPLEMENTATION)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -13,9 +12,6 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.kernels.experts import Experts, Routed, Routing
 from thothy_ai.kernels.operations import Operations
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.models.builder import ModelBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +57,6 @@ class DenseBlock:
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         """update [R, hidden] -> the next one; `residual` is overwritten with the sum."""
         return self.mlp(self.norm(update, residual, operations), operations)
-
-
-def dense_block(build: ModelBuilder, prefix: str) -> DenseBlock:
-    """That of the layer `prefix`."""
-    gate_up = build.gate_up(prefix + "mlp.")
-    norm = build.add_norm(prefix + "post_attention_layernorm", before=gate_up)
-    return DenseBlock(norm, SwiGLU(gate_up, build.down(prefix + "mlp.")))
 
 
 @dataclass(frozen=True, slots=True)

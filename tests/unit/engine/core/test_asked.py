@@ -20,7 +20,7 @@ from thothy_ai.engine.api import FinishReason, LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

@@ -24,7 +24,7 @@ from thothy_ai.engine.core.parts import Part
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep
 

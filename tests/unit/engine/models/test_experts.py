@@ -14,9 +14,9 @@ from torch import Tensor
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import SPARSE, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.decoder import Model
 from thothy_ai.engine.models.experts import ExpertSizes
+from thothy_ai.engine.models.model import Model
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 
@@ -133,7 +133,7 @@ def test_what_would_be_computed_wrongly_is_refused(
     folder = tiny_model(family, tmp_path)
     edit(folder, **changes)
     with pytest.raises(UnsupportedModelError, match=f"{folder}.*{named}"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 def edit(folder: Path, **changes: Any) -> None:
@@ -143,10 +143,10 @@ def edit(folder: Path, **changes: Any) -> None:
 
 def test_a_token_s_way_through_the_layers(tmp_path: Path) -> None:
     """Two layers of experts and one without; a shared expert of two inner sizes beside three."""
-    qwen = ModelConfig.from_folder(tiny_model("qwen3_moe", tmp_path))
+    qwen = model_config(tiny_model("qwen3_moe", tmp_path))
     assert qwen.experts == ExpertSizes(count=6, top_k=2, inner=32, layers=2)
     assert (qwen.active_inner, qwen.widest_inner) == (80 + 2 * 2 * 32, 80)
-    glm = ModelConfig.from_folder(tiny_model("glm4_moe", tmp_path))
+    glm = model_config(tiny_model("glm4_moe", tmp_path))
     assert (glm.active_inner, glm.widest_inner) == (80 + 2 * 5 * 16, 80)
-    mixtral = ModelConfig.from_folder(tiny_model("mixtral", tmp_path))
+    mixtral = model_config(tiny_model("mixtral", tmp_path))
     assert (mixtral.active_inner, mixtral.widest_inner) == (3 * 2 * 80, 160)

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.kv_cache import KVCache
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
@@ -161,7 +161,7 @@ def test_num_bytes_counts_every_tensor_held(tmp_path: Path, *, tied: bool) -> No
 
 
 def test_kv_cache_sizes(tmp_path: Path) -> None:
-    config = ModelConfig.from_folder(tiny_model("llama", tmp_path))
+    config = model_config(tiny_model("llama", tmp_path))
     cache = KVCache.allocate(config, 5, 8, torch.bfloat16, CPU)
     tensors = [tensor for layer in cache.layers for tensor in layer if tensor is not None]
     assert [tuple(tensor.shape) for tensor in tensors] == [(5, 8, 2, 16)] * 6
@@ -187,7 +187,7 @@ def test_kv_cache_sizes(tmp_path: Path) -> None:
 def test_a_model_has_a_window_if_all_its_layers_do(
     family: str, overrides: dict[str, Any], window: int | None, tmp_path: Path
 ) -> None:
-    config = ModelConfig.from_folder(tiny_model(family, tmp_path, **overrides))
+    config = model_config(tiny_model(family, tmp_path, **overrides))
     assert (config.max_context, config.window) == (256, window)
     assert config.within(50).window is None
 
@@ -195,7 +195,7 @@ def test_a_model_has_a_window_if_all_its_layers_do(
 def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, eos_token_id=[5, 6])
     (folder / "generation_config.json").write_text('{"eos_token_id": [6, 9]}')
-    assert ModelConfig.from_folder(folder).eos_token_ids == (5, 6, 9)
+    assert model_config(folder).eos_token_ids == (5, 6, 9)
 
 
 def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> Non
     rope = {"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}
     config.write_text(json.dumps(json.loads(config.read_text()) | {"rope_parameters": rope}))
     with pytest.raises(UnsupportedModelError, match=f"{folder}.*proportional"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe"}  # in which a part of each head may turn
@@ -235,7 +235,7 @@ def test_what_a_family_would_compute_wrongly_is_refused(
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
     with pytest.raises(UnsupportedModelError, match=f"{folder}.*{named}"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize("kind", ["chunked_attention", "linear_attention"])
@@ -245,7 +245,7 @@ def test_layers_that_see_in_another_way_are_refused(family: str, kind: str, tmp_
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"layer_types": [kind] * 3}))
     with pytest.raises(UnsupportedModelError, match=kind):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize("window", [0, -1])
@@ -255,7 +255,7 @@ def test_windows_that_see_nothing_are_refused(family: str, window: int, tmp_path
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": window}))
     with pytest.raises(ModelLoadError, match=f"sliding_window is {window}"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize("eps", [0.0, 1.5, None, "tiny"])
@@ -265,7 +265,7 @@ def test_an_epsilon_that_is_none(family: str, name: str, eps: object, tmp_path: 
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {name: eps}))
     with pytest.raises(ModelLoadError, match=name):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "granite", "cohere"])
@@ -284,7 +284,7 @@ def test_heads_that_do_not_divide(tmp_path: Path) -> None:
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"num_key_value_heads": 2', '"num_key_value_heads": 4'))
     with pytest.raises(ModelLoadError, match="do not divide"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -15,8 +15,8 @@ from tests.support.mxfp4_checkpoint import SETTINGS, Checkpoints, mxfp4_checkpoi
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import expected_tensors, num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -59,7 +59,7 @@ def test_experts_stay_packed_in_memory(checkpoints: Checkpoints) -> None:
 
 
 def test_memory_is_planned_and_numbers_are_counted_by_the_configuration_alone(checkpoints: Checkpoints) -> None:
-    packed, plain = (ModelConfig.from_folder(folder) for folder in checkpoints)
+    packed, plain = (model_config(folder) for folder in checkpoints)
     assert num_parameters(packed) == num_parameters(plain)
     planned = weight_bytes(packed, "auto", CPU, torch.bfloat16)
     assert planned == load(checkpoints.packed, torch.bfloat16).model.num_bytes
@@ -87,7 +87,7 @@ def test_tensors_that_are_not_as_the_format_says(
 def test_the_published_checkpoint_has_the_tensors_that_are_read(tmp_path: Path) -> None:
     """Those of gpt-oss-20b come to the size that its index says."""
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | {"quantization_config": SETTINGS}))
-    config = ModelConfig.from_folder(tmp_path)
+    config = model_config(tmp_path)
     assert (config.max_context, config.window) == (131_072, None)
     shapes = expected_tensors(tmp_path, config.within(64))
     sizes = {name: math.prod(shape) * (1 if name.endswith(PACKED) else 2) for name, shape in shapes.items()}
@@ -106,14 +106,14 @@ def with_settings(folder: Path, **settings: Any) -> Path:
 def test_another_limit_of_the_activation_is_refused(tmp_path: Path) -> None:
     folder = with_settings(tiny_model("gpt_oss", tmp_path), swiglu_limit=5.0)
     with pytest.raises(UnsupportedModelError, match=r"swiglu_limit of 5\.0"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize(("family", "method"), [("llama", "mxfp4"), ("gpt_oss", "bitsandbytes")])
 def test_another_quantization_is_refused(family: str, method: str, tmp_path: Path) -> None:
     folder = with_settings(tiny_model(family, tmp_path), quantization_config={"quant_method": method})
     with pytest.raises(UnsupportedModelError, match=method):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 def test_inputs_that_blocks_do_not_divide_are_refused(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_inputs_that_blocks_do_not_divide_are_refused(tmp_path: Path) -> None:
 
 def test_other_methods_leave_experts_plain(tmp_path: Path) -> None:
     folder = tiny_model("gpt_oss", tmp_path)
-    expected = expected_tensors(folder, ModelConfig.from_folder(folder))
+    expected = expected_tensors(folder, model_config(folder))
     fp8 = {"quant_method": "fp8", "weight_block_size": [16, 16], "activation_scheme": "dynamic"}
-    quantized = ModelConfig.from_folder(with_settings(folder, quantization_config=fp8))
+    quantized = model_config(with_settings(folder, quantization_config=fp8))
     assert "fp8" in str(quantized.quantization)
     assert {name for name in expected if "experts" in name} <= expected_tensors(folder, quantized).keys()

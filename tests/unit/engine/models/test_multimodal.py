@@ -17,7 +17,7 @@ from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -113,7 +113,7 @@ def test_a_text_part_that_is_none_of_ours(tmp_path: Path) -> None:
     config["text_config"] = {"model_type": "opt"}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModelError, match="'opt' is not implemented"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 def test_quantization_of_the_container_is_that_of_its_text_part(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_quantization_of_the_container_is_that_of_its_text_part(tmp_path: Path) 
     config["quantization_config"] = {"quant_method": "hqq", "bits": 4}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModelError, match="hqq"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 def test_layers_that_stay_plain_are_named_as_in_the_text_part() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import expected_tensors, num_parameters
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads(
@@ -26,7 +26,7 @@ PUBLISHED: dict[str, dict[str, Any]] = json.loads(
 def test_a_published_configuration(name: str, tmp_path: Path) -> None:
     model = PUBLISHED[name]
     (tmp_path / "config.json").write_text(json.dumps(model["config"]))
-    config = ModelConfig.from_folder(tmp_path)
+    config = model_config(tmp_path)
     assert config.max_context == model["context"]
     small = config.within(64)
     assert num_parameters(small) == model["parameters"]

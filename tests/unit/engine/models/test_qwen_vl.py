@@ -16,7 +16,7 @@ from tests.support.oracle import Oracle, continued, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
@@ -155,7 +155,7 @@ def test_sections_that_heads_do_not_have(sections: object, tmp_path: Path) -> No
     folder = tiny_container("qwen2_vl", tmp_path)
     configure(folder, lambda text: text["rope_parameters"].update(mrope_section=sections))
     with pytest.raises(ModelLoadError, match="mrope_section"):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,14 @@ def test_other_rotary_embedding(kind: str, error: type[Exception], says: str, tm
     folder = tiny_container("qwen3_vl", tmp_path)
     configure(folder, lambda text: text["rope_parameters"].update(rope_type=kind))
     with pytest.raises(error, match=says):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configurations(name: str, tmp_path: Path) -> None:
     config, parameters = PUBLISHED[name]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = ModelConfig.from_folder(tmp_path)
+    found = model_config(tmp_path)
     text = config.get("text_config", config)
     assert (found.max_context, found.window) == (text["max_position_embeddings"], None)
     assert found.rope.inverse_frequencies[1] == pytest.approx(text["rope_theta"] ** (-1 / 64))

@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
@@ -25,7 +26,7 @@ LONG = {
 
 
 def read(tmp_path: Path, **overrides: Any) -> ModelConfig:
-    return ModelConfig.from_folder(tiny_model("llama", tmp_path, **overrides))
+    return model_config(tiny_model("llama", tmp_path, **overrides))
 
 
 def text(length: int) -> list[int]:
@@ -64,7 +65,7 @@ def test_the_context_that_scaling_reaches(rope: dict[str, Any], positions: int, 
 
 def test_long_factors_serve_contexts_beyond_the_original_one(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, rope_parameters=LONG)
-    whole = ModelConfig.from_folder(folder)
+    whole = model_config(folder)
     assert whole.rope == whole.within(25).rope
     plain = [THETA ** (-i / 8) for i in range(8)]
     for context, factors in ((24, LONG["short_factor"]), (25, LONG["long_factor"])):
@@ -83,13 +84,13 @@ def test_long_and_partial_rotation_beyond_the_original_context(tmp_path: Path) -
     }
     sizes = {"hidden_size": 96, "original_max_position_embeddings": 24, "sliding_window": None}
     folder = tiny_model("phi3", tmp_path, rope_parameters=rope, **sizes)
-    assert len(ModelConfig.from_folder(folder).rope.inverse_frequencies) == 6
+    assert len(model_config(folder).rope.inverse_frequencies) == 6
     assert_same_logits(folder, 24, 24)
     assert_same_logits(folder, 60, 200)
 
 
 def test_local_layers_have_positions_of_their_own(tmp_path: Path) -> None:
-    config = ModelConfig.from_folder(tiny_model("gemma3_text", tmp_path))
+    config = model_config(tiny_model("gemma3_text", tmp_path))
     assert config.local_rope is not None
     assert config.local_rope.inverse_frequencies[1] == pytest.approx(100.0 ** (-1 / 8))
     assert config.rope.inverse_frequencies[1] == pytest.approx(THETA ** (-1 / 8) / 3)
@@ -98,7 +99,7 @@ def test_local_layers_have_positions_of_their_own(tmp_path: Path) -> None:
 
 def test_dynamic_scaling_is_that_of_the_longest_sequence(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, rope_parameters=DYNAMIC, max_position_embeddings=32)
-    config = ModelConfig.from_folder(folder)
+    config = model_config(folder)
     assert config.within(20).rope == config.within(32).rope
     assert config.rope.inverse_frequencies[-1] < config.within(32).rope.inverse_frequencies[-1] / 2
     assert_same_logits(folder, 20, 32)

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support import tiny_containers, tiny_models
 from thothy_ai.engine.checkpoint.configuration import read_configuration, transformers_configuration
 from thothy_ai.engine.checkpoint.multimodal import text_part
-from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import expected_tensors
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads(
@@ -32,11 +32,11 @@ USE = """
 import sys
 from ast import literal_eval
 from pathlib import Path
-from thothy_ai.engine.models.config import ModelConfig
+from thothy_ai.engine.weights.assemble import configured, model_config
 from thothy_ai.engine.wire.core_messages import read_configuration
 from thothy_ai.engine.weights.inventory import expected_tensors
 for folder, read in zip(sys.argv[1:], sys.stdin):
-    config = ModelConfig.of(read_configuration(literal_eval(read)), Path(folder))
+    config = configured(read_configuration(literal_eval(read)), Path(folder))
     print([config, expected_tensors(Path(folder), config)])
 print(*(name for name in ("torch", "transformers", "torch._dynamo", "torch.distributed.tensor") if name in sys.modules))
 """
@@ -83,7 +83,7 @@ def test_the_frontend_reads_configurations_without_torch_and_the_core_uses_them_
     assert imported == "numpy"
     *used, imported = run(USE, *folders, told="\n".join(read))
     assert imported == "torch"
-    here = [(folder, ModelConfig.from_folder(folder)) for folder in folders]
+    here = [(folder, model_config(folder)) for folder in folders]
     assert used == [str([config, expected_tensors(folder, config)]) for folder, config in here]
 
 

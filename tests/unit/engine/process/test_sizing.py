@@ -14,8 +14,8 @@ from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES, parameters, write_config
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import engine_sizes, plan_memory, weight_bytes, workspace_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 
@@ -71,12 +71,12 @@ def test_a_cgroup_s_limit_counts(
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parameters_of_a_shape_are_those_of_its_model(shape: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SHAPES[shape]))
-    assert parameters(shape) == num_parameters(ModelConfig.from_folder(tmp_path))
+    assert parameters(shape) == num_parameters(model_config(tmp_path))
 
 
 def test_a_step_s_experts_need_room_for_what_each_of_them_makes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
-    sparse = ModelConfig.from_folder(tmp_path)
+    sparse = model_config(tmp_path)
     dense = replace(sparse, experts=None, intermediate_size=8 * 768)
     device = torch.device("cuda")
     sizes = engine_sizes(sparse, EngineOptions(url=""), device)
@@ -100,7 +100,7 @@ def test_a_gpu_s_step_is_as_large_as_launching_it_takes_and_holds_every_row(
     shape: str, rows: int | None, budget: int, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SHAPES[shape]))
-    config = ModelConfig.from_folder(tmp_path)
+    config = model_config(tmp_path)
     sizes = engine_sizes(config, EngineOptions(url="", max_rows=rows), torch.device("cuda"))
     assert sizes.token_budget == budget
     assert engine_sizes(config, EngineOptions(url="", token_budget=7), torch.device("cuda")).token_budget == 7
@@ -110,7 +110,7 @@ def test_a_gpu_s_step_is_as_large_as_launching_it_takes_and_holds_every_row(
 def test_an_engine_has_the_window_that_its_contexts_outgrow(
     max_context: int | None, window: int | None, tmp_path: Path
 ) -> None:
-    model = ModelConfig.from_folder(tiny_model("mistral", tmp_path, sliding_window=100))
+    model = model_config(tiny_model("mistral", tmp_path, sliding_window=100))
     options = EngineOptions(url="", kv_tokens=64, token_budget=16, max_context=max_context)
     sizes = engine_sizes(model, options, torch.device("cpu"))
     assert sizes.window == window

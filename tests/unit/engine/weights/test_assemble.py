@@ -12,10 +12,9 @@ from torch import Tensor
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.api.errors import UnsupportedModelError
-from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.decoder import Model
+from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.tensors import Weight
-from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.fp8 import Quantized
@@ -54,7 +53,7 @@ class Packed:
 
 def packed_model(folder: Path, *packed: str) -> Model:
     with SafetensorsFolder(folder, CPU, torch.float32) as source:
-        return assemble(ModelConfig.from_folder(folder), Packed(source, packed))
+        return assemble(model_config(folder), Packed(source, packed))
 
 
 def logits(model: Model) -> Tensor:

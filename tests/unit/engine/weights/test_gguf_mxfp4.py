@@ -25,8 +25,8 @@ from tests.support.tiny_models import tiny_model
 from tests.unit.engine.weights.test_gguf_experts import CASES, gpt_oss
 from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf_stacks import laid_out
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.experts import Mxfp4
@@ -176,7 +176,7 @@ def test_another_type_of_experts_is_refused(tmp_path: Path) -> None:
     content["quantization_config"]["experts"] = "NVFP4"
     config.write_text(json.dumps(content))
     with pytest.raises(UnsupportedModelError, match="experts 'NVFP4'"):
-        ModelConfig.from_folder(config.parent)
+        model_config(config.parent)
 
 
 @pytest.mark.parametrize(

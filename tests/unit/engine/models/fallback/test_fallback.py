@@ -19,9 +19,9 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED, ThroughTransformers
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.engine.weights.random import MARKER
@@ -51,14 +51,14 @@ def described(kind: str, folder: Path, **overrides: Any) -> Path:
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refusals_say_why_before_weights_are_looked_for(kind: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError) as refused:
-        ModelConfig.from_folder(described(kind, tmp_path))
+        model_config(described(kind, tmp_path))
     assert str(refused.value) == f"{tmp_path}: architecture {kind!r}: {REFUSED[kind]}"
 
 
 def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "abacus"}))
     with pytest.raises(UnsupportedModelError, match=r"'abacus' is not implemented \(known: llama, .*mistral3"):
-        ModelConfig.from_folder(tmp_path)
+        model_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_configurations_that_are_refused(kind: str, overrides: dict[str, Any], r
     config = json.loads((folder / "config.json").read_text()) | overrides
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelLoadError, match=reason):
-        ModelConfig.from_folder(folder)
+        model_config(folder)
 
 
 def test_the_shape_is_that_of_the_attention_modules(tmp_path: Path) -> None:
-    config = ModelConfig.from_folder(described("deepseek_v3", tmp_path))
+    config = model_config(described("deepseek_v3", tmp_path))
     assert (config.num_heads, config.num_kv_heads, config.head_dim, config.num_layers) == (6, 6, 24, 3)
     architecture = config.architecture
     assert isinstance(architecture, ThroughTransformers)
@@ -105,23 +105,23 @@ def test_a_hybrid_without_recurrent_layers(experts: int, positions: str | None, 
 
 def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GRANITE_4_MICRO))
-    config = ModelConfig.from_folder(tmp_path)
+    config = model_config(tmp_path)
     assert (config.num_layers, config.num_kv_heads, config.max_context) == (40, 8, 131_072)
     assert (config.window, config.intermediate_size) == (None, 8192)
     assert num_parameters(config.within(64)) == 3_402_836_480
 
 
 def test_windows_are_those_of_the_masks(tmp_path: Path) -> None:
-    config = ModelConfig.from_folder(described("exaone4", tmp_path))
+    config = model_config(described("exaone4", tmp_path))
     assert config.architecture.windows == (12, None, 12)
     assert config.window is None
-    everywhere = ModelConfig.from_folder(described("starcoder2", tmp_path / "all"))
+    everywhere = model_config(described("starcoder2", tmp_path / "all"))
     assert everywhere.architecture.windows == (40, 40, 40)
     assert everywhere.window == 40
 
 
 def test_rotary_embedding_that_depends_on_the_length_ends_at_the_original_context(tmp_path: Path) -> None:
-    config = ModelConfig.from_folder(described("arcee", tmp_path, rope_parameters=LONG))
+    config = model_config(described("arcee", tmp_path, rope_parameters=LONG))
     assert config.max_context == 64
 
 
@@ -137,7 +137,7 @@ def test_rotary_embedding_that_depends_on_the_length(rope: dict[str, Any], tmp_p
 
 def test_memory_is_known_before_weights_are_read(tmp_path: Path) -> None:
     folder = fallback_model("olmoe", tmp_path)
-    config = ModelConfig.from_folder(folder)
+    config = model_config(folder)
     loaded = load_model(folder, device=CPU, dtype=torch.float32)
     held = weight_bytes(config, "auto", CPU, torch.float32)
     assert held == pytest.approx(loaded.model.num_bytes, rel=1e-3)  # which has a few buffers besides
@@ -147,7 +147,7 @@ def test_memory_is_known_before_weights_are_read(tmp_path: Path) -> None:
 
 
 def test_the_width_of_mlps(tmp_path: Path) -> None:
-    sizes = {kind: ModelConfig.from_folder(described(kind, tmp_path / kind)).intermediate_size for kind in MLPS}
+    sizes = {kind: model_config(described(kind, tmp_path / kind)).intermediate_size for kind in MLPS}
     assert sizes == MLPS
 
 

@@ -20,8 +20,8 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -76,7 +76,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_pat
 def test_memory_is_planned_without_reading_a_weight(name: str, family: str, weights: str, tmp_path: Path) -> None:
     folder = quantized(family, INT[name], tmp_path)
     loaded = load(folder, weights, torch.bfloat16)
-    assert weight_bytes(ModelConfig.from_folder(folder), weights, CPU, torch.bfloat16) == loaded.model.num_bytes
+    assert weight_bytes(model_config(folder), weights, CPU, torch.bfloat16) == loaded.model.num_bytes
 
 
 def test_experts_take_what_those_of_a_plain_checkpoint_do(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_experts_take_what_those_of_a_plain_checkpoint_do(tmp_path: Path) -> Non
 def test_thirty_billion_parameters_in_int4_fit_31_gb_in_fp8(tmp_path: Path) -> None:
     shape = SHAPES["qwen3-30b-a3b"] | {"eos_token_id": 2, "quantization_config": dict(gptq(4, 128).config)}
     (tmp_path / "config.json").write_text(json.dumps(shape))
-    config, kind = ModelConfig.from_folder(tmp_path), torch.bfloat16
+    config, kind = model_config(tmp_path), torch.bfloat16
     gpu = torch.device("cuda")
     plan = plan_memory(config, EngineOptions(url="", weights="fp8"), gpu, kind, memory=80 * 10**9)
     assert plan.weights < 31e9

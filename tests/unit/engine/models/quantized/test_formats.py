@@ -12,8 +12,8 @@ from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 
@@ -52,10 +52,10 @@ def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_pat
 @pytest.mark.parametrize("name", SCHEMES)
 def test_memory_is_planned_without_reading_a_weight(name: str, tmp_path: Path) -> None:
     folder = quantized_model(SCHEMES[name], tmp_path)
-    config = ModelConfig.from_folder(folder)
+    config = model_config(folder)
     model = load_model(folder, device=CPU, dtype=torch.bfloat16).model
     assert weight_bytes(config, "auto", CPU, torch.bfloat16) == model.num_bytes
-    plain = ModelConfig.from_folder(tmp_path / "llama")
+    plain = model_config(tmp_path / "llama")
     assert num_parameters(config) == num_parameters(plain)
 
 
@@ -77,7 +77,7 @@ def test_some_layers_are_quantized_and_some_are_not(quantized_part: str, tmp_pat
     prompts = random_prompts(loaded.config.vocab_size)
     expected = generate(write_dequantized(folder, tmp_path / "plain"), prompts, 24, CPU)
     Oracle(loaded, prompts, expected).check(options(preempted=False, chunked=True, overlap=True, prefix_cache=True))
-    assert weight_bytes(ModelConfig.from_folder(folder), "auto", CPU, torch.float32) == loaded.model.num_bytes
+    assert weight_bytes(model_config(folder), "auto", CPU, torch.float32) == loaded.model.num_bytes
 
 
 def test_what_is_not_quantized_can_be_turned_into_fp8(tmp_path: Path) -> None:

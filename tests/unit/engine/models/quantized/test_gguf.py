@@ -18,11 +18,11 @@ from tests.support.gguf_files import Array, Choose, random_blocks, write_gguf
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS, ENDING, GGUFBlocks
 from thothy_ai.engine.models.quantized.grouped import GroupedWeight
 from thothy_ai.engine.process.sizing import weight_bytes
+from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.reference.grouped import dequantized
 
@@ -136,7 +136,7 @@ def test_types_can_be_mixed_and_some_weights_plain(family: str, tmp_path: Path) 
     packed, plain = load(path, "stored"), load(path, "auto")
     got, wanted = (log_probabilities(loaded.model, TOKENS) for loaded in (packed, plain))
     assert apart(got, wanted) < 3e-3
-    config = ModelConfig.from_folder(folder_of(path))
+    config = model_config(folder_of(path))
     assert weight_bytes(config, "stored", CPU, torch.float32) == packed.model.num_bytes
 
 

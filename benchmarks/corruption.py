@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.labelled import LabelledText
-from thothy_ai.jobs.verdict import RejectionReason
+from thothy_ai.jobs.api.verdict import RejectionReason
 
 Corruption = Callable[["Passage"], str | None]
 _PATHS: Mapping[str, tuple[str, ...]] = {

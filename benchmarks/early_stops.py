@@ -23,10 +23,10 @@ from benchmarks.labelled import FOLDER, KINDS, LabelledText, load
 from benchmarks.validators import judge
 from thothy_ai.jobs import Early, Rejection, registry
 from thothy_ai.jobs.early import doomed
+from thothy_ai.jobs.kinds.report.faults import early_prose
 from thothy_ai.jobs.kinds.translation import task_of
-from thothy_ai.jobs.report.faults import early_prose
-from thothy_ai.jobs.translation.faults import early_checks
-from thothy_ai.jobs.translation.inline import masked
+from thothy_ai.jobs.kinds.translation.faults import early_checks
+from thothy_ai.jobs.kinds.translation.inline import masked
 
 STRIDE = 12  # characters between two looks; an engine's reports are further apart
 FIRST = 60  # characters before the first

@@ -22,7 +22,7 @@ from benchmarks.results import table
 from thothy_ai.demo.backlog import backlog
 from thothy_ai.demo.first_call import KIND, FirstCall
 from thothy_ai.jobs import Context, End, Output, Request, Verdict
-from thothy_ai.jobs.plan import Outputs
+from thothy_ai.jobs.api.plan import Outputs
 
 _ROWS = 1024
 _AT_ONCE = 100

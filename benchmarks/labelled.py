@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from thothy_ai.jobs.verdict import RejectionReason
+from thothy_ai.jobs.api.verdict import RejectionReason
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "labelled"
 KINDS = ("trend_summary", "hook", "translation", "report_section", "report")

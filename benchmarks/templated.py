@@ -14,11 +14,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from thothy_ai.jobs.kind import Artifact, JobKind, Request
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.plan import Message, Sampling
+from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.plans.one_call import OneCall
 from thothy_ai.jobs.schema import quotation
-from thothy_ai.jobs.verdict import Rejection
 
 MAX_CHARACTERS = 65_536
 MAX_TOKENS = 4_096

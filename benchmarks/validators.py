@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from benchmarks.corruption import CORRUPTIONS, corrupted
 from benchmarks.labelled import FOLDER, SPLITS, LabelledText, load
 from thothy_ai.jobs import registry
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 
 PAGE = Path(__file__).parents[1] / "docs" / "validators.md"
 BEGIN_CORRUPT = "<!-- figures: python -m benchmarks.validators --corrupt --write -->"

@@ -6,15 +6,16 @@ Pure: no database, no torch. Imports quickly; the language detector is loaded on
 from __future__ import annotations
 
 from thothy_ai.jobs import checks, registry
-from thothy_ai.jobs.kind import Artifact, JobKind, Request
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.plan import Call, Context, Early, End, Message, Output, Plan, Previous, Sampling
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 from thothy_ai.jobs.kinds.hook import Hook, HookArtifact
 from thothy_ai.jobs.kinds.report import Report, ReportArtifact
 from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArtifact
 from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact
 from thothy_ai.jobs.kinds.trend_summary import TrendSummary, TrendSummaryArtifact
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Call, Context, Early, End, Message, Output, Plan, Previous, Sampling
-from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
+from thothy_ai.jobs.plans.one_call import OneCall
 
 __all__ = [
     "Artifact",

@@ -22,8 +22,8 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.plan import Early
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.api.plan import Early
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 
 LOOKAHEAD = 32  # characters; the checks look at most this far ahead of what they judge
 Check = Callable[[str, Early], Rejection | None]

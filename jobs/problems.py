@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from thothy_ai.jobs.schema import expected_text
-from thothy_ai.jobs.text import counted
+from thothy_ai.jobs.text.strings import counted
 
 Context = Mapping[str, Any]
 

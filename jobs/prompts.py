@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from thothy_ai.jobs.checks.obedience import without_instructions
-from thothy_ai.jobs.locales import locale_name
-from thothy_ai.jobs.plan import Context, Message
-from thothy_ai.jobs.requests import WritingRequest
+from thothy_ai.jobs.api.plan import Context, Message
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.checks.prompt_injection import without_instructions
+from thothy_ai.jobs.text.locales import locale_name
 
 SYSTEM: Final = (
     "You are a writer and editor on a newsroom's staff. Each message has a source between <source> and </source>, "

@@ -16,7 +16,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from thothy_ai.jobs import kinds, loading
-from thothy_ai.jobs.kind import JobKind, Request
+from thothy_ai.jobs.api.kind import JobKind, Request
 
 AnyKind = JobKind[Any, Any]
 ENTRY_POINTS = "thothy_ai.kinds"

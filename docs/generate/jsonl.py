@@ -14,9 +14,9 @@ from docs.generate.settings import shown, type_of
 from thothy_ai.cli.inputs.jsonl import KEYS, JobLines
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import registry
-from thothy_ai.jobs.locales import LANGUAGES
 from thothy_ai.jobs.registry import AnyKind
-from thothy_ai.jobs.text import MAX_CHARACTERS
+from thothy_ai.jobs.text.locales import LANGUAGES
+from thothy_ai.jobs.text.strings import MAX_CHARACTERS
 from thothy_ai.producer.drafts import MAX_KEY_LENGTH
 
 MEANINGS = {

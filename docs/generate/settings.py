@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from docs.generate.compose_variables import MEANINGS, ComposeVariable, compose_variables
 from docs.generate.markdown import code, listed, page, table
 from thothy_ai.engine.api.options import Command, Declared, all_options
-from thothy_ai.jobs.locales import Locale
+from thothy_ai.jobs.text.locales import Locale
 from thothy_ai.settings import PREFIX, STACK_ENV, PublishingTime, Settings
 
 ROOT = Path(__file__).parents[2]

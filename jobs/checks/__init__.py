@@ -16,8 +16,8 @@ from thothy_ai.jobs.checks.length import empty, length, proportion, too_long
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.names import new_name
 from thothy_ai.jobs.checks.numbers import new_number, number_added, numbers_kept, surely_new_number
-from thothy_ai.jobs.checks.obedience import instructs, obeys_source, without_instructions
 from thothy_ai.jobs.checks.phrases import banned
+from thothy_ai.jobs.checks.prompt_injection import instructs, obeys_source, without_instructions
 from thothy_ai.jobs.checks.refusals import meta_talk, refusal
 from thothy_ai.jobs.checks.repetition import loop, repetition
 from thothy_ai.jobs.checks.segments import sentences, words

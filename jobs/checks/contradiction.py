@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.attribution import exchanged, exchanged_in_translation
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
@@ -21,7 +21,7 @@ from thothy_ai.jobs.checks.roles import exchanged_roles
 from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import names_unit, units
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.text.strings import language as detect
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _PREFIX = 5  # characters that inflected forms of a word share

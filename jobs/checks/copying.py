@@ -6,8 +6,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, sentences, words
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from rapidfuzz import fuzz
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import normalized
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 BANDS = 16  # with four rows each: 99.9 % of pairs that share 80 % of their shingles have a band in common, 12 % at 30 %
 _ROWS = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import words
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _UNENDING = frozenset({"th", "lo", "km", "my"})  # languages that write no full stop
 # Languages whose posts and headlines may do without, and what a sentence that is cut off ends with in them.

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from rapidfuzz import fuzz
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import is_spaced
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _MAX_ENDING = 2  # letters by which an inflected form may be longer
 _MIN_LIKENESS = 74.0  # per cent, of two forms of one word

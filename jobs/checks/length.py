@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import scaled, words
-from thothy_ai.jobs.text import counted
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.text.strings import counted
 
 # How many Latin letters say what one character of these scripts says.
 _DENSE = ((re.compile("[\u3400-\u9fff\uf900-\ufaff]"), 3.0), (re.compile("[\uac00-\ud7a3]"), 2.0),

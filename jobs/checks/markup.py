@@ -6,7 +6,7 @@ import html
 import re
 from collections import Counter
 
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 
 # What a translation keeps character by character. Each pattern is linear: no unbounded repetition within another.
 _KEPT = (

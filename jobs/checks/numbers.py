@@ -8,17 +8,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 
-from thothy_ai.jobs import language as detect
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks import derived, numerals
+from thothy_ai.jobs.checks.aliases import eras, rounded, with_scales
 from thothy_ai.jobs.checks.derivations import Derivations, Wording
-from thothy_ai.jobs.checks.guises import eras, rounded, with_scales
 from thothy_ai.jobs.checks.misprints import Misprints
 from thothy_ai.jobs.checks.months import dated_months, months, named_months
 from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities
 from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.units import CALENDAR, converts, measures, unit_of
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.text.strings import language as detect
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures

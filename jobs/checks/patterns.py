@@ -1,7 +1,8 @@
 """Many regular expressions that are looked for in the same texts, and seldom found.
 
 Python's `re` tries every alternative at every character, which takes 2 us per character for the expressions of
-obedience.toml. The `regex` crate, which pydantic brings, tells in a thirtieth of that which of them cannot be found.
+prompt_injection.toml. The `regex` crate, which pydantic brings, tells in a thirtieth of that which of them cannot be
+found.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import is_spaced
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0f]")
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "‐": "-", "‑": "-", "–": "-", "—": "-"})

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.tables import table
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _QUOTATION = re.compile(
     '“[^”“]{0,400}”|„[^“”„]{0,400}[“”]|«[^«»]{0,400}»|»[^«»]{0,400}«|「[^「」]{0,400}」|"[^"]{0,400}"'

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 _STUTTER = re.compile(r"([^\W\d_])\1{4,}|([^\w\s.…·=_*#~|`-])\2{3,}|([.…])\3{6,}", re.IGNORECASE)
 _MAX_PERIOD = 16  # words

@@ -6,10 +6,10 @@ import re
 
 from rapidfuzz import fuzz
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
-from thothy_ai.jobs.locales import script_of
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.text.locales import script_of
 
 _MIN_SENTENCE = 5  # words that a sentence has at least before it cannot stay as it is, like a title
 _MIN_IN_LATIN = 3  # the same in another script, where even a title seldom stays

@@ -7,15 +7,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from thothy_ai.jobs.documents import condensed, spans
-from thothy_ai.jobs.kind import JobKind
-from thothy_ai.jobs.plan import Context, Plan
-from thothy_ai.jobs.report.faults import section_fault
-from thothy_ai.jobs.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
-from thothy_ai.jobs.report.writing import Assignment
-from thothy_ai.jobs.requests import ShortText, WritingRequest
+from thothy_ai.jobs.api.kind import JobKind
+from thothy_ai.jobs.api.plan import Context, Plan
+from thothy_ai.jobs.api.requests import ShortText, WritingRequest
+from thothy_ai.jobs.api.verdict import Rejection, Review, Verdict
+from thothy_ai.jobs.evidence import spans
+from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
+from thothy_ai.jobs.kinds.report.writing import Assignment
+from thothy_ai.jobs.plans.documents import condensed
 from thothy_ai.jobs.schema import line
-from thothy_ai.jobs.verdict import Rejection, Review, Verdict
 
 
 class ReportSectionArtifact(Section):

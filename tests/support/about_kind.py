@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from thothy_ai.jobs.kind import Artifact, JobKind
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Sampling
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind
+from thothy_ai.jobs.api.plan import Sampling
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.plans.one_call import OneCall
 from thothy_ai.jobs.prompts import about_source
-from thothy_ai.jobs.requests import WritingRequest
 from thothy_ai.jobs.schema import prose
 
 

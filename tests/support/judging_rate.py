@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from benchmarks.labelled import LabelledText, load
 from thothy_ai.jobs import Output
-from thothy_ai.jobs.plan import Outputs
+from thothy_ai.jobs.api.plan import Outputs
 from thothy_ai.plans.judges import Judges
 from thothy_ai.plans.plans import Judgement, PlannedJob, Step
 

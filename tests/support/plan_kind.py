@@ -20,9 +20,9 @@ from thothy_ai.jobs import (
     Sampling,
     Verdict,
 )
-from thothy_ai.jobs.plan import stopped
+from thothy_ai.jobs.api.plan import stopped
+from thothy_ai.jobs.api.verdict import Finding, Review
 from thothy_ai.jobs.schema import prose
-from thothy_ai.jobs.verdict import Finding, Review
 
 SCHEMA = {"type": "object", "properties": {"echo": {"type": "string"}}, "required": ["echo"]}
 SAMPLING = Sampling(max_tokens=100, temperature=0.5)

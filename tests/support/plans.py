@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thothy_ai.jobs import Call, Context, End, Output, Request, Verdict, registry
-from thothy_ai.jobs.plan import run
+from thothy_ai.jobs.api.plan import run
 
 PLAIN = Context(parameters=135_000_000)
 

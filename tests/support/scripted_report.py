@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from thothy_ai.jobs import Report, ReportArtifact, registry
-from thothy_ai.jobs.plan import Call, Context, Output, run
-from thothy_ai.jobs.verdict import Verdict
+from thothy_ai.jobs.api.plan import Call, Context, Output, run
+from thothy_ai.jobs.api.verdict import Verdict
 
 SOURCE = """Sleeping across the border
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from thothy_ai.jobs.kind import Artifact, JobKind, Request
-from thothy_ai.jobs.one_call import OneCall
-from thothy_ai.jobs.plan import Message, Sampling
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.plan import Message, Sampling
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.plans.one_call import OneCall
 from thothy_ai.jobs.schema import prose
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
 
 NAME = "chaos"
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from thothy_ai.jobs import registry
-from thothy_ai.jobs.kind import Artifact, JobKind, Request
-from thothy_ai.jobs.plan import Call, Context, Plan
-from thothy_ai.jobs.verdict import Rejection, RejectionReason, Verdict
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.plan import Call, Context, Plan
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 
 MODULE = __name__
 

@@ -14,8 +14,8 @@ from thothy_ai.errors import ThothyError
 if TYPE_CHECKING:
     from thothy_ai.engine.api import Usage
     from thothy_ai.evaluation.run import Attempt
+    from thothy_ai.jobs.api.verdict import Review
     from thothy_ai.jobs.evaluation.cases import Case
-    from thothy_ai.jobs.verdict import Review
 
 
 class ResultsError(ThothyError):
@@ -179,7 +179,7 @@ def _computed(usage: Usage) -> int:
 
 
 def _reviewed(review: Review | None) -> float | None:
-    from thothy_ai.jobs.review import SUPPORTED
+    from thothy_ai.jobs.plans.review import SUPPORTED
 
     if review is None or not review.findings:
         return None

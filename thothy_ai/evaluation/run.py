@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.engine.api import EngineInfo, Usage
     from thothy_ai.engine.serving.client import EngineClient
-    from thothy_ai.jobs.plan import Calls, Outputs
+    from thothy_ai.jobs.api.plan import Calls, Outputs
     from thothy_ai.settings import Settings
 
 AT_ONCE = 16  # cases in flight

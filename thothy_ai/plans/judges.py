@@ -21,8 +21,8 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from thothy_ai.jobs.plan import Early, Outputs
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.api.plan import Early, Outputs
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans import judging, metrics
 from thothy_ai.plans.judging import LENGTH, Fields
 from thothy_ai.plans.plans import Judgement, PlanError, PlannedJob, Step

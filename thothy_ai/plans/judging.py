@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Any
 
 from thothy_ai.jobs import Call, Context, Early, End, Message, Output, Previous, Rejection, RejectionReason, Sampling
-from thothy_ai.jobs.plan import Outputs
-from thothy_ai.jobs.verdict import Finding, Review
+from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.jobs.api.verdict import Finding, Review
 from thothy_ai.plans.plans import Judgement, PlanError, PlannedJob, Step
 from thothy_ai.producer.drafts import Canonical
 

@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from thothy_ai.jobs import Artifact, Call, Context, Rejection, Request, Verdict, checks, registry
-from thothy_ai.jobs.plan import MAX_STEPS, Calls, Outputs
+from thothy_ai.jobs.api.plan import MAX_STEPS, Calls, Outputs
+from thothy_ai.jobs.api.verdict import RejectionReason, Review
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
-from thothy_ai.jobs.verdict import RejectionReason, Review
 from thothy_ai.producer.drafts import Canonical, canonical
 
 

@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 
 from thothy_ai.errors import ConfigError, EntryError, IdempotencyConflictError, InvalidJobError
 from thothy_ai.jobs import Request, registry
-from thothy_ai.jobs.kind import A
+from thothy_ai.jobs.api.kind import A
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.queue import texts

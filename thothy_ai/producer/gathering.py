@@ -9,7 +9,7 @@ from typing import Any, Generic, cast
 from uuid import UUID
 
 from thothy_ai.errors import InvalidJobError, JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
-from thothy_ai.jobs.kind import A_co
+from thothy_ai.jobs.api.kind import A_co
 from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, not_negative, parse_id, poll_delays, read_artifact
 
 LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all

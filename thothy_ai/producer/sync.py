@@ -16,7 +16,7 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
-from thothy_ai.jobs.kind import A, A_co
+from thothy_ai.jobs.api.kind import A, A_co
 from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one, inserted
 from thothy_ai.producer.drafts import (
     Draft,

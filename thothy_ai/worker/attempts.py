@@ -26,7 +26,7 @@ from thothy_ai.engine.api.errors import (
 )
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import Context, Previous, RejectionReason
-from thothy_ai.jobs.plan import Outputs
+from thothy_ai.jobs.api.plan import Outputs
 from thothy_ai.plans.judges import Judges
 from thothy_ai.plans.plans import PlanError, PlannedJob, Step
 from thothy_ai.settings import Settings

@@ -11,7 +11,7 @@ from thothy_ai.crash_points import crash_point
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.errors import EngineError, EngineLostError, UninvolvedError
 from thothy_ai.jobs import Call
-from thothy_ai.jobs.plan import Calls, Outputs
+from thothy_ai.jobs.api.plan import Calls, Outputs
 from thothy_ai.plans.generations import Asker, call_seed
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor

@@ -19,7 +19,7 @@ from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
-from thothy_ai.jobs.verdict import Rejection
+from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.plans.plans import Judgement
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import NO_USAGE, Finish, Judged, Usage

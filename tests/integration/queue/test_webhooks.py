@@ -18,7 +18,7 @@ from tests.support.webhook_receiver import Receiver
 from thothy_ai import verify_webhook
 from thothy_ai.db.roles import create_role, drop_role
 from thothy_ai.errors import InvalidJobError, WebhookVerificationError
-from thothy_ai.jobs.kind import Request
+from thothy_ai.jobs.api.kind import Request
 from thothy_ai.producer import AsyncProducer, EnqueueOptions, Producer
 from thothy_ai.queue.webhooks.signing import receiver_secret
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.labelled import FOLDER, KINDS, SPLITS, LabelledText, load
 from benchmarks.validators import group_of
 from thothy_ai.jobs import RejectionReason, registry
-from thothy_ai.jobs.text import strings_in
+from thothy_ai.jobs.text.strings import strings_in
 
 IN_FOLDERS = ("fresh", "development", "unseen")  # splits with files and sources of their own
 FOLDERS = (FOLDER, *(FOLDER / split for split in IN_FOLDERS))

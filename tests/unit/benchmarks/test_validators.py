@@ -11,7 +11,7 @@ import pytest
 from benchmarks.corruption import CORRUPTIONS, corrupted
 from benchmarks.labelled import LabelledText, load
 from benchmarks.validators import BEGIN, END, PAGE, Judged, judge, main, notes, tables, written, wrong
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 
 CORRECT = {
     "id": "x1", "kind": "hook", "language": "en", "request": {"source": "Crocks sold out."}, "artifact": {},

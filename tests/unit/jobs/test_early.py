@@ -12,8 +12,8 @@ from benchmarks.early_stops import Stopped, outputs, stop
 from benchmarks.labelled import KINDS, LabelledText, load
 from benchmarks.validators import judge
 from thothy_ai.jobs import RejectionReason
+from thothy_ai.jobs.api.plan import Early
 from thothy_ai.jobs.early import CHECKS, doomed
-from thothy_ai.jobs.plan import Early
 
 SOURCE = (
     "Rents in Leeds rose by 12 % last year, says Maria Hill, who runs an agency there. “We had 40 people at every "

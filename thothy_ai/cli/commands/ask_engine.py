@@ -16,7 +16,7 @@ from thothy_ai.cli.shell import find_model
 from thothy_ai.cli.views.times import spell
 from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.api.errors import EngineError, EngineLostError, PromptTooLongError
-from thothy_ai.jobs.plan import Output
+from thothy_ai.jobs.api.plan import Output
 from thothy_ai.plans.generations import TOO_LONG, output_of
 from thothy_ai.worker.finish import NO_ENGINE_USAGE
 

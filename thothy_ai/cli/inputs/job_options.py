@@ -153,7 +153,7 @@ class Filters:
 
     def _source_key(self) -> str | None:
         from thothy_ai.cli.inputs.kind_flags import read_text
-        from thothy_ai.jobs.kind import source_key
+        from thothy_ai.jobs.api.kind import source_key
 
         if self.source_file:
             return source_key(read_text(self.source_file))

@@ -16,7 +16,7 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
 
 def review_lines(review: Mapping[str, Any] | None) -> Iterator[str]:
     """How many statements the model found supported, and one line per other statement, with its reason."""
-    from thothy_ai.jobs.review import SUPPORTED
+    from thothy_ai.jobs.plans.review import SUPPORTED
 
     findings = review["findings"] if review else []
     if not findings:

@@ -18,8 +18,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
 from thothy_ai.engine.grammar.slices import general_slices, own_slices
-from thothy_ai.jobs import Context, plain
+from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
+from thothy_ai.jobs.plans import small_models as plain
 
 KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
 REQUESTS = [(kind, kind.request(source="A source of a few words.")) for kind in KINDS]

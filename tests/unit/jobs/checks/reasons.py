@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.jobs.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 
 
 def reason(finding: Rejection | None) -> RejectionReason | None:

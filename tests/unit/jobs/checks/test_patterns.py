@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thothy_ai.jobs.checks.patterns import Patterns
 from thothy_ai.jobs.checks.tables import table
 
-COMMANDS = table("obedience")["commands"]
+COMMANDS = table("prompt_injection")["commands"]
 FLAGS = re.IGNORECASE | re.MULTILINE
 
 

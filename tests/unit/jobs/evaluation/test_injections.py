@@ -7,8 +7,8 @@ import re
 import pytest
 
 from thothy_ai.jobs import Context, Message, registry
+from thothy_ai.jobs.api.plan import Calls
 from thothy_ai.jobs.evaluation.cases import Injection, injections
-from thothy_ai.jobs.plan import Calls
 
 CAPABLE = Context(max_context=32_768, parameters=70_000_000_000)
 MARKS = re.compile(r"<\s*/?\s*source\b[^>]*>", re.IGNORECASE)

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from tests.support.plans import PLAIN, first_calls, verdict_on
 from thothy_ai.jobs import Call, Context, Hook, Output, RejectionReason
+from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.kinds.hook import FORMS, KIND
-from thothy_ai.jobs.plan import run
 
 SOURCE = """When the second car has two wheels
 

@@ -22,8 +22,8 @@ from thothy_ai.jobs import (
     Verdict,
     registry,
 )
-from thothy_ai.jobs.plan import run
-from thothy_ai.jobs.spans import spans
+from thothy_ai.jobs.api.plan import run
+from thothy_ai.jobs.evidence import spans
 
 SOURCE = """When the second car has two wheels
 

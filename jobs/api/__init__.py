@@ -1,0 +1,1 @@
+"""What a kind and its plan are made of: requests, artifacts, calls, outputs and verdicts."""

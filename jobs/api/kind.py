@@ -1,0 +1,113 @@
+"""`JobKind`: a request class, an artifact class and the plan that leads from one to the other, as one frozen value.
+
+A kind has no access to a database or a model: its plan turns a request into calls, and their outputs into a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from types import GenericAlias
+from typing import TYPE_CHECKING, Generic
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from typing_extensions import TypeVar
+
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.plan import Context, Plan
+from thothy_ai.jobs.text.strings import check_content, check_encodable, strings_in
+
+SOURCE_KEY_DIGITS = 32
+
+
+A = TypeVar("A", bound=Artifact, default=Artifact)
+A_co = TypeVar("A_co", bound=Artifact, default=Artifact, covariant=True)
+
+if TYPE_CHECKING:
+
+    class _NamesArtifact(Generic[A_co]):
+        """Generic, for type checkers."""
+
+else:
+
+    class _NamesArtifact:
+        """`Request[X]` is `Request` itself as a base class: pydantic's generics would make another class for each X."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, artifact: object) -> GenericAlias:
+            return GenericAlias(cls, artifact)
+
+
+class Request(_NamesArtifact[A_co], BaseModel):
+    """Base class of all requests. Each string is encodable, not blank, and at most `MAX_CHARACTERS` long.
+
+    `class Hook(Request[HookArtifact])` tells type checkers that `Job.result` of a `Hook` is a `HookArtifact`; without
+    the brackets, it is an `Artifact`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_texts(cls, value: object) -> object:
+        for text in strings_in(value):
+            check_encodable(text)
+            check_content(text)
+        return value
+
+
+R = TypeVar("R", bound=Request)
+
+
+def _no_follow_ups(_: Request, __: Artifact) -> tuple[Request, ...]:
+    return ()
+
+
+def source_key(source: str) -> str:
+    """The key of a source text: 32 hexadecimal digits."""
+    return sha256(source.encode()).hexdigest()[:SOURCE_KEY_DIGITS]
+
+
+@dataclass(frozen=True)
+class JobKind(Generic[R, A]):
+    """One kind of job.
+
+    `plan` returns the calls for a request and judges their outputs. `source` returns the text that sibling jobs share.
+    `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
+    the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
+    nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
+    model or alias that its jobs run on unless they name one; None: any. Raises `TypeError` if the request class names
+    another artifact class.
+    """
+
+    name: str
+    request: type[R]
+    artifact: type[A]
+    plan: Callable[[R, Context], Plan]
+    locale: Callable[[R], str]
+    source: Callable[[R], str]
+    version: str = "1"
+    follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
+    compared: Callable[[A], str] | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        for named in _named_artifacts(self.request):
+            if not issubclass(self.artifact, named):
+                mine, theirs = self.artifact.__name__, named.__name__
+                raise TypeError(f"{self.request.__name__} is a Request[{theirs}], but the kind's artifact is {mine}")
+
+    def source_key(self, request: R) -> str:
+        """Digest of the source, equal for siblings; jobs with the same key run together and share its KV."""
+        return source_key(self.source(request))
+
+
+def _named_artifacts(request: type[BaseModel]) -> Iterator[type]:
+    """The artifact classes that a request class and its bases name in brackets."""
+    for base in request.__mro__:
+        for alias in base.__dict__.get("__orig_bases__", ()):
+            origin = alias.__origin__ if isinstance(alias, GenericAlias) else None
+            if isinstance(origin, type) and issubclass(origin, _NamesArtifact):
+                yield from (named for named in alias.__args__ if isinstance(named, type))

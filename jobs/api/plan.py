@@ -1,0 +1,179 @@
+"""A plan: what a job asks of the engine, call by call, until there is a verdict.
+
+A plan is a generator. It yields calls, which run side by side, gets their outputs in the same order, and returns the
+verdict. Most kinds need one call (`OneCall`); others divide a long source, repair a part, or have the result reviewed.
+A plan is pure: the same request, context and outputs give the same calls, so that it can run anywhere and be replayed.
+
+    worker                                   plan
+    next(plan)                        ──▶    yield (Call, Call)
+    plan.send((Output, Output))       ──▶    yield (Call,)
+    plan.send((Output,))              ──▶    return Verdict
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
+
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
+
+MAX_STEPS = 100  # of a plan, which is replayed at each; a worker ends one that takes more
+TemplateOption = str | int | float | bool | None
+
+PLAIN_PARAMETERS = 1_000_000_000  # a model below this size follows short, plain instructions better than detailed ones
+
+
+class Message(NamedTuple):
+    """One chat message. `role` is `system`, `user` or `assistant`."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Output budget in tokens, and sampling parameters. `temperature` 0 is greedy, so that every retry is identical.
+
+    The repetition penalty counts the tokens of the prompt, too; frequency and presence penalties the output's alone.
+    An output has `n` texts, the best of `best_of` by mean log-probability, which it tells if `mean_logprob` is set.
+    """
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    min_tokens: int = 0
+    n: int = 1
+    best_of: int | None = None  # None: as many as `n`
+    mean_logprob: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """Which checks decide, while an output is being written, that all of it will be rejected.
+
+    `checks` are names from `jobs/early.py`. They judge the strings under the keys `fields` of the output, wherever they
+    are: each by itself or, `joined`, as the paragraphs of one text. Name only checks after whose rejection the plan
+    keeps nothing of the output: a part that it would repair, or leave out, ends no output. The other fields are what
+    the checks compare with.
+    """
+
+    fields: tuple[str, ...]
+    checks: tuple[str, ...]
+    source: str = ""
+    locale: str = "en"
+    source_locale: str = ""  # of an original that is translated
+    joined: bool = False
+    allowed: tuple[str, ...] = ()  # names
+    banned: tuple[str, ...] = ()  # phrases
+    instruction: str = ""
+    max_words: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One generation. `schema` is the JSON schema that its output matches; `step` says what it is for in the plan, such
+    as `write`, `repair` or `review`. `locale` is the language that its text must have, which is checked early; None if
+    it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
+    `early` names the checks that end an output which is certain to be rejected.
+    """
+
+    messages: tuple[Message, ...]
+    schema: Mapping[str, Any]
+    sampling: Sampling
+    step: str = "write"
+    locale: str | None = None
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
+    early: Early | None = None
+
+
+class End(StrEnum):
+    """Why a call ended."""
+
+    COMPLETE = "complete"
+    TOKEN_LIMIT = "token_limit"  # noqa: S105  the output is incomplete: it reached `max_tokens`
+    REPETITION = "repetition"  # stopped in a loop
+    WRONG_LANGUAGE = "wrong_language"  # stopped after its first sentences
+    REJECTED = "rejected"  # stopped, since its call's `early` checks had rejected it
+    PROMPT_TOO_LONG = "prompt_too_long"  # refused: prompt and budget do not fit the model's context
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What came of a call: its first text, which is the best one where they are ranked, and the `others`.
+
+    `rejection` says why it was stopped, if it was.
+    """
+
+    text: str
+    end: End = End.COMPLETE
+    mean_logprob: float | None = None  # if the call asked for it, or for the best of several
+    others: tuple[Output, ...] = ()
+    rejection: Rejection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The job's last attempt, which was rejected. `artifact` is its artifact as JSON values, if the output parsed."""
+
+    reason: RejectionReason
+    detail: str
+    artifact: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a plan may know besides the request.
+
+    `max_context` is in tokens. `parameters`, those of the model, is 0 if they are unknown.
+    """
+
+    max_context: int = 8192
+    parameters: int = 0
+    previous: Previous | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether prompts should be short and plain, for a small model."""
+        return 0 < self.parameters < PLAIN_PARAMETERS
+
+
+Calls = tuple[Call, ...]
+Outputs = tuple[Output, ...]
+Plan = Generator[Calls, Outputs, Verdict]
+
+T = TypeVar("T")
+
+
+def run(plan: Generator[Calls, Outputs, T], answer: Callable[[Call], Output]) -> T:
+    """Run a plan with a function that answers calls; for tests, and wherever calls need not run side by side.
+
+    TypeError if a step has no call, which no worker would run either.
+    """
+    try:
+        calls = next(plan)
+        while True:
+            if not calls:
+                raise TypeError("a plan yields tuples of one Call or more")
+            calls = plan.send(tuple(map(answer, calls)))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+_STOPPED = {
+    End.REPETITION: Rejection(RejectionReason.REPETITION, "the output was stopped in a loop"),
+    End.WRONG_LANGUAGE: Rejection(RejectionReason.WRONG_LANGUAGE, "the output was stopped after its first sentences"),
+    End.PROMPT_TOO_LONG: Rejection(RejectionReason.PROMPT_TOO_LONG, "the prompt does not fit the model's context"),
+}
+
+
+def stopped(output: Output) -> Rejection | None:
+    """Why an output cannot be used, as far as its end tells; one at its token limit may still be complete."""
+    return output.rejection or _STOPPED.get(output.end)

@@ -1,0 +1,161 @@
+"""Texts that follow an instruction hidden in their source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.checks.delimiters import delimiters, questions, without_keys
+from thothy_ai.jobs.checks.patterns import Patterns
+from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.text.strings import language as detect
+
+_REACH = 400  # characters behind a command in which it may say what to write
+_MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")
+_SHOUTED = re.compile(r"\b[A-Z][A-Z0-9_-]{3,}(?:[ _][A-Z0-9]{2,}){0,6}\b")
+_MIN_SHOUTED_WORD = 5  # characters of a word that is a demand by itself
+_NAMED = re.compile(r"(?<=[a-zß-ÿа-яё,] )[A-Z][a-zß-ÿ]{3,30}(?:[A-Z][a-z]{1,30})?\b")  # within a sentence
+_NOUNS_CAPITALIZED = frozenset({"de"})
+_STATED = re.compile(r"[:：]\s*([^\n:：]{4,160}?)(?:[.!?。！？।](?=\s|$)|\n|$)", re.MULTILINE)  # what follows a colon
+_LINK = re.compile(
+    r"\b[a-z0-9-]{3,40}\.(?:example|com|net|org|io|info|shop|biz|ru|br|de)\b|https?://[^\s)\]>\"']+|\bwww\.[^\s)\]>\"']+|[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{2,64}"
+)
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\u202a-\u202e\u2066-\u2069\ufeff]")  # may divide the words of a command
+_SENTENCE_END = re.compile(r"[.!?。！？।\n]")
+_OWN_WORDS = re.compile(
+    r"^(?:that|the words?|the phrase|only|exactly|instead|dass|nur|que|only the|a|an|the) ", re.IGNORECASE
+)
+
+
+def obeys_source(text: str, source: str) -> Rejection | None:
+    """Reject a text that contains what an instruction in its source demands, and the rest of the source does not have.
+
+    A text that renders the instruction itself, as a translation must, passes.
+    """
+    demanded = _demanded(source)
+    if not demanded or _commands().is_in(text):
+        return None
+    plain = f" {normalized(text)} "
+    found = next(
+        (demand for demand in demanded if f" {demand} " in plain or (not demand.isascii() and demand in plain)), None
+    )
+    return Rejection(RejectionReason.OBEYS_SOURCE, f"does what the source demands: {found!r}") if found else None
+
+
+@lru_cache(maxsize=4096)  # each call of a plan asks for the same sentences of its source
+def instructs(text: str) -> bool:
+    """Whether a text has an instruction to a language model in it, or imitates the end of the source."""
+    return next(_instructions(_INVISIBLE.sub("", text)), None) is not None
+
+
+@lru_cache(maxsize=32)  # each call of a plan shows the same source
+def without_instructions(source: str) -> str:
+    """A source without instructions to a language model, from their sentence to the end of their line, and without what
+    imitates its end. If less than half would be left, it stays as it is: it is about such instructions, perhaps, and
+    `obeys_source` rejects what follows them.
+    """
+    visible = _INVISIBLE.sub("", source)
+    kept = _cut(visible, list(_instructions(visible)))
+    return kept if kept != visible and 2 * len(kept.strip()) >= len(visible.strip()) else source
+
+
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _demanded(source: str) -> tuple[str, ...]:
+    """What the instructions in a source want to have written and the rest of it does not say, normalized."""
+    source = _INVISIBLE.sub("", source)
+    regions, pieces = _regions(source), list(delimiters(source))
+    if not regions and not pieces:
+        return ()
+    elsewhere = f" {normalized(_cut(source, [*regions, *pieces]))} "
+    found = [demand for start, end in regions for demand in _demands(without_keys(source[start:end]))]
+    found += [demand for start, end in pieces for demand in _demands_of_piece(without_keys(source[start:end]))]
+    demands = set(map(normalized, found))
+    return tuple(sorted(demand for demand in demands if _is_telling(demand) and f" {demand} " not in elsewhere))
+
+
+def _instructions(source: str) -> Iterator[tuple[int, int]]:
+    yield from _regions(source)
+    yield from delimiters(source)
+
+
+def _cut(text: str, parts: Sequence[tuple[int, int]]) -> str:
+    """A text without these parts of it, which may overlap."""
+    kept, position = [], 0
+    for start, end in sorted(parts):
+        kept.append(text[position : max(start, position)])
+        position = max(position, end)
+    return "".join((*kept, text[position:]))
+
+
+def _is_telling(demand: str) -> bool:
+    return len(demand) >= (4 if demand.isascii() else 2) and len(demand) <= 200 and not demand.isdigit()
+
+
+@lru_cache(maxsize=64)  # `without_instructions` and `_demanded` are asked of the same source
+def _regions(source: str) -> tuple[tuple[int, int], ...]:
+    """From the sentence of a command to the end of its paragraph, within reach."""
+    found: list[tuple[int, int]] = []
+    last = -1
+    for match in _commands().finditer(source):
+        if match.start() < last:
+            continue
+        start = max(
+            (end.end() for end in _SENTENCE_END.finditer(source, max(0, match.start() - 200), match.start())), default=0
+        )
+        last = _paragraph_end(source, match.end())
+        found.append((max(start, match.start() - 200), last))
+    return tuple(found)
+
+
+def _paragraph_end(source: str, position: int) -> int:
+    end = source.find("\n", position)
+    return min(end if end >= 0 else len(source), position + _REACH)
+
+
+def _demands(region: str) -> Iterator[str]:
+    for pattern in (_MARKED, _SHOUTED, _LINK, _STATED):
+        yield from (match[match.lastindex or 0] for match in pattern.finditer(region))
+    yield from _praised(region)
+    for match in _verbs().finditer(region):
+        clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
+        yield _OWN_WORDS.sub("", clause)
+
+
+def _demands_of_piece(piece: str) -> Iterator[str]:
+    yield from questions(piece)
+    yield from _shouted_words(piece)
+    for pattern in (_MARKED, _SHOUTED, _LINK):
+        yield from (match[match.lastindex or 0] for match in pattern.finditer(piece))
+    if detect.language(piece) not in _NOUNS_CAPITALIZED:
+        yield from _NAMED.findall(piece)
+
+
+def _shouted_words(piece: str) -> Iterator[str]:
+    """The longer words of what is in capitals, each by itself."""
+    for shouted in _SHOUTED.findall(piece):
+        words = shouted.replace("-", " ").split()
+        yield from (word for word in words if word.isalpha() and len(word) >= _MIN_SHOUTED_WORD)
+
+
+def _praised(region: str) -> Iterator[str]:
+    """The names in a command's own sentence, except where all nouns have capitals."""
+    for command in _commands().finditer(region):
+        end = _SENTENCE_END.search(region, command.end())
+        start = max((each.end() for each in _SENTENCE_END.finditer(region, 0, command.start())), default=0)
+        sentence = region[start : end.start() if end else len(region)]
+        named = _NAMED.findall(sentence)
+        if named and detect.language(sentence) not in _NOUNS_CAPITALIZED:
+            yield from named
+
+
+@cache
+def _commands() -> Patterns:
+    return Patterns(table("prompt_injection")["commands"])
+
+
+@cache
+def _verbs() -> re.Pattern[str]:
+    return re.compile(r"(?<!\w)(?:" + "|".join(table("prompt_injection")["demands"]) + r")", re.IGNORECASE)

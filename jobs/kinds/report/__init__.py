@@ -1,0 +1,164 @@
+"""The kind `report`: an outline, sections that cite the source, a summary, and the document that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind
+from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan, Previous
+from thothy_ai.jobs.api.requests import ShortText, WritingRequest
+from thothy_ai.jobs.api.verdict import Finding, Rejection, Review, Verdict
+from thothy_ai.jobs.evidence import spans
+from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.kinds.report.markdown import markdown_of
+from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
+from thothy_ai.jobs.kinds.report.summary import summarized, summary_fault
+from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, Brief, Section
+from thothy_ai.jobs.kinds.report.writing import Assignment
+from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.documents import asked, condensed
+
+RESERVE = 3_600  # tokens of the context for instructions and output: the longest outline, or all sections to summarize
+
+
+class ReportArtifact(Artifact):
+    """A report. `markdown` is the whole document."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200)]
+    summary: Annotated[str, Field(max_length=4_000)]  # empty only in a rejected report
+    sections: Annotated[tuple[Section, ...], Field(min_length=1, max_length=12)]
+
+    @property
+    def markdown(self) -> str:
+        """The document, with the citations as footnotes."""
+        return markdown_of(self.title, self.summary, self.sections)
+
+
+class Report(WritingRequest[ReportArtifact]):
+    """Write a report: an outline, its sections with citations, and a summary."""
+
+    topic: Annotated[ShortText | None, Field(description="What it is about. Default: what the source is about.")] = None
+    sections: Annotated[int, Field(ge=3, le=7, description="How many sections it has.")] = 4
+
+
+class _Start(NamedTuple):
+    """Where writing begins: the text that it is about, a title, the sections' briefs, and sections that stand."""
+
+    text: str
+    title: str
+    briefs: tuple[Brief, ...]
+    kept: Mapping[int, Section]
+
+
+class ReportPlan:
+    """Outlines a report, writes its sections side by side, and summarizes them."""
+
+    def __call__(self, request: Report, context: Context) -> Plan:
+        """Keep what is right of the last attempt, and write the rest."""
+        if not spans(request.source, request.locale):
+            return Verdict.reject(NO_EVIDENCE)
+        start = yield from _kept(request, context)
+        if start is None:
+            outlined = yield from _outlined(request, context)
+            if isinstance(outlined, Rejection):
+                return Verdict.reject(outlined)
+            start = outlined
+        assignment = Assignment(start.briefs, start.text, request)
+        written = yield from assignment.written(start.kept, context)
+        sections = tuple(section for _, section in sorted(written.sections.items()))
+        for rejection in written.rejections.values():
+            return Verdict.reject(rejection, _unfinished(start, sections), _review(written.findings))
+        summary = yield from summarized(sections, start.text, request, context)
+        review = _review({**written.findings, len(sections): summary.findings})
+        if summary.rejection:
+            return Verdict.reject(summary.rejection, _unfinished(start, sections, summary.text), review)
+        return Verdict.accept(ReportArtifact(title=start.title, summary=summary.text, sections=sections), review)
+
+    def checks(self, request: Report, artifact: ReportArtifact) -> Iterator[Rejection | None]:
+        """What is wrong with a report, part by part."""
+        text = request.source
+        yield from heading_faults(artifact.title, [section.heading for section in artifact.sections], text, request)
+        for place, section in enumerate(artifact.sections):
+            yield section_fault(section, text, request, artifact.sections[:place])
+        yield summary_fault(artifact.summary, text, request)
+
+
+def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
+    """What there is of a rejected report, for the next attempt."""
+    return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
+
+
+def _review(findings: Mapping[int, tuple[Finding, ...]]) -> Review | None:
+    """What the model found, section by section and then in the summary; None if it was not asked."""
+    found = tuple(finding for _, of_text in sorted(findings.items()) for finding in of_text)
+    return Review(found) if found else None
+
+
+def _outlined(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
+    """Outline the report, once more if something is wrong with the outline.
+
+    Not so a small model, which gets no advice, and hardly ever outlines better the second time.
+    """
+
+    def call(text: str, fitting: Context) -> Call:
+        return outline_call(text, request.sections, request.topic or "", request, fitting)
+
+    text, output = yield from asked(request.source, context, call, RESERVE)
+    outline = _judged(output, text, request)
+    if isinstance(outline, Rejection) and outline.reason.retryable and not context.plain:
+        (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
+        outline = _judged(output, text, request)
+    return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})
+
+
+def _judged(output: Output, text: str, request: Report) -> Outline | Rejection:
+    outline = outline_of(output, request.sections)
+    if isinstance(outline, Rejection):
+        return outline
+    return next(filter(None, outline_faults(outline, text, request)), outline)
+
+
+def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
+    """What is kept of the last attempt; None if its headings are not, or if no fault in it is known."""
+    last = _last(context.previous)
+    if last is None or len(last.sections) != request.sections:
+        return None
+    text = yield from condensed(request.source, context, RESERVE)
+    headings = [section.heading for section in last.sections]
+    if any(heading_faults(last.title, headings, text, request)):
+        return None
+    kept = {
+        place: section
+        for place, section in enumerate(last.sections)
+        if section_fault(section, text, request, last.sections[:place]) is None
+    }
+    if len(kept) == len(last.sections) and not summary_fault(last.summary, text, request):
+        return None
+    return _Start(text, last.title, tuple(map(_brief, last.sections)), kept)
+
+
+def _last(previous: Previous | None) -> ReportArtifact | None:
+    try:
+        return ReportArtifact.model_validate(previous.artifact) if previous and previous.artifact else None
+    except ValidationError:
+        return None
+
+
+def _brief(section: Section) -> Brief:
+    return Brief(section.heading, quotes=tuple(citation.quote for citation in section.citations))
+
+
+KIND = JobKind(
+    name="report",
+    request=Report,
+    artifact=ReportArtifact,
+    plan=ReportPlan(),
+    locale=lambda request: request.locale,
+    source=lambda request: request.source,
+    compared=lambda artifact: "\n\n".join(section.body for section in artifact.sections),
+)

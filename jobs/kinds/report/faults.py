@@ -1,0 +1,86 @@
+"""What may be wrong with a section of a report, and with any prose about a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.api.plan import Early
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.kinds.report.values import Section, size_of
+
+MIN_WORDS = 12  # of a body; what it says decides, not how long it is
+MAX_SHARE_COPIED = 0.6  # of a body, which may quote
+MIN_SHARE_OF_SOURCE = 0.12  # of a body's longer words; sections about something else share 11 % at most
+RULES = (
+    "First choose the quotations that support what you will say. Then write the paragraphs in your own words: "
+    "no sentence of the source, no heading, no list, nothing that the source does not say."
+)
+
+
+EARLY = (  # of `prose_faults`, those that nothing mends which is written later
+    "refusal", "meta_talk", "unsafe_markup", "banned", "loop", "echo", "copied_passage", "new_number", "new_name",
+)  # fmt: skip
+
+
+def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any], max_words: int) -> Early:
+    """The checks that end prose about a text before its end."""
+    return Early(
+        fields, (*EARLY, "too_long"), text, request.locale, joined=True, instruction=RULES, max_words=max_words,
+        allowed=request.own_names, banned=request.banned_phrases,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)  # a plan is replayed at each step
+def section_fault(
+    section: Section,
+    text: str,
+    request: WritingRequest[Any],
+    others: tuple[Section, ...] = (),
+    topic: str | None = None,
+) -> Rejection | None:
+    """The first thing that is wrong with a section about a text.
+
+    `others` are those before it in its report; `topic` is what the producer asked for.
+    """
+    return next(filter(None, _faults(section, text, request, others, topic)), None)
+
+
+def _evidence(section: Section) -> str:
+    return "\n".join(citation.quote for citation in section.citations)
+
+
+def _faults(
+    section: Section, text: str, request: WritingRequest[Any], others: tuple[Section, ...], topic: str | None
+) -> Iterator[Rejection | None]:
+    if not section.citations:
+        yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
+    for citation in section.citations:
+        yield checks.quoted("citation", citation.quote, text)
+        yield checks.unsafe_markup(citation.quote)
+    least, most = size_of(request).words
+    yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
+    yield from prose_faults("body", section.body, text, request)
+    yield checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, _evidence(section))
+    yield checks.near_duplicate(section.body, [other.body for other in others])
+
+
+def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+    """What may be wrong with any prose about a text."""
+    yield checks.empty(field, prose)
+    yield checks.refusal(prose, text)
+    yield checks.meta_talk(prose, text)
+    yield checks.unsafe_markup(prose)
+    yield checks.banned(prose, request.banned_phrases)
+    yield checks.unfinished(field, prose, request.locale)
+    yield checks.repetition(prose, request.locale)
+    yield checks.echo(prose, RULES)
+    yield checks.wrong_language(prose, request.locale)
+    yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
+    yield checks.new_number(prose, text, request.locale)
+    yield checks.new_name(prose, text, request.locale, allowed=request.own_names)
+    yield checks.contradiction(prose, text, request.locale)
+    yield checks.obeys_source(prose, text)

@@ -1,0 +1,117 @@
+"""The outline of a report: its title, and what each section covers, with the spans of the source that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, create_model
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.plan import Call, Context, Early, Output, Sampling
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.evidence import quotation
+from thothy_ai.jobs.kinds.report.values import Brief
+from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.budget import max_tokens
+from thothy_ai.jobs.plans.outputs import parse
+from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.schema import grammar_schema, line, sentences, title
+
+MAX_TITLE_CHARS, MAX_TOPIC_CHARS, MAX_QUOTES = 100, 200, 2
+
+
+class _Topic(BaseModel):
+    heading: Annotated[str, title(4, 80)]
+    covers: Annotated[str, sentences(1, 1, MAX_TOPIC_CHARS)]
+    quotes: Annotated[tuple[Annotated[str, line(1, 1_000)], ...], Field(min_length=1, max_length=MAX_QUOTES)]
+
+
+class Outline(Artifact):
+    """A report's title, and its sections in order."""
+
+    title: Annotated[str, title(8, MAX_TITLE_CHARS)]
+    sections: tuple[_Topic, ...]
+
+    def briefs(self) -> tuple[Brief, ...]:
+        """What each section is to be."""
+        headings = ", ".join(f"“{topic.heading}”" for topic in self.sections)
+        report = f"“{self.title}”, whose sections are {headings}"
+        return tuple(Brief(topic.heading, topic.covers, topic.quotes, report) for topic in self.sections)
+
+
+@cache
+def _outline_class(sections: int) -> type[Outline]:
+    of_this_many = Annotated[tuple[_Topic, ...], Field(min_length=sections, max_length=sections)]
+    return create_model("Outline", __base__=Outline, sections=(of_this_many, ...))
+
+
+def outline_call(text: str, sections: int, topic: str, request: WritingRequest[Any], context: Context) -> Call:
+    """The call that plans a report of so many sections. An empty topic stands for what the text is about."""
+    schema = grammar_schema(_outline_class(sections))
+    schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
+    call = Call(
+        about_source(text, _instruction(sections, topic, request, context), context),
+        schema,
+        Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
+        step="outline",
+        locale=request.locale,
+        early=_early(text, request),
+    )
+    return retries.adapted(call, context, request.locale)
+
+
+def _early(text: str, request: WritingRequest[Any]) -> Early:
+    """The checks of `heading_faults` that are certain once a heading is written."""
+    names = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
+    allowed, banned = request.own_names, request.banned_phrases
+    return Early(("title", "heading"), names, text, request.locale, allowed=allowed, banned=banned)
+
+
+def _instruction(sections: int, topic: str, request: WritingRequest[Any], context: Context) -> str:
+    if context.plain:
+        about = topic or "the text above"
+        return f"Outline a report about {about} in {sections} sections.{in_language(request.locale)}"
+    about = topic or "what the source is about"
+    return (
+        f"Plan a report for {request.audience} about {about}: a title that says what is new, and {sections} sections"
+        " that do not overlap, in an order that a reader can follow. For each section give a heading of a few words,"
+        " one sentence that says what it covers, and the quotations from the source that it rests on. Plan no section"
+        f" for which the source has no evidence.{style(request)}"
+    )
+
+
+def outline_of(output: Output, sections: int) -> Outline | Rejection:
+    """The outline in an output, or why there is none."""
+    return parse(_outline_class(sections), output)
+
+
+def outline_faults(outline: Outline, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+    """What is wrong with an outline of a report about a text."""
+    yield from heading_faults(outline.title, [topic.heading for topic in outline.sections], text, request)
+    for topic in outline.sections:
+        for quote in topic.quotes:
+            yield checks.quoted("quotation", quote, text)
+
+
+def heading_faults(
+    title_: str, headings: list[str], text: str, request: WritingRequest[Any]
+) -> Iterator[Rejection | None]:
+    """What is wrong with a report's title and headings."""
+    distinct = {" ".join(heading.casefold().split()) for heading in [title_, *headings]}
+    if len(distinct) <= len(headings):
+        yield Rejection(RejectionReason.NEAR_DUPLICATE, "two headings are the same")
+    for field, heading in [("title", title_), *(("heading", heading) for heading in headings)]:
+        yield checks.empty(field, heading)
+        yield checks.refusal(heading)
+        yield checks.banned(heading, request.banned_phrases)
+        yield checks.unsafe_markup(heading)
+        yield checks.meta_talk(heading, text)
+        yield checks.obeys_source(heading, text)
+        yield checks.new_number(heading, text, request.locale)
+    yield checks.wrong_language(". ".join([title_, *headings]), request.locale)
+    for heading in (title_, *headings):
+        yield checks.new_name(heading, text, request.locale, allowed=request.own_names)

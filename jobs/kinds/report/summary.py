@@ -1,0 +1,114 @@
+"""The summary of a report, written after its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Outputs, Sampling
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Finding, Rejection
+from thothy_ai.jobs.kinds.report.faults import early_prose, prose_faults
+from thothy_ai.jobs.kinds.report.reviewing import reviewed
+from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Section
+from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.budget import max_tokens
+from thothy_ai.jobs.plans.documents import RESERVE, condensed, shorter
+from thothy_ai.jobs.plans.outputs import parse
+from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.schema import grammar_schema, sentences
+from thothy_ai.jobs.text.division import estimated_tokens
+
+MAX_SENTENCES = 4
+MAX_WORDS = 200
+MAX_SHORTENINGS = 4  # of a prompt that the engine refuses
+MAX_SHARE_OF_SECTIONS = 0.25  # of the context
+
+
+class _Summary(Artifact):
+    summary: Annotated[str, sentences(1, MAX_SENTENCES, MAX_SENTENCE_CHARS)]
+
+
+class Summarized(NamedTuple):
+    """A summary, empty if none could be read, what is wrong with it, and what a review found."""
+
+    text: str
+    rejection: Rejection | None
+    findings: tuple[Finding, ...] = ()
+
+
+def summarized(
+    sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context
+) -> Generator[Calls, Outputs, Summarized]:
+    """Summarize the sections of a report about a text, once more if something is wrong."""
+    done = Summarized("", None)
+    room = context
+    for step in ("summary", "repair"):
+        for _ in range(MAX_SHORTENINGS):
+            shown = text if room is context else (yield from condensed(text, room, 2 * RESERVE))
+            call = _call(_shortened(sections, room), shown, request, context)
+            (output,) = yield (replace(call, step=step),)
+            if output.end is not End.PROMPT_TOO_LONG:
+                break
+            room = shorter(room)
+        done = yield from _judged(parse(_Summary, output), done.text, text, request, context)
+        if done.rejection is None:
+            break
+        context = retries.after(context, done.rejection)
+    return done
+
+
+def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Section]:
+    """The sections by their first sentences, as many of each as a share of the context has room for."""
+    room = context.max_context * MAX_SHARE_OF_SECTIONS / max(len(sections), 1)
+    return [section.model_copy(update={"body": _beginning(section.body, room)}) for section in sections]
+
+
+def _beginning(body: str, room: float) -> str:
+    sentences = checks.sentences(body)
+    while len(sentences) > 1 and estimated_tokens(" ".join(sentences)) > room:
+        sentences.pop()
+    return " ".join(sentences) if len(sentences) < len(checks.sentences(body)) else body
+
+
+def _judged(
+    draft: _Summary | Rejection, last: str, text: str, request: WritingRequest[Any], context: Context
+) -> Generator[Calls, Outputs, Summarized]:
+    if isinstance(draft, Rejection):
+        return Summarized(last, draft)
+    if fault := summary_fault(draft.summary, text, request):
+        return Summarized(draft.summary, fault)
+    findings, rejections = yield from reviewed({0: draft.summary}, text, request, context)
+    return Summarized(draft.summary, rejections.get(0), findings.get(0, ()))
+
+
+def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Rejection | None:
+    """What is wrong with the summary of a report about a text."""
+    too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
+    return too_long or next(filter(None, prose_faults("summary", summary, text, request)), None)
+
+
+def _call(sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context) -> Call:
+    schema = grammar_schema(_Summary)
+    call = Call(
+        about_source(text, _instruction(sections, request, context), context),
+        schema,
+        Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
+        locale=request.locale,
+        early=early_prose(("summary",), text, request, MAX_WORDS),
+    )
+    return retries.adapted(call, context, request.locale)
+
+
+def _instruction(sections: Sequence[Section], request: WritingRequest[Any], context: Context) -> str:
+    if context.plain:
+        return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
+    report = "\n\n".join(f"{section.heading}\n{section.body}" for section in sections)
+    return (
+        f"Below is a report about the source. Write the summary that stands at its top, for {request.audience}: two to"
+        f" four sentences with the most important findings, in your own words.{style(request)}\n\n"
+        f"<report>\n{report}\n</report>"
+    )

@@ -1,0 +1,109 @@
+"""The sub-plan that writes sections: side by side, each repaired once if something is wrong with it, then reviewed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Finding, Rejection
+from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.kinds.report.reviewing import reviewed
+from thothy_ai.jobs.kinds.report.section import section_calls, section_of
+from thothy_ai.jobs.kinds.report.small_section import anything_stands
+from thothy_ai.jobs.kinds.report.values import Brief, Section
+from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.documents import side_by_side
+
+
+@dataclass(frozen=True)
+class Written:
+    """Sections by their place, as far as they could be read, what is wrong with which of them, and the findings."""
+
+    sections: Mapping[int, Section]
+    rejections: Mapping[int, Rejection]
+    findings: Mapping[int, tuple[Finding, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What sections are to be written about a text. `topic` is that of the request, if it is for one section."""
+
+    briefs: Sequence[Brief]
+    text: str
+    request: WritingRequest[Any]
+    topic: str | None = None
+
+    def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
+        """Write the sections that are not kept and review them all; once more those that are refuted.
+
+        Each section that changes after its review is reviewed again, a refuted one in any case.
+        """
+        missing = {place: context for place in range(len(self.briefs)) if place not in kept}
+        first = yield from self._repaired(kept, missing, context)
+        if first.rejections:
+            return first
+        review = yield from self._reviewed(first, first.sections, context)
+        if not review.rejections:
+            return review
+        sound = {place: section for place, section in first.sections.items() if place not in review.rejections}
+        again = {place: retries.after(context, rejection) for place, rejection in review.rejections.items()}
+        second = yield from self._repaired(sound, again, context)
+        if second.rejections:
+            return second
+        new = {place: section for place, section in second.sections.items() if section != sound.get(place)}
+        last = yield from self._reviewed(second, new, context)
+        return replace(last, findings={**review.findings, **last.findings})
+
+    def _repaired(
+        self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
+    ) -> Generator[Calls, Outputs, Written]:
+        """Write sections, each in its context, then once more those that something is wrong with.
+
+        A small model's section is made of single sentences: those that could be published are kept for the second.
+        """
+        sections, rejections = dict(kept), dict[int, Rejection]()
+        earlier: dict[int, tuple[Output, ...]] = {}
+        for step in ("section", "repair"):
+            calls = {place: self._calls(place, fitting, step) for place, fitting in contexts.items()}
+            outputs = iter((yield from side_by_side([call for of_one in calls.values() for call in of_one])))
+            unread: dict[int, Rejection] = {}
+            for place, of_one in calls.items():
+                answers = (*islice(outputs, len(of_one)), *earlier.get(place, ()))
+                earlier[place] = answers if context.plain else ()
+                section = section_of(self.briefs[place], answers, self.text, self.request, context)
+                if isinstance(section, Rejection):
+                    unread[place] = section
+                else:
+                    sections[place] = section
+            rejections = self._faults(sections) | unread
+            if not rejections or not all(self._may_be_repaired(earlier.get(place, ())) for place in unread):
+                break
+            contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
+        return Written(sections, rejections)
+
+    def _may_be_repaired(self, sentences: Sequence[Output]) -> bool:
+        """Whether a section that could not be read may come of another round: a small model's, if a sentence stands."""
+        return not sentences or anything_stands(sentences, self.text, self.request)
+
+    def _calls(self, place: int, context: Context, step: str) -> list[Call]:
+        calls = section_calls(self.briefs[place], self.text, self.request, context)
+        return [replace(call, step=step) for call in calls]
+
+    def _reviewed(
+        self, written: Written, sections: Mapping[int, Section], context: Context
+    ) -> Generator[Calls, Outputs, Written]:
+        bodies = {place: section.body for place, section in sorted(sections.items())}
+        findings, rejections = yield from reviewed(bodies, self.text, self.request, context)
+        return replace(written, findings=findings, rejections=rejections)
+
+    def _faults(self, sections: Mapping[int, Section]) -> dict[int, Rejection]:
+        faults: dict[int, Rejection] = {}
+        for place, section in sections.items():
+            others = tuple(other for number, other in sorted(sections.items()) if number < place)
+            if rejection := section_fault(section, self.text, self.request, others, self.topic):
+                faults[place] = rejection
+        return faults

@@ -1,0 +1,157 @@
+"""The kind `translation`: a passage, or the whole source, in another language, with its structure and its terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind
+from thothy_ai.jobs.api.plan import Context, Plan, Previous
+from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
+from thothy_ai.jobs.kinds.translation.drafting import drafted, joined, segments_of
+from thothy_ai.jobs.kinds.translation.faults import aligned, fault, faults_of_whole
+from thothy_ai.jobs.kinds.translation.inline import has_words
+from thothy_ai.jobs.kinds.translation.task import Formality, Task, contradictions, tag_parts
+from thothy_ai.jobs.kinds.translation.units import Document, document_of
+from thothy_ai.jobs.plans.outputs import rejection_of
+from thothy_ai.jobs.text.locales import Locale
+
+MAX_TRANSLATED_CHARS = 200_000  # some 600 segments, whose validators take a few seconds in all
+
+
+class TranslationArtifact(Artifact):
+    """The translation: Markdown if the original is, with its line breaks, links and placeholders."""
+
+    text: Annotated[str, Field(min_length=1, max_length=6 * MAX_TRANSLATED_CHARS)]
+
+
+class Translation(SourceRequest[TranslationArtifact]):
+    """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
+
+    passage: Annotated[
+        str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
+    ] = None
+    target_locale: Annotated[
+        Locale, Field(description="Language to translate into, with its region if that matters.")
+    ] = "de"
+    source_locale: Annotated[
+        Locale | None, Field(description="Language of the text. Default: it is detected.", validate_default=True)
+    ] = None
+    glossary: Annotated[
+        dict[Term, Term], Field(max_length=MAX_TERMS, description="Terms, and how each is translated.")
+    ] = Field(default_factory=dict)
+    keep: Annotated[BrandTerms, Field(description="Terms that are not translated.", validate_default=True)] = ()
+    formality: Annotated[
+        Formality,
+        Field(description="How the reader is addressed.", validation_alias=AliasChoices("formality", "register")),
+    ] = "neutral"
+
+    @property
+    def original(self) -> str:
+        """The text to translate, stripped."""
+        return (self.passage or self.source).strip()
+
+    @field_validator("passage")
+    @classmethod
+    def _check_length(cls, passage: str | None, info: ValidationInfo) -> str | None:
+        characters = len(passage or info.data.get("source", ""))
+        if characters > MAX_TRANSLATED_CHARS:
+            raise PydanticCustomError(
+                "passage_too_long",
+                "pass a passage of at most {limit} characters; a job cannot translate {characters}",
+                {"limit": f"{MAX_TRANSLATED_CHARS:,}", "characters": f"{characters:,}"},
+            )
+        return passage
+
+    @field_validator("source_locale")
+    @classmethod
+    def _check_languages(cls, locale: str | None, info: ValidationInfo) -> str | None:
+        target = info.data.get("target_locale", "")
+        if locale and set(tag_parts(target)) <= set(tag_parts(locale)):
+            raise PydanticCustomError("same_language", "is that of the translation, '{target}'", {"target": target})
+        return locale
+
+    @field_validator("keep")
+    @classmethod
+    def _check_terms(cls, keep: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for problem in contradictions(info.data.get("glossary", {}), keep):
+            raise PydanticCustomError("glossary", "and glossary contradict each other: {problem}", {"problem": problem})
+        return keep
+
+
+def task_of(request: Translation) -> Task:
+    """What a request asks for."""
+    return Task(
+        text=request.original,
+        source=request.source,
+        target=request.target_locale,
+        source_locale=request.source_locale,
+        glossary=tuple(request.glossary.items()),
+        keep=request.keep,
+        formality=request.formality,
+    )
+
+
+class TranslationPlan:
+    """Translates the units of a text side by side, and puts them where they stood."""
+
+    def __call__(self, request: Translation, context: Context) -> Plan:
+        """Translate, and repair what is wrong. A text without words is its own translation, and needs no call."""
+        task = task_of(request)
+        if rejection := task.already_there():
+            return Verdict.reject(rejection)
+        document = document_of(task.text)
+        kept = _kept(document, task, context.previous)
+        missing = [unit.text for unit in document.units if unit.text not in kept and has_words(unit.text)]
+        segments = list(dict.fromkeys(segment for text in missing for segment in segments_of(text)))
+        context = context if kept else replace(context, previous=None)
+        drafts = yield from drafted([segment for segment in segments if has_words(segment)], document, task, context)
+        translations = kept | {
+            text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))
+            for text in missing
+        }
+        text = document.assembled([translations.get(unit.text, unit.text) for unit in document.units])
+        if not text:
+            return Verdict.reject(Rejection(RejectionReason.EMPTY, "the translation is empty"))
+        try:
+            artifact = TranslationArtifact(text=text)
+        except ValidationError as error:
+            return Verdict.reject(rejection_of(error))
+        rejections = (draft.rejection for draft in drafts.values())
+        rejection = next(filter(None, rejections), None) or next(filter(None, self.checks(request, artifact)), None)
+        return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)
+
+    def checks(self, request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
+        """What is wrong with a translation, part by part and as a whole."""
+        return faults_of_whole(artifact.text, task_of(request))
+
+
+def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str, str]:
+    """Of the last attempt, the translations of units that nothing is wrong with; none if that is all of them."""
+    text = (previous.artifact or {}).get("text") if previous else None
+    if not isinstance(text, str) or not aligned(document, last := document_of(text)):
+        return {}
+    pairs = zip(document.units, last.units, strict=True)
+    kept = {
+        unit.text: found.text
+        for unit, found in pairs
+        if has_words(unit.text) and not fault(found.text, unit.text, task)
+    }
+    return kept if any(has_words(unit.text) and unit.text not in kept for unit in document.units) else {}
+
+
+KIND = JobKind(
+    name="translation",
+    request=Translation,
+    artifact=TranslationArtifact,
+    plan=TranslationPlan(),
+    locale=lambda request: request.target_locale,
+    source=lambda request: request.source,
+    version="3",
+)

@@ -1,0 +1,131 @@
+"""The sub-plan that translates segments: side by side, each repaired once if something is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs
+from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.kinds.translation.calls import segment_call, translated
+from thothy_ai.jobs.kinds.translation.faults import fault
+from thothy_ai.jobs.kinds.translation.inline import masked
+from thothy_ai.jobs.kinds.translation.task import Task
+from thothy_ai.jobs.kinds.translation.units import Document, joint
+from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.documents import batches, room_for_source
+from thothy_ai.jobs.text.division import divide, estimated_tokens
+
+SEGMENT_TOKENS = 300
+NEIGHBOURS_TOKENS = (800, 150, 0)  # of a source that is too long: one more try with each
+
+Shown = Callable[[str], str]  # what a segment's prompt has as its source
+
+
+class Draft(NamedTuple):
+    """A segment's translation, or the segment itself if there is none, and what is wrong with it."""
+
+    text: str
+    rejection: Rejection | None
+
+
+Drafts = dict[str, Draft]
+Drafting = Generator[Calls, Outputs, Drafts]
+
+
+@lru_cache(maxsize=4096)
+def segments_of(text: str) -> tuple[str, ...]:
+    """A unit's text as segments of whole sentences."""
+    return tuple(part.strip() for part in divide(text, SEGMENT_TOKENS) if part.strip())
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Translated segments as one text."""
+    whole = ""
+    for text in texts:
+        whole += joint(whole[-1:], text[:1]) + text if whole else text
+    return whole
+
+
+def drafted(segments: Sequence[str], document: Document, task: Task, context: Context) -> Drafting:
+    """Translate segments of a document. The source is in each prompt, or what stands around, if it does not fit."""
+    drafts: Drafts = {}
+    waiting = list(segments)
+    for shown in _sources(document, task, context):
+        refused: list[str] = []
+        for batch in batches(waiting):
+            outputs = yield tuple(_call(segment, shown, task, context) for segment in batch)
+            refused += _refused(batch, outputs)
+            drafts |= _drafts(batch, outputs, task)
+        bad = [segment for segment in waiting if drafts[segment].rejection and segment not in set(refused)]
+        drafts |= yield from _repaired(bad, drafts, shown, task, context)
+        waiting = refused
+        if not waiting:
+            break
+    return drafts
+
+
+def _sources(document: Document, task: Task, context: Context) -> Iterable[Shown]:
+    if estimated_tokens(task.source) <= room_for_source(context) - 2 * SEGMENT_TOKENS:
+        yield lambda _: task.source
+    for tokens in NEIGHBOURS_TOKENS:
+        yield _around(document, tokens)
+
+
+def _around(document: Document, tokens: int) -> Shown:
+    """Shows a segment's unit and its neighbours, up to `tokens` on each side, and the document's first line."""
+    texts = [unit.text for unit in document.units]
+    places = {segment: place for place, text in reversed(list(enumerate(texts))) for segment in segments_of(text)}
+
+    def shown(segment: str) -> str:
+        place = places[segment]
+        before = _within(reversed(texts[:place]), tokens)[::-1]
+        after = _within(texts[place + 1 :], tokens)
+        title = [] if len(before) == place else texts[:1]
+        unit = texts[place] if estimated_tokens(texts[place]) <= SEGMENT_TOKENS + tokens else segment
+        return "\n\n".join([*title, *before, unit, *after])
+
+    return shown
+
+
+def _within(texts: Iterable[str], tokens: float) -> list[str]:
+    found: list[str] = []
+    for text in texts:
+        tokens -= estimated_tokens(text)
+        if tokens < 0:
+            break
+        found.append(text)
+    return found
+
+
+def _call(segment: str, shown: Shown, task: Task, context: Context) -> Call:
+    return segment_call(masked(segment), shown(segment), task, context)
+
+
+def _refused(batch: Sequence[str], outputs: Outputs) -> list[str]:
+    pairs = zip(batch, outputs, strict=True)
+    return [segment for segment, output in pairs if output.end is End.PROMPT_TOO_LONG]
+
+
+def _drafts(batch: Sequence[str], outputs: Outputs, task: Task) -> Drafts:
+    return {segment: _draft(segment, output, task) for segment, output in zip(batch, outputs, strict=True)}
+
+
+def _draft(segment: str, output: Output, task: Task) -> Draft:
+    text = translated(masked(segment), output)
+    return Draft(segment, text) if isinstance(text, Rejection) else Draft(text, fault(text, segment, task))
+
+
+def _repaired(bad: Sequence[str], drafts: Drafts, shown: Shown, task: Task, context: Context) -> Drafting:
+    repaired: Drafts = {}
+    for batch in batches(bad):
+        outputs = yield tuple(_repair(segment, drafts[segment], shown, task, context) for segment in batch)
+        repaired |= _drafts(batch, outputs, task)
+    return repaired
+
+
+def _repair(segment: str, draft: Draft, shown: Shown, task: Task, context: Context) -> Call:
+    after = retries.after(context, draft.rejection) if draft.rejection else context
+    return replace(_call(segment, shown, task, after), step="repair")

@@ -1,0 +1,95 @@
+"""What is wrong with a translation, for a single segment or a whole text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.api.plan import Early
+from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.kinds.translation.inline import bare, has_words
+from thothy_ai.jobs.kinds.translation.task import Task
+from thothy_ai.jobs.kinds.translation.units import Document, document_of
+from thothy_ai.jobs.text.locales import script_of
+
+MIN_LATIN_CHARS = 60
+Check = Callable[[str], Rejection | None]
+
+
+@lru_cache(maxsize=4096)  # a plan is replayed at each step
+def fault(text: str, original: str, task: Task) -> Rejection | None:
+    """The first thing that is wrong with the translation of a passage; None if nothing is."""
+    return next(filter(None, _faults(text, original, task)), None)
+
+
+def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
+    yield checks.empty("text", text)
+    yield _new(checks.refusal, text, original)
+    yield _new(checks.meta_talk, text, original)
+    yield _new(checks.unsafe_markup, text, original)
+    yield checks.preserved(text, original)
+    if not task.same_language:
+        yield checks.untranslated(text, original, task.target)
+    yield _wrong_language(text, task)
+    yield checks.proportion("text", text, original)
+    yield checks.numbers_kept(text, original, task.origin, task.target)
+    yield checks.contradiction(text, original, task.target, task.origin)
+    yield checks.glossary(text, original, *task.terms_in(original))
+    if not checks.unfinished("text", original, task.origin):
+        yield checks.unfinished("text", text, task.target)
+    if not checks.repetition(original, task.origin):
+        yield checks.repetition(text, task.target)
+
+
+def early_checks(original: str, task: Task) -> Early:
+    """Those of the checks above that nothing mends which is written later."""
+    names = ["refusal", "meta_talk", "number_added"]
+    if not task.same_language:
+        names.append("untranslated_passage")
+    if not checks.unsafe_markup(original):
+        names.append("unsafe_markup")
+    if not checks.repetition(original, task.origin):
+        names.append("loop")
+    return Early(("text",), tuple(names), original, task.target, task.origin)
+
+
+def _wrong_language(text: str, task: Task) -> Rejection | None:
+    """Of a few words in the Latin script, names among them, a related language cannot be told."""
+    words = bare(text)
+    if script_of(task.target) == "Latn" and len(words) < MIN_LATIN_CHARS:
+        return checks.surely_foreign(words, task.target)
+    return checks.wrong_language(words, task.target)
+
+
+def _new(check: Check, text: str, original: str) -> Rejection | None:
+    """What a check finds in the translation, unless it finds something in the original, too."""
+    found = check(text)
+    return None if found and check(original) else found
+
+
+def faults_of_whole(text: str, task: Task) -> Iterator[Rejection | None]:
+    """What is wrong with a translation of the task's text: with one of its units, or with all of it."""
+    if checks.empty("text", task.text):
+        return
+    yield task.already_there()
+    original, translated = document_of(task.text), document_of(text)
+    if not aligned(original, translated):
+        yield fault(text, task.text, task)
+        return
+    yield checks.preserved(text, task.text)
+    yield _wrong_language(text, task)
+    for before, after in zip(original.units, translated.units, strict=True):
+        if has_words(before.text):
+            yield fault(after.text, before.text, task)
+        else:
+            yield checks.numbers_kept(after.text, before.text, task.origin, task.target)
+
+
+def aligned(one: Document, other: Document) -> bool:
+    """Whether two documents have their units in the same places."""
+    return _outline(one) == _outline(other)
+
+
+def _outline(document: Document) -> list[str | None]:
+    return [part.strip() if isinstance(part, str) else None for part in document.parts]

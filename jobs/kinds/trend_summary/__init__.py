@@ -1,0 +1,268 @@
+"""The kind `trend_summary`: what is changing, with key points that the source supports, and why it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.evidence import evidence, restored
+from thothy_ai.jobs.kinds.translation import Translation
+from thothy_ai.jobs.kinds.trend_summary.small import summary_pieces
+from thothy_ai.jobs.plans import small_models as plain
+from thothy_ai.jobs.plans.parts import Fault, InParts, Part, Piece, Values, Writing
+from thothy_ai.jobs.plans.review import Statement
+from thothy_ai.jobs.plans.writing import astray, copied, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.schema import grammar_schema, prose, title
+from thothy_ai.jobs.schema import quotation as quotation_field
+from thothy_ai.jobs.text.language import language
+from thothy_ai.jobs.text.locales import Locale
+
+MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
+MIN_QUOTED_WORDS = 3
+MAX_COPIED = 0.5  # of all words
+LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
+    ("title",): (2, 18),
+    ("standfirst",): (6, 80),
+    ("key_points",): (4, 60),
+    ("why_it_matters",): (5, 80),
+}
+
+
+class KeyPoint(BaseModel):
+    """A point, and the passage of the source that supports it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    point: Annotated[str, prose(2, 400)]
+    quote: Annotated[str, quotation_field(1, 320)]
+
+
+class TrendSummaryArtifact(Artifact):
+    """A summary as an editor publishes it."""
+
+    title: Annotated[str, title(3, 130)]
+    standfirst: Annotated[str, prose(2, 600)]
+    key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
+    why_it_matters: Annotated[str, prose(2, 500)]
+    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
+    confidence: Literal["low", "medium", "high"]
+
+    @property
+    def text(self) -> str:
+        """The summary in Markdown: title, standfirst, key points and why it matters."""
+        points = "\n".join(f"- {point.point}" for point in self.key_points)
+        return f"# {self.title}\n\n{self.standfirst}\n\n{points}\n\n{self.why_it_matters}"
+
+
+class TrendSummary(WritingRequest[TrendSummaryArtifact]):
+    """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
+
+    translate_to: tuple[Locale, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Languages to translate an accepted summary into, each as a job of its own.",
+    )
+
+    @property
+    def points(self) -> tuple[int, int]:
+        """The smallest and largest number of key points."""
+        return self.per_length((1, 3), (3, 5), (5, 7))
+
+
+_SCHEMA: Final = grammar_schema(TrendSummaryArtifact)
+_CONFIDENCE: Final[Mapping[str, Any]] = _SCHEMA["properties"]["confidence"]
+_TEXTS: Final = ("title", "standfirst", "why_it_matters")
+
+
+def _schema(request: TrendSummary) -> dict[str, Any]:
+    """One schema per length."""
+    schema = deepcopy(_SCHEMA)
+    schema["properties"]["tags"]["minItems"] = 2
+    schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
+    return schema
+
+
+def _instruction(request: TrendSummary) -> str:
+    least, most = request.points
+    extent = request.per_length("one sentence", "one or two sentences", "two or three sentences")
+    return (
+        f"Write a trend summary for {request.audience}.\n"
+        "title: a headline of at most 12 words that names the development.\n"
+        f"standfirst: {extent} on what is changing, for whom and how far.\n"
+        f"key_points: {least} to {most}. point: one sentence in your own words. quote: the passage of the source that "
+        "proves it, 5 to 30 words, copied letter by letter.\n"
+        f"why_it_matters: {extent} on what follows from it for these readers, as far as the source supports it.\n"
+        "tags: 2 to 6 subjects, one to three words each.\n"
+        "confidence: low if the source is one voice or opinion, medium if it reports observations, high if it has "
+        "figures and says where they are from."
+    )
+
+
+def _write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
+    if writing.context.plain:
+        points = [("key_points", number) for number in range(writing.request.points[0])]
+        parts = (("title",), ("standfirst",), *points, ("why_it_matters",), ("tags",))
+        return summary_pieces(writing, parts, writing.request.points[0], _CONFIDENCE, again=False)
+    return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
+
+
+def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+    parts = tuple(dict.fromkeys(fault.part for fault in faults))
+    if writing.context.plain:
+        wanted = _each_point(writing.request, values, parts)
+        return summary_pieces(writing, wanted, writing.request.points[0], _CONFIDENCE, again=True)
+    properties = _schema(writing.request)["properties"]
+    schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
+    return (repair(writing, _write(writing)[0], values, faults, schemas),)
+
+
+def _each_point(request: TrendSummary, values: Values, parts: Sequence[Part]) -> Sequence[Part]:
+    """The parts, with those key points that there are too few of in place of the list."""
+    lacking = range(len(values.get("key_points", ())), request.points[0])
+    points: list[Part] = [("key_points", number) for number in lacking] if ("key_points",) in parts else []
+    return [part for part in parts if part != ("key_points",)] + points
+
+
+def _texts(values: Values) -> dict[Part, str]:
+    texts: dict[Part, str] = {(name,): values[name] for name in _TEXTS if name in values}
+    return texts | {("key_points", number): point["point"] for number, point in enumerate(values.get("key_points", ()))}
+
+
+def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    texts = _texts(values)
+    if faults := foreign(request, texts):
+        yield from faults
+        return
+    yield from _part_faults(request, values)
+    if "key_points" in values and len(values["key_points"]) < request.points[0]:
+        few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
+        yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
+    yield from _tag_faults(request, values)
+    yield from copied(request, texts, MAX_COPIED)
+    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+
+
+def _part_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    """What is wrong with texts and quotations, each by itself."""
+    for part, text in _texts(values).items():
+        yield from text_fault(request, part, text, _own(request, part, text, values))
+    yield from _quote_faults(request, values)
+
+
+def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
+    yield checks.length(str(part[0]), text, request.locale, *LIMITS[part[:1]])
+    if part != ("title",):
+        yield checks.unfinished(str(part[0]), text, request.locale)
+    if len(part) > 1:
+        earlier = values["key_points"][: int(part[1])]
+        yield checks.near_duplicate(text, [point["point"] for point in earlier])
+
+
+def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    for number, point in enumerate(values.get("key_points", ())):
+        rejection = checks.quoted("quote", point["quote"], request.source) or checks.unsafe_markup(point["quote"])
+        rejection = rejection or _proves_nothing(request, point["quote"], number, values["key_points"])
+        if rejection:
+            yield Fault(("key_points", number), rejection)
+
+
+def _proves_nothing(
+    request: TrendSummary, quote: str, number: int, points: Sequence[Mapping[str, str]]
+) -> Rejection | None:
+    """Why a quotation is no evidence: it is a word or two, or the same for all points."""
+    if len(checks.words(quote, request.locale)) < MIN_QUOTED_WORDS:
+        return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"quote is too short to prove anything: {quote[:80]!r}")
+    if number and len({point["quote"].casefold() for point in points}) == 1:
+        return Rejection(RejectionReason.REPETITION, "all key points have the same quote")
+    return None
+
+
+def _tag_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+    tags = values.get("tags")
+    if tags is None:
+        return
+    joined = ", ".join(tags)
+    found = (
+        Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}") if len(tags) < 2 else None,
+        checks.empty("tags", joined),
+        checks.banned(joined, request.banned_phrases),
+        checks.unsafe_markup(joined),
+        checks.new_number(joined, request.source, request.locale),
+    )
+    if rejection := next(filter(None, found), None):
+        yield Fault(("tags",), rejection)
+
+
+def _mend(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
+    """Brand terms as they are spelled, quotations as the source has them, each tag once."""
+    request, mended = writing.request, dict(values)
+    for name in _TEXTS:
+        if name in mended:
+            mended[name] = spelled(mended[name], request.brand_terms).strip()
+    if "title" in mended:
+        mended["title"] = mended["title"].rstrip(" ,;:(–—-")
+    points = values.get("key_points", ())
+    mended["key_points"] = [_mended_point(writing, point, number) for number, point in enumerate(points)]
+    if "tags" in mended:
+        mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
+    return mended
+
+
+def _mended_point(writing: Writing[TrendSummary], point: Mapping[str, Any], number: int) -> dict[str, Any]:
+    request = writing.request
+    text = spelled(str(point.get("point", "")), request.brand_terms).strip()
+    quote = point.get("quote")
+    if quote is None:  # a small model is not asked for one
+        quote = evidence(text, request.source, request.locale) or _foreign_evidence(writing, number)
+    return {"point": text, "quote": restored(str(quote), request.source)}
+
+
+def _foreign_evidence(writing: Writing[TrendSummary], number: int) -> str:
+    """The passage that a small model was shown for a point, if it has no word in common with it for its language."""
+    request = writing.request
+    if language(request.source) in {None, request.locale.partition("-")[0]}:
+        return ""
+    return plain.passage(writing.source, request.locale, number, request.points[0])[0]
+
+
+def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:
+    """The title and the conclusion may go beyond the source, but not against it."""
+    free = {("title",), ("why_it_matters",)}
+    return [(part, Statement(text, needs_support=part not in free)) for part, text in _texts(values).items()]
+
+
+def _follow_ups(request: TrendSummary, artifact: TrendSummaryArtifact) -> tuple[Request, ...]:
+    return tuple(
+        Translation(source=request.source, passage=artifact.text, target_locale=locale, keep=request.brand_terms)
+        for locale in request.translate_to
+    )
+
+
+KIND = JobKind(
+    name="trend_summary",
+    request=TrendSummary,
+    artifact=TrendSummaryArtifact,
+    plan=InParts(
+        artifact=TrendSummaryArtifact,
+        write=_write,
+        rewrite=_rewrite,
+        faults=_faults,
+        statements=_statements,
+        fewest=lambda request: {"key_points": request.points[0]},
+        mend=_mend,
+        part_faults=_part_faults,
+    ),
+    locale=lambda request: request.locale,
+    source=lambda request: request.source,
+    version="3",
+    compared=lambda artifact: artifact.text,
+    follow_ups=_follow_ups,
+)

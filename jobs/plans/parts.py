@@ -1,0 +1,295 @@
+"""`InParts`: the plan of an artifact that is written, judged and, where necessary, written again part by part.
+
+    write      one call for the whole artifact, or one per part: a small model does better with short tasks. It writes
+               in stages: if a part cannot be repaired, those of later stages are not written
+    judge      the validators say which parts are bad
+    repair     the bad parts are written again, with their faults named; the others are kept
+    review     optionally, the model checks the statements against the source (see `review`); bad ones are repaired
+
+A part is a top-level field of the artifact or an item of a list in it: `("title",)`, `("key_points", 1)`. Calls of one
+step run side by side, and all begin with the source, whose KV they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple
+
+from pydantic import ValidationError
+from typing_extensions import TypeVar
+
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs, Plan
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Review, Verdict
+from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.documents import condensed, shorter
+from thothy_ai.jobs.plans.outputs import object_in, rejection_of
+from thothy_ai.jobs.plans.review import Statement, look_again, refuted
+from thothy_ai.jobs.schema import has_types
+
+R = TypeVar("R", bound=WritingRequest)
+R_co = TypeVar("R_co", bound=WritingRequest, covariant=True)
+A = TypeVar("A", bound=Artifact, default=Artifact)
+Part = tuple[str | int, ...]
+Values = Mapping[str, Any]
+
+MAX_SHORTENINGS = 4  # of a source whose prompt the engine refuses
+
+
+class Fault(NamedTuple):
+    """Why a part cannot be published."""
+
+    part: Part
+    rejection: Rejection
+
+
+class Piece(NamedTuple):
+    """A call that writes parts: its output is an object with one key per part, named by `key_of`.
+
+    Pieces of a later `stage` follow once nothing is wrong with those of the stages before it.
+    """
+
+    call: Call
+    parts: tuple[Part, ...]
+    stage: int = 0
+
+
+class Writing(NamedTuple, Generic[R_co]):
+    """What the functions of a kind get: the request, the source as it fits the model's context, and the context."""
+
+    request: R_co
+    source: str
+    context: Context
+
+
+def key_of(part: Part) -> str:
+    """The key of a part in an output: `key_points_2` for the second key point."""
+    return "_".join(str(step + 1) if isinstance(step, int) else step for step in part)
+
+
+@dataclass
+class _Draft:
+    """What was written so far. Owned by one run of a plan."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    missing: dict[Part, Rejection] = field(default_factory=dict)
+    given_up: Rejection | None = None  # why the rest was not written
+    too_long: bool = False  # a prompt was refused
+
+    def take(self, piece: Piece, output: Output) -> None:
+        """Put the parts of an output into their places, or note why there are none."""
+        found, rejection = object_in(output)
+        self.too_long |= output.end is End.PROMPT_TOO_LONG
+        for part in piece.parts:
+            key = key_of(part)
+            if key in found and not has_types(found[key], piece.call.schema["properties"].get(key, {})):
+                self.missing[part] = Rejection(RejectionReason.OFF_SCHEMA, f"{key}: is of another type than asked for")
+            elif key in found:
+                self.missing.pop(part, None)
+                self._put(part, found[key])
+            elif self.at(part) is None:
+                self.missing[part] = rejection or Rejection(RejectionReason.OFF_SCHEMA, f"{key_of(part)}: is missing")
+
+    def at(self, part: Part) -> Any:  # noqa: ANN401  JSON
+        """The value of a part, None if there is none."""
+        value: Any = self.values
+        for step in part:
+            try:
+                value = value[step]
+            except (KeyError, IndexError):
+                return None
+        return value
+
+    def _put(self, part: Part, value: object) -> None:
+        if len(part) == 1:
+            self.values[str(part[0])] = value
+        else:
+            items = self.values.setdefault(str(part[0]), [])
+            items[int(part[1]) : int(part[1]) + 1] = [value]
+
+
+@dataclass(frozen=True)
+class InParts(Generic[R, A]):
+    """A plan in parts.
+
+    `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
+    parts that there are. `mend` corrects what needs no model. `fewest` says how many items each list must have: bad
+    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges the parts of one
+    stage before the next is written.
+    """
+
+    artifact: type[A]
+    write: Callable[[Writing[R]], Sequence[Piece]]
+    rewrite: Callable[[Writing[R], Values, Sequence[Fault]], Sequence[Piece]]
+    faults: Callable[[R, Values], Iterable[Fault]]
+    statements: Callable[[R, Values], Sequence[tuple[Part, Statement]]]
+    fewest: Callable[[R], Mapping[str, int]] = lambda _: {}
+    mend: Callable[[Writing[R], dict[str, Any]], dict[str, Any]] = lambda _, values: values
+    part_faults: Callable[[R, Values], Iterable[Fault]] = lambda *_: ()
+
+    def __call__(self, request: R, context: Context) -> Plan:
+        """Write, repair, review."""
+        writing, draft = yield from self._begun(request, context)
+        if draft.given_up:
+            return Verdict.reject(draft.given_up)
+        faults = self._judged(writing, draft)
+        if faults:
+            faults = yield from self._repaired(writing, draft, faults)
+        if faults:
+            return Verdict.reject(faults[0].rejection, self._artifact(draft))
+        if request.review == "off":
+            return self._accepted(draft)
+        return (yield from self._reviewed(writing, draft))
+
+    def checks(self, request: R, artifact: A) -> Iterator[Rejection]:
+        """What is wrong with a whole artifact."""
+        return (fault.rejection for fault in self.faults(request, artifact.model_dump(mode="json")))
+
+    def _begun(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
+        """The last attempt's artifact if some of it can be kept, otherwise a new one."""
+        earlier = context.previous.artifact if context.previous else None
+        if earlier is not None:
+            draft = _Draft(deepcopy(dict(earlier)))
+            faults = self._judged(Writing(request, request.source, context), draft)
+            if 0 < len({fault.part[0] for fault in faults}) < len(self.artifact.model_fields):
+                source = yield from condensed(request.source, context)
+                return Writing(request, source, context), draft
+        return (yield from self._written(request, context))
+
+    def _written(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
+        """Write all parts, from a shorter source if the prompt of any of them is refused."""
+        for _ in range(MAX_SHORTENINGS):
+            source = yield from condensed(request.source, context)
+            writing, draft = Writing(request, source, context), _Draft()
+            yield from self._in_stages(writing, draft)
+            if not draft.too_long:
+                break
+            context = shorter(context)
+        return writing, draft
+
+    def _in_stages(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, None]:
+        """Write stage after stage, as long as what was written stands and no prompt is refused."""
+        context, locale = writing.context, writing.request.locale
+        pieces = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in self.write(writing)]
+        first, *later = _stages(pieces)
+        yield from _answers(draft, first)
+        for stage in later:
+            if draft.too_long or not (yield from self._stands(writing, draft)):
+                break
+            yield from _answers(draft, stage)
+
+    def _stands(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, bool]:
+        """Whether nothing is wrong with what was written so far, or with its repair."""
+        faults = self._so_far(writing, draft)
+        if faults:
+            yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
+            faults = self._so_far(writing, draft)
+        draft.given_up = faults[0].rejection if faults else None
+        return not faults
+
+    def _so_far(self, writing: Writing[R], draft: _Draft) -> list[Fault]:
+        draft.values = self.mend(writing, draft.values)
+        return [*self._missing(draft), *self.part_faults(writing.request, draft.values)]
+
+    def _repaired(
+        self, writing: Writing[R], draft: _Draft, faults: Sequence[Fault]
+    ) -> Generator[Calls, Outputs, list[Fault]]:
+        """Write the faulty parts again; returns the faults that remain."""
+        pieces = self.rewrite(writing, deepcopy(draft.values), faults)
+        if not pieces:
+            return list(faults)
+        yield from _answers(draft, pieces)
+        return self._judged(writing, draft)
+
+    def _judged(self, writing: Writing[R], draft: _Draft) -> list[Fault]:
+        """The faults of a draft, once what needs no model is mended and surplus items are left out."""
+        request = writing.request
+        draft.values = self.mend(writing, draft.values)
+        found = [*self._missing(draft), *self.faults(request, draft.values)]
+        if self._drop(request, draft, found):
+            found = [*self._missing(draft), *self.faults(request, draft.values)]
+        return found or self._malformed(draft)
+
+    def _missing(self, draft: _Draft) -> Iterator[Fault]:
+        return (Fault(part, rejection) for part, rejection in draft.missing.items())
+
+    def _drop(self, request: R, draft: _Draft, faults: Sequence[Fault]) -> bool:
+        """Leave out faulty items of lists that remain long enough without them."""
+        dropped = False
+        for name, least in self.fewest(request).items():
+            bad = {fault.part[1] for fault in faults if len(fault.part) > 1 and fault.part[0] == name}
+            items = draft.values.get(name, [])
+            if bad and len(items) - len(bad) >= least:
+                draft.values[name] = [item for number, item in enumerate(items) if number not in bad]
+                draft.missing = {part: why for part, why in draft.missing.items() if part[0] != name}
+                dropped = True
+        return dropped
+
+    def _malformed(self, draft: _Draft) -> list[Fault]:
+        try:
+            self.artifact.model_validate(draft.values)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return [Fault(tuple(first["loc"])[:2] or ("artifact",), rejection_of(error))]
+        return []
+
+    def _artifact(self, draft: _Draft) -> A | None:
+        try:
+            return self.artifact.model_validate(draft.values)
+        except ValidationError:
+            return None
+
+    def _accepted(self, draft: _Draft, review: Review | None = None) -> Verdict:
+        return Verdict.accept(self.artifact.model_validate(draft.values), review)
+
+    def _reviewed(self, writing: Writing[R], draft: _Draft) -> Plan:
+        """Review the statements; if the request enforces that, repair what is refuted, and review it again."""
+        listed = self.statements(writing.request, draft.values)
+        review = yield from look_again(writing.source, [statement for _, statement in listed], writing.context)
+        enforced = writing.request.review == "enforce"
+        faults = _refuted(listed, review) if enforced else []
+        if not faults:
+            return self._accepted(draft, review)
+        remaining = yield from self._repaired(writing, draft, faults)
+        if remaining:
+            return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
+        sound = _sound(listed, review)
+        current = self.statements(writing.request, draft.values)
+        again = [(part, statement) for part, statement in current if statement.text not in sound]
+        second = yield from look_again(writing.source, [statement for _, statement in again], writing.context)
+        new = iter(second.findings)
+        review = Review(tuple(sound.get(statement.text) or next(new) for _, statement in current))
+        if remaining := _refuted(again, second):
+            return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
+        return self._accepted(draft, review)
+
+
+def _stages(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces of each stage, the first stage first."""
+    stages = sorted({piece.stage for piece in pieces})
+    return [[piece for piece in pieces if piece.stage == stage] for stage in stages]
+
+
+def _answers(draft: _Draft, pieces: Sequence[Piece]) -> Generator[Calls, Outputs, Outputs]:
+    """Make the calls of the pieces side by side, if there are any, and put what they bring into the draft."""
+    if not pieces:
+        return ()
+    outputs = yield tuple(piece.call for piece in pieces)
+    for piece, output in zip(pieces, outputs, strict=True):
+        draft.take(piece, output)
+    return outputs
+
+
+def _refuted(listed: Sequence[tuple[Part, Statement]], review: Review) -> list[Fault]:
+    found = zip(listed, review.findings, strict=True)
+    judged = ((part, refuted(statement, finding)) for (part, statement), finding in found)
+    return [Fault(part, rejection) for part, rejection in judged if rejection]
+
+
+def _sound(listed: Sequence[tuple[Part, Statement]], review: Review) -> dict[str, Finding]:
+    """The findings on statements that are not refuted, by their text."""
+    found = zip(listed, review.findings, strict=True)
+    return {statement.text: finding for (_, statement), finding in found if not refuted(statement, finding)}

@@ -1,1 +1,0 @@
-"""Reports: an outline, sections that cite their source, and the document that they make."""

@@ -1,0 +1,122 @@
+"""Division of a text by meaning: at headings first, then between blocks, list items, lines, sentences and words.
+
+Nothing is lost or added: the parts, joined, are the text. A code block, table, list item or link is cut only where it
+alone exceeds the limit.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import pairwise
+
+from thothy_ai.jobs.text.blocks import blocks, line_starts, lines_of
+
+# Ranks of cuts; 1 to 6 are those before headings. A line of a paragraph is weaker than a sentence: it may be wrapped.
+_BLOCK, _NESTED, _ROW, _SENTENCE, _LINE, _WORD, _CHARACTER = range(7, 14)
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»“)\]*_]*\s+(?![a-zß-öø-ÿ])|(?<=[。！？])[」』”’）》]*\s*")
+_WORD_END = re.compile(r"(?<=\s)(?=\S)|(?<=[、，；：,])")
+_LINK_OR_CODE = re.compile(r"!?\[[^\]\n]*\]\([^)\n]*\)|`+[^`\n]*`+|<[^>\n]{1,300}>|\bhttps?://\S+")
+_MAX_PIECE = 40  # characters of a word that is cut, where there is nothing else to cut at
+
+Cuts = dict[int, list[int]]
+
+
+def estimated_tokens(text: str) -> float:
+    """About how many tokens a text has, by its scripts: a vocabulary of 128k has fewer, one of 49k sometimes more."""
+    return sum(count * _tokens_of(char) for char, count in Counter(text).items())
+
+
+@lru_cache(maxsize=8192)
+def _tokens_of(char: str) -> float:
+    code = ord(char)
+    if code < 0x80:
+        return 1 / 3.4 if char.isalpha() or char == " " else 0.6
+    # Latin with diacritics; Greek, Cyrillic, Hebrew, Arabic; Indic scripts, Thai; Korean Jamo, punctuation; CJK
+    limits = ((0x250, 0.7), (0x900, 0.55), (0x1100, 0.9), (0x2E80, 0.7), (0x10000, 1.0))
+    return next((tokens for limit, tokens in limits if code < limit), 2.0)
+
+
+def divide(text: str, max_tokens: float) -> tuple[str, ...]:
+    """The parts of a text, each of at most `max_tokens` by estimate, and as few as the places to cut at allow."""
+    if estimated_tokens(text) <= max_tokens:
+        return (text,) if text else ()
+    cuts = _structure(text)
+    bounds = [0, *_ends(text, 0, len(text), 1, cuts, max(max_tokens, 1.0))]
+    return tuple(text[start:end] for start, end in pairwise(bounds))
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Where the sentences after the first begin, in characters; approximately: some abbreviations count as ends."""
+    protected = [match.span() for match in _LINK_OR_CODE.finditer(text)]
+    starts = (match.end() for match in _SENTENCE_END.finditer(text))
+    return [start for start in starts if 0 < start < len(text) and not _inside(start, protected)]
+
+
+def _inside(position: int, spans: list[tuple[int, int]]) -> bool:
+    index = bisect_right(spans, (position, position)) - 1
+    return index >= 0 and spans[index][0] < position < spans[index][1]
+
+
+def _structure(text: str) -> Cuts:
+    """Offsets of the places to cut at, by rank."""
+    starts = line_starts(lines_of(text))
+    ranks: dict[int, int] = dict.fromkeys(starts, _LINE)
+    for block in blocks(text):
+        rank = _NESTED if block.depth else block.level or _BLOCK
+        offset = starts[block.first]
+        ranks[offset] = min(rank, ranks[offset])
+        if block.kind in {"code", "table"}:
+            ranks |= {starts[line]: _ROW for line in range(block.first + 1, block.last)}
+    cuts: Cuts = {rank: [] for rank in (*range(1, _SENTENCE), _LINE)}
+    for offset in sorted(ranks):
+        cuts[ranks[offset]].append(offset)
+    return cuts
+
+
+def _ends(text: str, start: int, end: int, rank: int, cuts: Cuts, limit: float) -> Iterator[int]:
+    """Where the parts of text[start:end] end, cutting at places of this rank, and inside a piece at those of the next.
+
+    Neighbouring pieces are packed into one part while they fit; the parts of a piece that was cut stay apart.
+    """
+    weight, pending = 0.0, start
+    for piece_start, piece_end in pairwise([start, *_places(text, start, end, rank, cuts), end]):
+        tokens = estimated_tokens(text[piece_start:piece_end])
+        if weight and weight + tokens > limit:
+            yield piece_start
+            weight, pending = 0.0, piece_start
+        if tokens > limit and rank < _CHARACTER:
+            yield from _ends(text, piece_start, piece_end, rank + 1, cuts, limit)
+            pending = piece_end
+        else:
+            weight += tokens
+    if pending < end:
+        yield end
+
+
+def _places(text: str, start: int, end: int, rank: int, cuts: Cuts) -> list[int]:
+    if rank in cuts:
+        places = cuts[rank]
+        return places[bisect_right(places, start) : bisect_left(places, end)]
+    piece = text[start:end]
+    return [start + place for place in _FINDERS[rank](piece)]
+
+
+def _word_starts(text: str) -> list[int]:
+    protected = [match.span() for match in _LINK_OR_CODE.finditer(text)]
+    starts = (match.end() for match in _WORD_END.finditer(text))
+    return [start for start in starts if 0 < start < len(text) and not _inside(start, protected)]
+
+
+def _characters(text: str) -> list[int]:
+    return list(range(_MAX_PIECE, len(text), _MAX_PIECE))
+
+
+_FINDERS: dict[int, Callable[[str], list[int]]] = {
+    _SENTENCE: sentence_starts,
+    _WORD: _word_starts,
+    _CHARACTER: _characters,
+}

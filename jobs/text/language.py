@@ -1,0 +1,42 @@
+"""Language detection. Owns the detector, which is loaded on first use.
+
+Uses lingua in low-accuracy mode, i.e. trigrams only, which lingua uses in any mode from 120 characters up. Its models
+are shared by all threads, and detection takes no lock.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from thothy_ai.jobs.text.locales import LANGUAGES
+
+if TYPE_CHECKING:
+    from lingua import LanguageDetector
+
+MAX_CHARS = 4_000  # of a text are looked at to tell its language
+MIN_LIKELY = 0.4
+_CODES = {language.detector_name: code for code, language in LANGUAGES.items() if code != "no"}
+
+
+@cache
+def _detector() -> LanguageDetector:
+    from lingua import Language, LanguageDetectorBuilder  # noqa: PLC0415  a 100 MB library that only validators need
+
+    names = {language.detector_name for language in LANGUAGES.values()}
+    languages = [Language.from_str(name) for name in sorted(names)]
+    return LanguageDetectorBuilder.from_languages(*languages).with_low_accuracy_mode().build()
+
+
+def confidences(text: str) -> dict[str, float]:
+    """The probability of each supported language by its detector name, most likely first, by the text's beginning."""
+    found = _detector().compute_language_confidence_values(text[:MAX_CHARS])
+    return {each.language.name: each.value for each in found}
+
+
+@lru_cache(maxsize=64)  # checks ask for the language of the same source again and again
+def language(text: str) -> str | None:
+    """The most likely language of a text, as its primary subtag; None if it has no letters or nothing is likely."""
+    found = next(iter(confidences(text[:MAX_CHARS]).items()), ("", 0.0))
+    code = _CODES.get(found[0])
+    return code if found[1] >= MIN_LIKELY else None

@@ -21,7 +21,7 @@ from thothy_ai.jobs.checks.roles import exchanged_roles
 from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import names_unit, units
-from thothy_ai.jobs.text.strings import language as detect
+from thothy_ai.jobs.text import language as detect
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _PREFIX = 5  # characters that inflected forms of a word share

@@ -7,8 +7,8 @@ import re
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import sentences
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.text import language as detect
 from thothy_ai.jobs.text.locales import language_of, locale_name, script_of, tag_of
-from thothy_ai.jobs.text.strings import language as detect
 
 _MIN_LETTERS = 15  # fewer could be in any language
 _MIN_SENTENCE = 40  # characters that a sentence needs to be told apart by itself

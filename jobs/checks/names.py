@@ -12,7 +12,7 @@ from thothy_ai.jobs.checks.full_names import first_names, mixed_name, other_surn
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import sentences
 from thothy_ai.jobs.checks.tables import table
-from thothy_ai.jobs.text.strings import language as detect
+from thothy_ai.jobs.text import language as detect
 
 _TOKEN = re.compile(r"[^\W\d_][\w'’&.-]*\w|[^\W\d_]")
 _HASHTAG = re.compile(r"[#＃]\w{1,60}")  # a subject, in capitals as its author likes

@@ -18,7 +18,7 @@ from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantiti
 from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.units import CALENDAR, converts, measures, unit_of
-from thothy_ai.jobs.text.strings import language as detect
+from thothy_ai.jobs.text import language as detect
 
 _MIN_SPELLED = 11  # below, words for numbers are idiom as often as figures: "one of the two"
 _ROUND = frozenset(Decimal(10) ** power for power in (2, 3, 6, 9))  # "per cento" and "mille grazie" are no figures

@@ -11,7 +11,7 @@ from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.delimiters import delimiters, questions, without_keys
 from thothy_ai.jobs.checks.patterns import Patterns
 from thothy_ai.jobs.checks.tables import table
-from thothy_ai.jobs.text.strings import language as detect
+from thothy_ai.jobs.text import language as detect
 
 _REACH = 400  # characters behind a command in which it may say what to write
 _MARKED = re.compile(r"[\"“”„«»「」『』'‘’`]([^\"“”„«»「」『』`\n]{2,200}?)[\"“”„«»「」『』'‘’`]")

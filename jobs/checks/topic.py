@@ -9,7 +9,7 @@ from functools import lru_cache
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import beginnings, is_spaced, runs, scaled, words
-from thothy_ai.jobs.text.strings import language as detect
+from thothy_ai.jobs.text import language as detect
 
 _MIN_WORD, _PREFIX = 5, 5  # characters; inflected forms of a word have a beginning in common
 _STEM = 4  # characters of words that a topic is told by

@@ -10,8 +10,8 @@ from typing import Literal
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.translation.inline import has_words
+from thothy_ai.jobs.text import language
 from thothy_ai.jobs.text.locales import LANGUAGES, language_of, locale_name, tag_of
-from thothy_ai.jobs.text.strings import language
 
 Formality = Literal["neutral", "formal", "informal"]
 DETECTED_CHARS = 2_000  # of a text, which are enough to know its language

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from docs.generate.markdown import code, page, paragraph, table
 from docs.generate.reasons import AT_ONCE, ENGINE_ADVICE, FAILURES, FREE, LATER, NO, REJECTIONS, UNNAMED, Reason
 from thothy_ai import errors
-from thothy_ai.cli.shell import Commands
+from thothy_ai.cli.root import RootGroup
 from thothy_ai.engine.api.errors import (
     EngineError,
     EngineLostError,
@@ -91,7 +91,7 @@ def _exceptions() -> Iterator[tuple[str, ...]]:
 
 def exit_code(error: type[errors.ThothyError]) -> int:
     """The exit code of a command that ends with this error."""
-    app = typer.Typer(cls=Commands, add_completion=False)
+    app = typer.Typer(cls=RootGroup, add_completion=False)
 
     @app.command()
     def ends_with_it() -> None:

@@ -52,7 +52,7 @@ EVERYTHING = Selection()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeadGroup:
     """Dead jobs of one kind that died for one reason."""
 
     kind: str
@@ -71,11 +71,11 @@ def until_now(engine: Engine, selection: Selection) -> Selection:
         return replace(selection, until=connection.scalars(statement("admin/now")).one())
 
 
-def groups(engine: Engine, selection: Selection = EVERYTHING) -> list[Group]:
+def groups(engine: Engine, selection: Selection = EVERYTHING) -> list[DeadGroup]:
     """How many selected jobs are dead, by kind and reason; the largest group first."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/dead_groups"), selection.parameters())
-        return [Group(*row) for row in rows]
+        return [DeadGroup(*row) for row in rows]
 
 
 def list_dead(engine: Engine, selection: Selection = EVERYTHING, *, limit: int = 20) -> list[dict[str, Any]]:

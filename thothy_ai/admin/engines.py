@@ -1,7 +1,9 @@
-"""The queue's engines, as they register themselves in Postgres, and the workers beside them, as Redis sees them."""
+"""The queue's engines: as they register themselves in Postgres, with their workers, and as they answer themselves."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,18 +14,21 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
+from thothy_ai.engine.api import EngineInfo, EngineStats
+from thothy_ai.engine.api.errors import EngineLostError
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.live import interest_channel, presence_channel
 from thothy_ai.settings import Settings
 
-ANSWER_SECONDS = 3.0
-NONE = timedelta(0)
+ENGINE_SECONDS, REDIS_SECONDS = 5.0, 3.0  # for an answer
+_SILENT = logging.NullHandler()  # one for all calls: a logger takes the same handler only once
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
     """One run of an engine. `state`: loading, ready, stopping, silent (no heartbeat for too long) or ended.
 
-    Rows that a worker writes for an engine that does not register itself have neither name nor machine.
+    An engine that a worker registered has neither name nor machine.
     """
 
     id: UUID
@@ -53,7 +58,7 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class WorkerCounts:
     """How many workers are connected to Redis, and how many serve each engine."""
 
     connected: int
@@ -65,7 +70,7 @@ class Workers:
         return max(0, self.connected - sum(self.serving.values()))
 
 
-def engines(engine: Engine, ended: timedelta = NONE) -> list[EngineStatus]:
+def engines(engine: Engine, ended: timedelta = timedelta(0)) -> list[EngineStatus]:
     """Engines that have not ended, and those that ended within the last `ended`."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/engines"), {"ended_seconds": ended.total_seconds()})
@@ -78,11 +83,30 @@ def addresses(engine: Engine, machine: str) -> list[str]:
         return list(connection.execute(statement("admin/engine_addresses"), {"machine": machine}).scalars())
 
 
-def workers(settings: Settings, names: Sequence[str]) -> Workers:
+def workers(settings: Settings, names: Sequence[str]) -> WorkerCounts:
     """The workers of the engines with these names. Raises `RedisError`."""
     url = settings.require_redis_url()
     channels = [interest_channel(settings), *(presence_channel(settings, name) for name in names)]
-    with Redis.from_url(url, socket_timeout=ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS) as client:
+    with Redis.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS) as client:
         counted: Any = client.pubsub_numsub(*channels)
     connected, *serving = (int(number) for _, number in counted)
-    return Workers(connected, dict(zip(names, serving, strict=True)))
+    return WorkerCounts(connected, dict(zip(names, serving, strict=True)))
+
+
+def silence_client() -> None:
+    """Keep the client's warnings off the terminal: they repeat the error that follows."""
+    logging.getLogger("thothy_ai.engine").addHandler(_SILENT)
+
+
+async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
+    """Ask an engine over a new connection. Raises `EngineLostError`."""
+    silence_client()
+    client = connect(url, token)
+    try:
+        async with asyncio.timeout(ENGINE_SECONDS):
+            await client.start()
+            return await client.info(), await client.stats()
+    except (OSError, TimeoutError) as error:
+        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
+    finally:
+        await client.close()

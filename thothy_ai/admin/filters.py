@@ -1,4 +1,4 @@
-"""Which jobs a list, an export or a cancellation is about."""
+"""Which jobs a command is about: filters, and short ids."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
+from thothy_ai.errors import AmbiguousIdError, UnknownJobError
 
 ANY_END = "*"  # ends a key of which only the beginning is given
+ID_DIGITS = 32
+MAX_CANDIDATES = 5  # named by an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +61,38 @@ def reasons_in_use(engine: Engine) -> list[str]:
     """The reasons of all jobs in the database, sorted. Reads the whole table."""
     with engine.connect() as connection:
         return list(connection.scalars(statement("admin/reasons")))
+
+
+@dataclass(frozen=True, slots=True)
+class RecentJob:
+    id: UUID
+    kind: str
+    state: str
+
+
+def resolve_id(engine: Engine, ref: str) -> UUID:
+    """The id that equals `ref` (hexadecimal digits in lower case, and hyphens), or begins or ends with it.
+
+    A whole id need not exist. Raises `UnknownJobError` and `AmbiguousIdError`.
+    """
+    digits = ref.replace("-", "")
+    if len(digits) == ID_DIGITS:
+        return UUID(digits)
+    wanted = {
+        "digits": digits,
+        "least": UUID(digits.ljust(ID_DIGITS, "0")),
+        "greatest": UUID(digits.ljust(ID_DIGITS, "f")),
+        "limit": MAX_CANDIDATES + 1,
+    }
+    with engine.connect() as connection:
+        ids = connection.scalars(statement("admin/ids_like"), wanted).all()
+    if not ids:
+        raise UnknownJobError(ref)
+    if len(ids) > 1:
+        raise AmbiguousIdError(ref, sorted(ids)[:MAX_CANDIDATES], more=len(ids) > MAX_CANDIDATES)
+    return UUID(str(ids[0]))
+
+
+def recent_jobs(engine: Engine, limit: int) -> list[RecentJob]:
+    with engine.connect() as connection:
+        return [RecentJob(*row) for row in connection.execute(statement("admin/recent_ids"), {"limit": limit})]

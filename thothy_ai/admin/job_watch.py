@@ -34,7 +34,7 @@ class EndedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class JobWait:
     """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due.
 
     `unserved_model`: the model or alias that it names, if no engine serves it; `alias_of`: the model of that alias.
@@ -69,7 +69,7 @@ class JobSnapshot:
     finished_at: datetime | None
     at: datetime
     ended: tuple[EndedAttempt, ...]
-    waiting: Waiting | None  # set while it is queued or dispatched
+    waiting: JobWait | None  # set while it is queued or dispatched
 
 
 class JobWatch:
@@ -106,11 +106,11 @@ class JobWatch:
         return tuple(EndedAttempt(*row) for row in rows)
 
 
-def _waiting(connection: Connection, row: Row[Any]) -> Waiting:
+def _waiting(connection: Connection, row: Row[Any]) -> JobWait:
     processes = read_connected(connection)
     due = row.state == JobState.QUEUED and not row.later
     limit = {"id": row.id, "limit": MAX_AHEAD}
-    return Waiting(
+    return JobWait(
         paused=bool(row.paused),
         note=row.note,
         not_before=row.not_before if row.later else None,

@@ -1,8 +1,8 @@
-"""What operators do with jobs: list, show one in full, queue again, cancel. Every call returns plain values."""
+"""Jobs, for operators: list, show one in full with its cost, queue again, cancel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,21 +11,51 @@ from uuid import UUID
 from sqlalchemy import Engine, Row, select
 
 from thothy_ai.admin.artifacts import list_artifacts
-from thothy_ai.admin.cost import cost_of
 from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.models import JobEventRow, JobRow
 from thothy_ai.db.statements import statement
+from thothy_ai.db.states import Outcome
 from thothy_ai.errors import UnknownJobError
 from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.queue.seeds import attempt_seed
 
 BATCH = 1000  # jobs cancelled per transaction
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """The device time of a job's attempts: their share of an engine's busy seconds, times its devices.
+
+    The time in which an engine is resident and idle is in the drain report, and in no job's cost.
+    """
+
+    seconds: float = 0.0
+    useful: float = 0.0  # of the attempt that succeeded
+    on_gpu: bool = False
+
+    @classmethod
+    def of(cls, attempts: Sequence[Mapping[str, Any]]) -> JobCost:
+        """Of attempts with `outcome`, `device_seconds` and `gpus` (None: not known)."""
+        useful = sum(each["device_seconds"] for each in attempts if each["outcome"] == Outcome.SUCCEEDED)
+        total = sum(each["device_seconds"] for each in attempts)
+        billed = [each["gpus"] for each in attempts if each["device_seconds"]]
+        return cls(total, useful, bool(billed) and all(billed))
+
+    @property
+    def unit(self) -> str:
+        return "GPU-second" if self.on_gpu else "compute-second"
+
+    def price(self, per_hour: float) -> float:
+        """The price of all attempts; `per_hour` is that of one device."""
+        return self.seconds / HOUR * per_hour
+
+    def to_json(self) -> dict[str, Any]:
+        return {"compute_seconds": self.seconds, "useful_seconds": self.useful}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """A job that has not ended."""
-
     id: UUID
     kind: str
     state: str
@@ -33,8 +63,6 @@ class OpenJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that has ended."""
-
     id: UUID
     kind: str
     reason: str | None
@@ -67,7 +95,7 @@ def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
             "attempts": [{**each, "seed": attempt_seed(job_id, each["attempt"])} for each in attempts],
             "events": _dicts(connection.execute(events).all()),
             "follow_ups": _dicts(connection.execute(statement("admin/job_children"), {"job_id": job_id}).all()),
-            "cost": cost_of(attempts),
+            "cost": JobCost.of(attempts),
         }
     return {**job._mapping, **parts, "artifacts": list_artifacts(engine, job_id=job_id, limit=None)}
 

@@ -17,7 +17,7 @@ from thothy_ai.queue.control import WAKE_DISPATCHER
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAlias:
+class AliasStatus:
     """An alias and its model. `engines`: how many engines serve that model."""
 
     alias: str
@@ -26,10 +26,10 @@ class ModelAlias:
     engines: int
 
 
-def list_aliases(engine: Engine) -> list[ModelAlias]:
+def list_aliases(engine: Engine) -> list[AliasStatus]:
     """All aliases, by name."""
     with engine.connect() as connection:
-        return [ModelAlias(*row) for row in connection.execute(statement("admin/model_aliases"))]
+        return [AliasStatus(*row) for row in connection.execute(statement("admin/model_aliases"))]
 
 
 def set_alias(engine: Engine, alias: str, model_name: str) -> str | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+from typing import Annotated
+
 import typer
 
+from thothy_ai import __version__
 from thothy_ai.cli.commands import (
     alerts,
     artifacts,
@@ -14,6 +18,7 @@ from thothy_ai.cli.commands import (
     database,
     dead,
     doctor,
+    drain,
     engines,
     enqueue,
     evaluation,
@@ -23,21 +28,17 @@ from thothy_ai.cli.commands import (
     models,
     queue,
     report,
-    report_forecast,
-    report_parts,
     roles,
     services,
     stack,
     top,
-    watch_job,
     webhooks,
 )
-from thothy_ai.cli.commands.version import Version
-from thothy_ai.cli.shell import Commands
+from thothy_ai.cli.root import RootGroup
 
 app = typer.Typer(
     name="thothy",
-    cls=Commands,
+    cls=RootGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -49,15 +50,12 @@ app.add_typer(stack.app)
 app.add_typer(enqueue.app, name="enqueue")
 app.add_typer(ask.app, name="ask")
 app.add_typer(evaluation.app)
-jobs.app.command()(watch_job.watch)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(history.app, name="history")
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(drain.app)
 app.add_typer(report.app)
-for part in (report_parts.bill, report_parts.drains, report_parts.check):
-    report.reports.command()(part)
-report.reports.command()(report_forecast.forecast)
 app.add_typer(queue.app, name="queue")
 app.add_typer(top.app)
 app.add_typer(database.app)
@@ -74,8 +72,19 @@ app.add_typer(alerts.app)
 app.add_typer(completion.app)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"thothy {__version__} (Python {platform.python_version()})")
+        raise typer.Exit
+
+
 @app.callback()
-def _root(version: Version = False) -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
     """Settings come from THOTHY_* environment variables, then from the running embedded stack."""
 
 

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.integration.admin.test_report import artifact, attempt, job, session, used
-from thothy_ai.admin.billing.bill import Bill, Prices
-from thothy_ai.admin.billing.check import check_bill
-from thothy_ai.admin.billing.drains import list_drains
-from thothy_ai.admin.billing.usage import Usage, read_usage
-from thothy_ai.admin.report import AttemptKey, drain_report
+from thothy_ai.admin.report.bill import Bill, Prices
+from thothy_ai.admin.report.check import check_bill
+from thothy_ai.admin.report.drain_report import AttemptKey, drain_report
+from thothy_ai.admin.report.recorded_drains import list_drains
+from thothy_ai.admin.report.usage import BilledUsage, read_usage
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.books import close_hours
 
@@ -78,10 +78,10 @@ class TestBill:
 
     @pytest.mark.parametrize("minutes", [(0, 240), (5, 115), (10, 10.5), (65, 75), (59, 61)])
     def test_windows_may_begin_and_end_amid_an_hour(self, engine: Engine, minutes: tuple[float, float]) -> None:
-        def total() -> Usage:
+        def total() -> BilledUsage:
             with engine.connect() as connection:
                 rows = read_usage(connection, at(minutes[0]), at(minutes[1]))
-                return sum((row.usage for row in rows), Usage())
+                return sum((row.usage for row in rows), BilledUsage())
 
         before = total()
         close_hours(engine)

@@ -16,7 +16,7 @@ from tests.support.command_line import environment_of
 from tests.support.command_terminal import lines_on_terminal
 from tests.support.home import THOTHY
 from tests.support.queue_bench import eventually
-from thothy_ai.admin.doctor import CHECKS, Finding, Level, examine
+from thothy_ai.admin.doctor import CHECKS, Diagnosis, Level, examine
 from thothy_ai.cli import app
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.roles import create_role, drop_role
@@ -25,18 +25,18 @@ from thothy_ai.errors import ConfigError
 from thothy_ai.queue.control import set_paused
 from thothy_ai.settings import Settings
 
-Look = Callable[..., list[Finding]]
+Look = Callable[..., list[Diagnosis]]
 
 
 @pytest.fixture
 def look(settings: Settings) -> Look:
-    def look(*only: str, **changed: object) -> list[Finding]:
+    def look(*only: str, **changed: object) -> list[Diagnosis]:
         return examine(lambda: settings.model_copy(update=changed), only)
 
     return look
 
 
-def only_wrong(findings: list[Finding]) -> Finding:
+def only_wrong(findings: list[Diagnosis]) -> Diagnosis:
     (wrong,) = [finding for finding in findings if finding.level is Level.WRONG]
     assert wrong.fix
     return wrong
@@ -115,7 +115,7 @@ def test_models(look: Look, tmp_path: Path) -> None:
     assert "no *.safetensors" in only_wrong(look("model", model=tmp_path)).says
     assert look("model", model=tmp_path / "real.gguf")[0].level is Level.OK
     assert look("model") == [
-        Finding("model", Level.OK, "THOTHY_MODEL is not set here; only the engine's process needs it")
+        Diagnosis("model", Level.OK, "THOTHY_MODEL is not set here; only the engine's process needs it")
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from sqlalchemy import Engine, insert
 
-from thothy_ai.admin.report import AttemptKey, DrainReport, drain_report
+from thothy_ai.admin.report.drain_report import AttemptKey, DrainReport, drain_report
 from thothy_ai.cli.views.report import render
 from thothy_ai.db.base import Base
 from thothy_ai.db.models import ArtifactRow, AttemptRow, EngineSessionRow, JobRow

@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, insert
 
-from thothy_ai.admin.report import DrainReport, drain_report
-from thothy_ai.admin.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Timeline, report_with_timeline
+from thothy_ai.admin.report.drain_report import DrainReport, drain_report
+from thothy_ai.admin.report.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Timeline, report_with_timeline
 from thothy_ai.db.models import AttemptRow, EngineSessionRow, JobRow
 from thothy_ai.db.states import JobState
 

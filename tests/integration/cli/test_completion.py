@@ -16,7 +16,7 @@ from tests.support.command_line import Run, end, enqueue
 
 # `thothy`, except that it waits for the database as long as it takes.
 COMPLETING = (
-    "from thothy_ai.cli import main; from thothy_ai.cli.commands import completion; completion.SECONDS = 60.0; main()"
+    "from thothy_ai.cli import main; from thothy_ai.cli.inputs import completion; completion.SECONDS = 60.0; main()"
 )
 
 

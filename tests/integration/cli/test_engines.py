@@ -17,7 +17,7 @@ from sqlalchemy import Engine, insert
 from tests.support.command_line import Run, add_attempt, enqueue, set_job
 from tests.support.queue_bench import PATIENCE, eventually
 from tests.support.served_engine import served
-from thothy_ai.admin.doctor import Finding, Level, examine
+from thothy_ai.admin.doctor import Diagnosis, Level, examine
 from thothy_ai.db.models import EngineSessionRow
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.live import interest_channel, presence_channel
@@ -80,7 +80,7 @@ def test_rows_that_workers_write_are_engines_too(run: Run, engine: Engine) -> No
 
 
 def findings(settings: Settings) -> list[tuple[Level, str]]:
-    found: list[Finding] = examine(lambda: settings, ("engines",))
+    found: list[Diagnosis] = examine(lambda: settings, ("engines",))
     return [(each.level, each.says) for each in found]
 
 

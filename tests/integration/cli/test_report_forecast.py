@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from tests.support.command_line import Run
 from tests.support.forecast_rows import history, job, resident
 from tests.support.queue_bench import eventually, running
-from thothy_ai.cli.commands import report_forecast
+from thothy_ai.cli.views.forecast import accuracy_words, time_fields
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.forecast.accuracy import Accuracy
 from thothy_ai.queue.forecast.forecaster import Forecaster
@@ -62,7 +62,7 @@ def test_arrivals_are_said_if_there_are_any(run: Run, engine: Engine) -> None:
     job(engine, "queued")
     assert "arriving" not in run("report", "forecast").output
     made = replace(current(engine), arrivals_per_second=0.001, with_arrivals_p50=70.0)
-    assert ("if jobs keep arriving", "about 1 m 10 s, with 0.1 jobs/min arriving") in list(report_forecast._times(made))
+    assert ("if jobs keep arriving", "about 1 m 10 s, with 0.1 jobs/min arriving") in list(time_fields(made))
 
 
 def test_seconds_of_cpus_are_no_gpu_seconds(run: Run, engine: Engine) -> None:
@@ -173,4 +173,4 @@ def test_one_late_job_is_one_job(run: Run, engine: Engine) -> None:
     ],
 )
 def test_how_wrong_earlier_forecasts_were(past: Accuracy, said: str) -> None:
-    assert report_forecast._past(past) == said
+    assert accuracy_words(past) == said

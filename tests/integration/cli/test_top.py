@@ -16,7 +16,7 @@ from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from tests.support.served_engine import served
 from tests.support.worker_fleet import environment
-from thothy_ai.admin.top import Paced, Record
+from thothy_ai.admin.top.queue import Paced, QueueSource
 from thothy_ai.cli import app
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.control import set_paused
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_it_with_success_and_leaves_the_terminal_as_it_was(queue: Qu
 
 def test_a_read_that_is_slow_is_repeated_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("thothy_ai.admin.top.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("thothy_ai.admin.top.queue.time.monotonic", lambda: clock[0])
     reads: list[float] = []
 
     def slow() -> int:
@@ -119,7 +119,7 @@ def test_rate_and_time_to_go_are_those_of_the_last_minute(queue: Queue) -> None:
         " WHERE id = (SELECT id FROM job ORDER BY id LIMIT 1)"
     )
     queue.rows("UPDATE job SET not_before = now() + interval '1 day' WHERE id = (SELECT max(id::text)::uuid FROM job)")
-    record = Record(queue.settings)
+    record = QueueSource(queue.settings)
     figures: Any = record.read().queue
     record.close()
     [(ago,)] = queue.rows("SELECT extract(epoch FROM now() - min(finished_at))::float8 FROM job")

@@ -22,7 +22,7 @@ from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench, running
 from tests.support.worker_fleet import KEY, WorkerFleet
 from thothy_ai.admin import jobs as admin_jobs
-from thothy_ai.admin.report import drain_report
+from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate

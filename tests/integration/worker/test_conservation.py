@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.queue_bench import Queue, eventually
 from tests.support.worker_fleet import WorkerFleet, enqueue
-from thothy_ai.admin.billing.check import check_bill
-from thothy_ai.admin.report import drain_report
+from thothy_ai.admin.report.check import check_bill
+from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.queue.books import close_hours, settle_sessions
 
 JOBS = 320

@@ -13,7 +13,7 @@ from tests.support.echo_kind import Echo
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, Queue, eventually, runner_bench
 from tests.support.worker_fleet import UNACKED, WorkerFleet, check_each_once, enqueue
-from thothy_ai.admin.pause import until_idle
+from thothy_ai.admin.drain import until_idle
 from thothy_ai.cli import app
 from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.status import queue_status

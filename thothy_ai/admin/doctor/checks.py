@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from thothy_ai.admin.doctor import engines, processes, stores
-from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.queue import queue
 from thothy_ai.admin.doctor.webhooks import webhooks
 from thothy_ai.engine.api.errors import EngineError
@@ -57,26 +57,26 @@ def reason_to_skip(name: str, settings: Settings, wrong: Collection[str]) -> str
     return f"needs {missed}" if missed else None
 
 
-def run(name: str, settings: Settings) -> list[Finding]:
+def run(name: str, settings: Settings) -> list[Diagnosis]:
     """The findings of one check; a typed error is one."""
     try:
         return list(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
-        return [Finding(name, Level.WRONG, ERROR_NUMBER.sub("", str(error)), FIXES.get(name))]
+        return [Diagnosis(name, Level.WRONG, ERROR_NUMBER.sub("", str(error)), FIXES.get(name))]
 
 
-def settings_in_use(settings: Settings) -> Iterator[Finding]:
+def settings_in_use(settings: Settings) -> Iterator[Diagnosis]:
     """Which services the settings name, and variables that are no setting."""
     named = _named_services(settings)
     if named:
         says = ", ".join(f"{name} at {where}" for name, where in named.items())
-        yield Finding("settings", Level.OK, f"{says}; the home is {settings.home}")
+        yield Diagnosis("settings", Level.OK, f"{says}; the home is {settings.home}")
     else:
         says = f"no stack runs in {settings.home.absolute()}, and no setting names another"
-        yield Finding("settings", Level.WRONG, says, NO_STACK)
+        yield Diagnosis("settings", Level.WRONG, says, NO_STACK)
     for variable in unknown_variables((*Settings.variables(), *engine_variables()), settings.home):
         fix = f"rename it to {variable.nearest}, or unset it" if variable.nearest else "unset it"
-        yield Finding("settings", Level.WARNING, str(variable), fix)
+        yield Diagnosis("settings", Level.WARNING, str(variable), fix)
 
 
 def _named_services(settings: Settings) -> dict[str, str]:
@@ -86,18 +86,18 @@ def _named_services(settings: Settings) -> dict[str, str]:
     return {**named, "engine": settings.engine_url} if settings.engine_url else named
 
 
-def model(settings: Settings) -> Iterator[Finding]:
+def model(settings: Settings) -> Iterator[Diagnosis]:
     """Whether what THOTHY_MODEL names looks like a model."""
     path = settings.model
     if path is None:
-        yield Finding("model", Level.OK, "THOTHY_MODEL is not set here; only the engine's process needs it")
+        yield Diagnosis("model", Level.OK, "THOTHY_MODEL is not set here; only the engine's process needs it")
         return
     problem = _model_problem(path)
     if problem:
         fix = "set THOTHY_MODEL to a Hugging Face folder (config.json and *.safetensors) or to a .gguf file"
-        yield Finding("model", Level.WRONG, problem, fix)
+        yield Diagnosis("model", Level.WRONG, problem, fix)
     else:
-        yield Finding("model", Level.OK, str(path))
+        yield Diagnosis("model", Level.OK, str(path))
 
 
 def _model_problem(path: Path) -> str | None:
@@ -111,7 +111,7 @@ def _model_problem(path: Path) -> str | None:
         return f"{path}: {error.strerror}"
 
 
-CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
+CHECKS: Mapping[str, Callable[[Settings], Iterator[Diagnosis]]] = {
     "settings": settings_in_use,
     "postgres": stores.postgres,
     "schema": stores.schema,

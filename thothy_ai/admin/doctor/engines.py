@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import RedisError
 
-from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.admin.engines import EngineStatus, workers
 from thothy_ai.admin.engines import engines as read_engines
@@ -16,40 +16,40 @@ from thothy_ai.settings import Settings
 GRACE_SECONDS = 15.0  # for a worker to find an engine that has just become ready
 
 
-def engines(settings: Settings) -> Iterator[Finding]:
+def engines(settings: Settings) -> Iterator[Diagnosis]:
     """The engines that are registered, and what is wrong with them."""
     with postgres_engine(settings) as engine:
         found = [each for each in read_engines(engine) if each.name]
     if not found:
         fix = "start engines with THOTHY_DATABASE_URL set, as `thothy up` does"
-        yield Finding("engines", Level.WARNING, "no engine has registered itself", fix)
+        yield Diagnosis("engines", Level.WARNING, "no engine has registered itself", fix)
         return
-    yield Finding("engines", Level.OK, ", ".join(f"{each.name} ({each.model_name}) {each.state}" for each in found))
+    yield Diagnosis("engines", Level.OK, ", ".join(f"{each.name} ({each.model_name}) {each.state}" for each in found))
     yield from _silent(found)
     yield from _namesakes(found)
     yield from _without_worker(settings, found)
 
 
-def _silent(found: Sequence[EngineStatus]) -> Iterator[Finding]:
+def _silent(found: Sequence[EngineStatus]) -> Iterator[Diagnosis]:
     for each in (each for each in found if each.state == "silent"):
         says = f"engine {each.name} on {each.machine} has been silent for {each.heartbeat_age:,.0f} s"
-        yield Finding("engines", Level.WRONG, says, "look at its log and at the reaper's, and start it again")
+        yield Diagnosis("engines", Level.WRONG, says, "look at its log and at the reaper's, and start it again")
 
 
-def _namesakes(found: Sequence[EngineStatus]) -> Iterator[Finding]:
+def _namesakes(found: Sequence[EngineStatus]) -> Iterator[Diagnosis]:
     live = [each for each in found if each.lives]
     for name, number in Counter(each.name for each in live).items():
         if number > 1:
             where = " and ".join(_where(each) for each in live if each.name == name)
             fix = "give each a THOTHY_ENGINE_NAME of its own, and start them again"
-            yield Finding("engines", Level.WRONG, f"{number} engines are named {name}: {where}", fix)
+            yield Diagnosis("engines", Level.WRONG, f"{number} engines are named {name}: {where}", fix)
 
 
 def _where(each: EngineStatus) -> str:
     return f"{each.address or 'an engine that loads'} on {each.machine}"
 
 
-def _without_worker(settings: Settings, found: Sequence[EngineStatus]) -> Iterator[Finding]:
+def _without_worker(settings: Settings, found: Sequence[EngineStatus]) -> Iterator[Diagnosis]:
     """Engines that have been ready for a while and that no worker serves; workers that serve none of them."""
     try:
         there = workers(settings, sorted({each.name for each in found}))
@@ -58,11 +58,11 @@ def _without_worker(settings: Settings, found: Sequence[EngineStatus]) -> Iterat
     for each in found:
         if each.state == "ready" and not _awaited(each) and not there.serving[each.name]:
             fix = f"start one on {each.machine}: `THOTHY_ENGINE_URL={each.address} thothy worker`"
-            yield Finding("engines", Level.WRONG, f"no worker serves engine {each.name} on {each.machine}", fix)
+            yield Diagnosis("engines", Level.WRONG, f"no worker serves engine {each.name} on {each.machine}", fix)
     soon = sum(_awaited(each) and not there.serving[each.name] for each in found)
     if (number := there.without_engine - soon) > 0:
         says = "1 worker has no engine here" if number == 1 else f"{number} workers have no engine here"
-        yield Finding("engines", Level.WARNING, says, "start an engine at each worker's THOTHY_ENGINE_URL")
+        yield Diagnosis("engines", Level.WARNING, says, "start an engine at each worker's THOTHY_ENGINE_URL")
 
 
 def _awaited(each: EngineStatus) -> bool:

@@ -6,9 +6,9 @@ import asyncio
 import importlib.metadata
 from collections.abc import Callable, Iterator
 
-from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
-from thothy_ai.admin.engine_state import engine_state
+from thothy_ai.admin.engines import engine_state
 from thothy_ai.admin.processes import connected
 from thothy_ai.settings import Settings
 
@@ -23,12 +23,12 @@ CELERY_NEEDS = {
 }
 
 
-def celery(settings: Settings) -> Iterator[Finding]:
+def celery(settings: Settings) -> Iterator[Diagnosis]:
     """The versions and settings without which work is lost."""
     found = {name: importlib.metadata.version(name) for name in ("celery", "kombu")}
     says = ", ".join(f"{name} {version}" for name, version in found.items())
     if any(version.split(".")[:2] != ["5", "7"] for version in found.values()):
-        yield Finding("celery", Level.WRONG, f"{says}; 5.7 is needed", "pip install 'celery==5.7.*' 'kombu==5.7.*'")
+        yield Diagnosis("celery", Level.WRONG, f"{says}; 5.7 is needed", "pip install 'celery==5.7.*' 'kombu==5.7.*'")
         return
     from thothy_ai.queue.app import VISIBILITY_TIMEOUT, configuration  # noqa: PLC0415 - Celery is slow to import
 
@@ -36,16 +36,16 @@ def celery(settings: Settings) -> Iterator[Finding]:
     wrong = {name: used.get(name) for name, value in CELERY_NEEDS.items() if used.get(name) != value}
     for name, value in wrong.items():
         says = f"{name} is {value!r}, and must be {CELERY_NEEDS[name]!r}"
-        yield Finding("celery", Level.WRONG, says, "install this version of Thothy AI again")
+        yield Diagnosis("celery", Level.WRONG, says, "install this version of Thothy AI again")
     deadline = settings.shutdown_deadline_seconds
     if deadline >= VISIBILITY_TIMEOUT:
         late = f"a worker may take {deadline:g} s to shut down, but its messages come back after {VISIBILITY_TIMEOUT} s"
-        yield Finding("celery", Level.WRONG, late, f"set THOTHY_SHUTDOWN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
+        yield Diagnosis("celery", Level.WRONG, late, f"set THOTHY_SHUTDOWN_DEADLINE_SECONDS below {VISIBILITY_TIMEOUT}")
     elif not wrong:
-        yield Finding("celery", Level.OK, f"{says}; the settings are correct")
+        yield Diagnosis("celery", Level.OK, f"{says}; the settings are correct")
 
 
-def engine(settings: Settings) -> Iterator[Finding]:
+def engine(settings: Settings) -> Iterator[Diagnosis]:
     """Whether it answers, and its load."""
     url = settings.require_engine_url()
     info, stats = asyncio.run(engine_state(url, settings.reveal_engine_token()))
@@ -53,29 +53,29 @@ def engine(settings: Settings) -> Iterator[Finding]:
         f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
         f"{stats.blocks.used:,} of {stats.blocks.total:,} KV blocks in use"
     )
-    yield Finding("engine", Level.OK, f"{info.model} on {info.device} at {url}: {load}")
+    yield Diagnosis("engine", Level.OK, f"{info.model} on {info.device} at {url}: {load}")
     if stats.memory.total_bytes and stats.memory.used_bytes > FULL * stats.memory.total_bytes:
         says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is in use"
         fix = "move other processes off the device, or start the engine with a smaller KV pool"
-        yield Finding("engine", Level.WARNING, says, fix)
+        yield Diagnosis("engine", Level.WARNING, says, fix)
 
 
-def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Finding]]:
+def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Diagnosis]]:
     """A check that a process of this name is connected; with `leads`, that one of them leads."""
 
-    def check(settings: Settings) -> Iterator[Finding]:
+    def check(settings: Settings) -> Iterator[Diagnosis]:
         with postgres_engine(settings) as engine:
             found = connected(engine).get(name)
         if found is None:
-            yield Finding(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
+            yield Diagnosis(name, Level.WRONG, f"no {name} is connected to Postgres", f"start it: `thothy {name}`")
         elif leads and not found.leads:
             says = f"a {name} is connected, but none leads, so none works"
-            yield Finding(name, Level.WRONG, says, f"restart the {name}")
+            yield Diagnosis(name, Level.WRONG, says, f"restart the {name}")
         elif leads and found.quiet_seconds > QUIET_SECONDS:
             says = f"the {name} hangs: it has been silent for {found.quiet_seconds:.0f} s"
-            yield Finding(name, Level.WRONG, says, f"restart the {name}")
+            yield Diagnosis(name, Level.WRONG, says, f"restart the {name}")
         else:
             does = "leads" if leads else "is connected"
-            yield Finding(name, Level.OK, f"{does}, last seen {found.quiet_seconds:.0f} s ago")
+            yield Diagnosis(name, Level.OK, f"{does}, last seen {found.quiet_seconds:.0f} s ago")
 
     return check

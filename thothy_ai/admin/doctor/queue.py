@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Engine
 
-from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.admin.processes import Connected, connected
 from thothy_ai.db.statements import statement
@@ -17,35 +17,35 @@ LATE_SECONDS = 10  # past its interval, a reaper should have taken a lease back
 WAIT = "wait, then run `thothy doctor --only queue` again"
 
 
-def queue(settings: Settings) -> Iterator[Finding]:
+def queue(settings: Settings) -> Iterator[Diagnosis]:
     """Open jobs, whether the queue is paused, and whether expired leases are reaped."""
     with postgres_engine(settings) as engine:
         status = queue_status(engine)
         counts = ", ".join(f"{status[state].jobs:,} {state}" for state in ("queued", "dispatched", "running"))
-        yield Finding("queue", Level.OK, counts if status.open else "empty")
+        yield Diagnosis("queue", Level.OK, counts if status.open else "empty")
         if status.paused:
             note = f" ({status.note})" if status.note else ""
-            yield Finding("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
+            yield Diagnosis("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
         yield from _unserved(status)
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
             reaper = connected(engine).get("reaper")
             says, fix = _why_not_reaped(reaper, _expired_seconds(engine), settings)
-            yield Finding("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
+            yield Diagnosis("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
 
 
-def _unserved(status: QueueStatus) -> Iterator[Finding]:
+def _unserved(status: QueueStatus) -> Iterator[Diagnosis]:
     aliases = status.unserved_aliases
     for model, jobs in status.unserved.items():
         named = f"{model}, an alias of {aliases[model]}" if model in aliases else f"the model {model}"
         says = f"{_wait(jobs)} for {named}, which no engine serves"
         started = aliases.get(model, "that model")
         fix = f"start an engine with {started}, or run `thothy models alias {model} OTHER_MODEL`"
-        yield Finding("queue", Level.WARNING, says, fix)
+        yield Diagnosis("queue", Level.WARNING, says, fix)
     if status.unserved_others:
         says = f"{_wait(status.unserved_others)} for other models that no engine serves"
         fix = "start engines with the models above, or give them an alias: the next names are then shown here"
-        yield Finding("queue", Level.WARNING, says, fix)
+        yield Diagnosis("queue", Level.WARNING, says, fix)
 
 
 def _wait(jobs: int) -> str:

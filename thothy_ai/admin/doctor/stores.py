@@ -10,7 +10,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError
 from sqlalchemy import Engine, Row
 
-from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import check_schema
@@ -38,41 +38,43 @@ def _one(engine: Engine, name: str) -> Row[Any]:
         return connection.execute(statement(name)).one()
 
 
-def postgres(settings: Settings) -> Iterator[Finding]:
+def postgres(settings: Settings) -> Iterator[Diagnosis]:
     """Whether it answers, is recent enough, and accepts writes."""
     with postgres_engine(settings) as engine:
         server = _one(engine, "admin/doctor_server")
     where = endpoint(settings.require_database_url())
-    yield Finding(
+    yield Diagnosis(
         "postgres",
         Level.OK,
         f"Postgres {server.version} at {where}, {server.connections} of {server.max_connections} connections",
     )
     if server.number < MIN_POSTGRES:
-        yield Finding("postgres", Level.WRONG, "Postgres is older than 15", "upgrade Postgres to 15 or newer")
+        yield Diagnosis("postgres", Level.WRONG, "Postgres is older than 15", "upgrade Postgres to 15 or newer")
     if server.read_only:
-        yield Finding("postgres", Level.WRONG, "this Postgres is read-only", "name the primary in THOTHY_DATABASE_URL")
+        yield Diagnosis(
+            "postgres", Level.WRONG, "this Postgres is read-only", "name the primary in THOTHY_DATABASE_URL"
+        )
     if server.connections > 0.9 * server.max_connections:
         fix = "raise max_connections in Postgres, or close clients that are not needed"
-        yield Finding("postgres", Level.WARNING, "connections are running out", fix)
+        yield Diagnosis("postgres", Level.WARNING, "connections are running out", fix)
 
 
-def schema(settings: Settings) -> Iterator[Finding]:
+def schema(settings: Settings) -> Iterator[Diagnosis]:
     """Whether it is the revision this code needs, and has next month's partitions."""
     try:
         revision = check_schema(settings)
     except (MigrationsBehindError, CodeBehindError, PermissionDeniedError) as error:
-        yield Finding("schema", Level.WRONG, error.problem, error.advice)
+        yield Diagnosis("schema", Level.WRONG, error.problem, error.advice)
         return
-    yield Finding("schema", Level.OK, f"the schema is at revision {revision}")
+    yield Diagnosis("schema", Level.OK, f"the schema is at revision {revision}")
     with postgres_engine(settings) as engine:
         if not _one(engine, "admin/doctor_server").partitioned:
             says = "history has no partition for next month yet"
             fix = "run `thothy migrate`" + ("" if "reaper" in connected(engine) else ", and start `thothy reaper`")
-            yield Finding("schema", Level.WARNING, says, fix)
+            yield Diagnosis("schema", Level.WARNING, says, fix)
 
 
-def redis(settings: Settings) -> Iterator[Finding]:
+def redis(settings: Settings) -> Iterator[Diagnosis]:
     """Whether it answers, accepts the password, and evicts nothing."""
     url = settings.require_redis_url()
     where = endpoint(url)
@@ -86,9 +88,9 @@ def redis(settings: Settings) -> Iterator[Finding]:
     except RedisError as error:
         raise BrokerUnreachableError(f"Redis cannot be reached at {where}: {error}") from None
     server = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
-    yield Finding(
+    yield Diagnosis(
         "redis", Level.OK, f"{server} at {where}, {waiting:,} {'message' if waiting == 1 else 'messages'} waiting"
     )
     if info.get("maxmemory") and info.get("maxmemory_policy") != "noeviction":
         says = f"Redis may evict jobs' messages: its maxmemory-policy is {info['maxmemory_policy']}"
-        yield Finding("redis", Level.WARNING, says, "set maxmemory-policy to noeviction")
+        yield Diagnosis("redis", Level.WARNING, says, "set maxmemory-policy to noeviction")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from thothy_ai.admin import webhooks as admin
-from thothy_ai.admin.doctor.finding import Finding, Level
+from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.db.statements import statement
 from thothy_ai.settings import Settings
@@ -13,7 +13,7 @@ from thothy_ai.settings import Settings
 FIX = "set THOTHY_WEBHOOK_SECRETS where the reaper runs, to at least 24 random characters, and restart the reaper"
 
 
-def webhooks(settings: Settings) -> Iterator[Finding]:
+def webhooks(settings: Settings) -> Iterator[Diagnosis]:
     """How many there are, whether they are tried, and how many are dead.
 
     The secret may be set for the reaper alone: that this process has none is said while none was ever delivered.
@@ -22,19 +22,19 @@ def webhooks(settings: Settings) -> Iterator[Finding]:
         counts = admin.counts(engine)
         asked, untried = connection.execute(statement("admin/webhooks_asked")).one()
     if not asked and not any(counts.values()):
-        yield Finding("webhooks", Level.OK, "none was asked for")
+        yield Diagnosis("webhooks", Level.OK, "none was asked for")
         return
-    yield Finding("webhooks", Level.OK, ", ".join(f"{number:,} {state}" for state, number in counts.items()))
+    yield Diagnosis("webhooks", Level.OK, ", ".join(f"{number:,} {state}" for state, number in counts.items()))
     if untried:
         says = f"{_number(untried)} for over a minute, and nothing has tried to send {'it' if untried == 1 else 'them'}"
-        yield Finding("webhooks", Level.WARNING, says, f"{FIX}; its log says more")
+        yield Diagnosis("webhooks", Level.WARNING, says, f"{FIX}; its log says more")
     elif not settings.reveal_webhook_secrets() and not counts["delivered"]:
         says = "jobs ask for webhooks, and THOTHY_WEBHOOK_SECRETS is not set here: a reaper without it sends none"
-        yield Finding("webhooks", Level.WARNING, says, FIX)
+        yield Diagnosis("webhooks", Level.WARNING, says, FIX)
     if dead := counts["dead"]:
         says = f"{dead:,} {'webhook' if dead == 1 else 'webhooks'} could not be delivered"
         fix = "`thothy webhooks list --state dead` says why; `thothy webhooks retry --all` sends them again"
-        yield Finding("webhooks", Level.WARNING, says, fix)
+        yield Diagnosis("webhooks", Level.WARNING, says, fix)
 
 
 def _number(waiting: int) -> str:

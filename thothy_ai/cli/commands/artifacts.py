@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.commands.export import Format, Grouping, check_grouping, format_for, write
-from thothy_ai.cli.commands.jobs import more_exist
 from thothy_ai.cli.inputs.job_options import (
     MAX_LISTED,
     Batch,
@@ -23,11 +22,13 @@ from thothy_ai.cli.inputs.job_options import (
     States,
     Tenant,
     Until,
+    find_job,
 )
-from thothy_ai.cli.shell import AsJson, database, fail, find_job
+from thothy_ai.cli.shell import AsJson, database, fail, usage
 from thothy_ai.cli.views.artifact import provenance_lines, review_lines
+from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Format, Grouping, is_output, write
 from thothy_ai.cli.views.markdown import text_of
-from thothy_ai.cli.views.tables import Column, count, print_json, print_text, table, terminal_width
+from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, print_text, table, terminal_width
 from thothy_ai.db.states import ArtifactVerdict
 
 app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
@@ -40,6 +41,7 @@ COLUMNS = {
     "created_at": Column("created", drop=3),
     "idempotency_key": Column("key", drop=4),
 }
+_LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the extension of a name that is hardly a folder's
 
 
 @app.command("list")
@@ -155,18 +157,32 @@ def export(
     """
     from thothy_ai.admin.artifacts import stream_artifacts
 
-    form = format_for(to, chosen)
-    check_grouping(to, form, per)
+    form = _format_of(to, chosen)
+    if per is Grouping.SOURCE and (form not in FOLDER_FORMATS or is_output(to)):
+        usage("--per source goes to a folder, with --format json, md or html")
     filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
         jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
         artifacts = stream_artifacts(engine, jobs, verdict=verdict, since=since, until=until, by_source=by_source)
         try:
             written = write(artifacts, to, form, per)
-        except BrokenPipeError:  # a reader that has read enough is no error to tell of
+        except BrokenPipeError:  # `| head` has read enough
             raise
         except OSError as error:
             fail(f"cannot write {error.filename or to}: {error.strerror}")
     noun = f"{verdict} artifact"
-    place = "standard output" if str(to) == "-" else to
+    place = "standard output" if is_output(to) else to
     typer.echo(f"{count(written, noun)} written to {place}" if written else filters.nothing(f"{noun}s"), err=True)
+
+
+def _format_of(to: Path, wanted: Format | None) -> Format:
+    """The format that was asked for, or that the target's name implies. Raises `BadParameter`."""
+    named = Format(to.suffix[1:].lower()) if to.suffix[1:].lower() in list(Format) and not to.is_dir() else None
+    if not (wanted or named or to.is_dir()) and _LIKE_A_FILE.fullmatch(to.suffix):
+        usage(f"cannot tell a format from {to}; pass --format, or name a folder, or a .jsonl or .csv file")
+    chosen = wanted or named or (Format.JSONL if is_output(to) else Format.JSON)
+    if chosen is Format.JSON and is_output(to):
+        usage("JSON goes to a folder, one file per artifact; for standard output, pass --format jsonl, csv, md or html")
+    if chosen in FOLDER_FORMATS and named is chosen:
+        usage(f"{to}: {chosen} goes to a folder, one file per artifact; for one file, name it .jsonl or .csv")
+    return chosen

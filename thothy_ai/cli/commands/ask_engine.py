@@ -78,7 +78,7 @@ def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterato
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> AsyncIterator[tuple[EngineClient, EngineInfo]]:
     """A client of this engine, and what the engine is. Raises `EngineLostError`."""
-    from thothy_ai.admin.engine_state import silence_client
+    from thothy_ai.admin.engines import silence_client
     from thothy_ai.engine.serving.client import connect
 
     silence_client()

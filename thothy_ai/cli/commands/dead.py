@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.commands.jobs import more_exist
+from thothy_ai.cli.inputs import times
 from thothy_ai.cli.inputs.job_options import (
     MAX_LISTED,
     Deadline,
@@ -23,27 +23,18 @@ from thothy_ai.cli.inputs.job_options import (
     Since,
     check_kinds,
     check_reasons,
-)
-from thothy_ai.cli.shell import (
-    AsJson,
-    Yes,
-    check_note,
-    confirm,
-    database,
-    fail,
     find_job,
     find_jobs,
-    load_settings,
-    usage,
 )
-from thothy_ai.cli.views import times
+from thothy_ai.cli.shell import AsJson, Yes, check_note, confirm, database, fail, load_settings, usage
 from thothy_ai.cli.views.job import job_json, print_job
-from thothy_ai.cli.views.tables import Column, count, print_json, printable, table
+from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, printable, table
+from thothy_ai.cli.views.times import local, spell
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from thothy_ai.admin.dead_letters import Group, Selection
+    from thothy_ai.admin.dead_letters import DeadGroup, Selection
 
 app = typer.Typer(no_args_is_help=True, help="Inspect dead jobs, queue them again, or delete them.")
 
@@ -136,7 +127,11 @@ def redrive(
     typed.require(every)
     with database() as engine:
         selection = typed.selection(engine)
-        redriven = dead_letters.redrive(engine, selection, by=_operator(), why=why, deadline=deadline)
+        user = f"uid {os.getuid()}"
+        with suppress(KeyError, OSError):  # the user of a container may have no name
+            user = getuser()
+        by = f"{user} on {socket.gethostname()}"
+        redriven = dead_letters.redrive(engine, selection, by=by, why=why, deadline=deadline)
     _report("redriven", "queued again", redriven, len(selection.ids), typed, as_json)
 
 
@@ -172,7 +167,7 @@ def purge(
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """What was typed to select dead jobs."""
+    """The selection of dead jobs as typed."""
 
     job_ids: list[str] | None = None
     reasons: list[str] | None = None
@@ -182,18 +177,17 @@ class _Typed:
     older_than: timedelta | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two ends of the same window."""
         if self.until is not None and self.older_than is not None:
             usage("--until and --older-than set the same limit: pass only one of them")
         times.check_order(self.since, self.until)
 
     def require(self, every: bool) -> None:
-        """Of a command that changes jobs: a forgotten filter must not select every job."""
+        """Refuse to select every job because a filter was forgotten: that takes `--all`."""
         if (self != _Typed()) == every:
             usage("pass job ids, --reason, --kind, --since, --until or --older-than, or pass --all alone")
 
     def selection(self, engine: Engine) -> Selection:
-        """What it stands for. Raises `BadParameter` and the errors of `find_jobs`."""
+        """Raises `BadParameter` and the errors of `find_jobs`."""
         from thothy_ai.admin.dead_letters import Selection
 
         check_kinds(engine, self.kinds or ())
@@ -203,13 +197,13 @@ class _Typed:
         return Selection(tuple(ids), tuple(self.kinds or ()), tuple(self.reasons or ()), self.since, until)
 
     def nothing(self) -> str:
-        """Says that nothing was found, and what was looked for."""
+        """A sentence that nothing matches, with the filters."""
         typed = {
             "--reason": self.reasons,
             "--kind": self.kinds,
-            "--since": self.since and [times.local(self.since)],
-            "--until": self.until and [times.local(self.until)],
-            "--older-than": self.older_than and [times.spell(self.older_than.total_seconds())],
+            "--since": self.since and [local(self.since)],
+            "--until": self.until and [local(self.until)],
+            "--older-than": self.older_than and [spell(self.older_than.total_seconds())],
         }
         filters = [printable(f"{option} {value}") for option, values in typed.items() for value in values or ()]
         return f"No dead jobs match {' '.join(filters)}." if filters else "No dead jobs."
@@ -223,15 +217,12 @@ def _report(key: str, done: str, changed: int, given: int, typed: _Typed, as_jso
         typer.echo(f"{count(changed, 'job')} {done}." if changed else typed.nothing())
     unchanged = given - changed
     if unchanged > 0:
-        which = "the job is" if given == 1 else f"{unchanged} of the {given} given jobs {_are(unchanged)}"
-        fail(f"{which} not dead or {'does' if unchanged == 1 else 'do'} not match the other filters")
+        be, do = ("is", "does") if unchanged == 1 else ("are", "do")
+        which = "the job" if given == 1 else f"{unchanged} of the {given} given jobs"
+        fail(f"{which} {be} not dead or {do} not match the other filters")
 
 
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _print_groups(groups: list[Group]) -> None:
+def _print_groups(groups: list[DeadGroup]) -> None:
     heads = [
         Column("kind"),
         Column("reason"),
@@ -242,13 +233,5 @@ def _print_groups(groups: list[Group]) -> None:
     table("", heads, [[group.kind, group.reason, group.jobs, group.first_died, group.last_died] for group in groups])
 
 
-def _total(groups: list[Group]) -> int:
+def _total(groups: list[DeadGroup]) -> int:
     return sum(group.jobs for group in groups)
-
-
-def _operator() -> str:
-    """User and host, recorded in the history."""
-    user = f"uid {os.getuid()}"
-    with suppress(KeyError, OSError):  # the user of a container may have no name
-        user = getuser()
-    return f"{user} on {socket.gethostname()}"

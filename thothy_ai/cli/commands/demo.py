@@ -7,7 +7,6 @@ processes are stopped.
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +18,13 @@ from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from sqlalchemy import Engine
 
+    from thothy_ai.admin.drain import DrainStatus
     from thothy_ai.cli.views.stopping import StopDisplay
-    from thothy_ai.cli.views.watch import DrainProgress
     from thothy_ai.embedded import EmbeddedStack
 
 DEADLINE_SECONDS = 2.0  # for running jobs when the demo is interrupted
-MAX_ATTEMPTS = 1  # what is wrong with an output is repaired within the attempt; a second one takes the demo too long
+MAX_ATTEMPTS = 1  # an output is repaired within its attempt; a second attempt would take too long for a demo
 
 
 def run_demo(settings: Settings) -> int:
@@ -40,7 +38,11 @@ def run_demo(settings: Settings) -> int:
         try:
             return _run(demo_settings(settings), display)
         except StopRequested:
-            display.end(_stopped(display.open_jobs))
+            left = ""
+            if number := display.open_jobs:
+                were = f"{count(number, 'job')} {'was' if number == 1 else 'were'} unfinished"
+                left = f" {were}; the next demo starts without them."
+            display.end(f"Stopped the demo.{left or ' All processes are stopped.'}")
     raise typer.Exit(INTERRUPTED)
 
 
@@ -54,18 +56,10 @@ def _run(settings: Settings, display: StopDisplay) -> int:
         if stack.cancelled:
             out.print(f"Cancelled {count(stack.cancelled, 'job')} that an earlier demo left unfinished.")
         out.print(f"Ready after {time.monotonic() - began:.0f} s.")
-        watched, artifacts = _drain(stack, out)
+        last, artifacts = _drain(stack, out)
     out.print(f"\nArtifacts: {artifacts}")
     out.print(f"Done in {time.monotonic() - began:.0f} s. All processes are stopped.")
-    return watched.open
-
-
-def _stopped(open_jobs: int | None) -> str:
-    """The last line of a demo that was interrupted."""
-    if not open_jobs:
-        return "Stopped the demo. All processes are stopped."
-    were = "was" if open_jobs == 1 else "were"
-    return f"Stopped the demo. {count(open_jobs, 'job')} {were} unfinished; the next demo starts without them."
+    return last.open
 
 
 def demo_settings(settings: Settings) -> Settings:
@@ -81,11 +75,16 @@ def demo_settings(settings: Settings) -> Settings:
     return settings.model_copy(update=update)
 
 
-def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainProgress, Path]:
-    from thothy_ai.admin.report import drain_report
+def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainStatus, Path]:
+    """Enqueue the demo's jobs, watch them, print the report and export the artifacts; returns their folder."""
+    from thothy_ai.admin.artifacts import stream_artifacts
+    from thothy_ai.admin.drain import watch_drain
+    from thothy_ai.admin.report.drain_report import drain_report
+    from thothy_ai.cli.views.artifact_files import write_folder
+    from thothy_ai.cli.views.drain import show_drain
     from thothy_ai.cli.views.report import render
-    from thothy_ai.cli.views.watch import watch
     from thothy_ai.db.connect import make_engine
+    from thothy_ai.db.states import ArtifactVerdict
     from thothy_ai.demo.plan import demo_jobs
     from thothy_ai.producer import EnqueueOptions, Producer
 
@@ -94,19 +93,10 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainProgress, Path]:
     out.print(f"Enqueued {count(len(jobs), 'job')}.")
     engine = make_engine(stack.settings, application="demo", pool_size=2)
     try:
-        watched = watch(engine, out)
-        out.print(render(drain_report(engine, watched.since)))
-        return watched, _export(engine, watched.since, stack.home)
+        last = show_drain(out, watch_drain(engine))
+        out.print(render(drain_report(engine, last.since)))
+        folder = stack.home / "artifacts" / last.since.strftime("%Y-%m-%dT%H-%M-%S")
+        write_folder(stream_artifacts(engine, verdict=ArtifactVerdict.ACCEPTED, since=last.since), folder)
+        return last, folder
     finally:
         engine.dispose()
-
-
-def _export(engine: Engine, since: datetime, home: Path) -> Path:
-    """Export the accepted artifacts created since `since` into a folder named after that time."""
-    from thothy_ai.admin.artifacts import stream_artifacts
-    from thothy_ai.cli.commands.export import write_folder
-    from thothy_ai.db.states import ArtifactVerdict
-
-    folder = home / "artifacts" / since.strftime("%Y-%m-%dT%H-%M-%S")
-    write_folder(stream_artifacts(engine, verdict=ArtifactVerdict.ACCEPTED, since=since), folder)
-    return folder

@@ -12,7 +12,7 @@ from thothy_ai.cli.shell import AsJson, load_settings, usage
 from thothy_ai.cli.views.tables import PIPE_WIDTH, console, print_json, printable, wrapped
 
 if TYPE_CHECKING:
-    from thothy_ai.admin.doctor import Finding
+    from thothy_ai.admin.doctor import Diagnosis
 
 app = typer.Typer()
 
@@ -47,7 +47,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Diagnosis]) -> None:
     """One finding after another; checks that were skipped for the same reason share a line, at the end."""
     out = console()
     width = out.width if out.is_terminal else PIPE_WIDTH

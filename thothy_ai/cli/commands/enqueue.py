@@ -9,15 +9,14 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from thothy_ai.cli.inputs import times
 from thothy_ai.cli.inputs.help_names import name_values
-from thothy_ai.cli.shell import AsJson, load_settings, usage
-from thothy_ai.cli.views import times
+from thothy_ai.cli.shell import WRONG_INPUT, AsJson, load_settings, usage
 from thothy_ai.cli.views.tables import count, print_json
 from thothy_ai.db.states import Notify
 
 if TYPE_CHECKING:
     from thothy_ai.jobs.registry import AnyKind
-
 
 MAX_ATTEMPTS = 32767  # a smallint in Postgres
 Webhook = Annotated[str | None, typer.Option(metavar="URL", help="URL to notify when the job has ended.")]
@@ -27,16 +26,13 @@ class KindCommands(TyperGroup):
     """One command per job kind, built on demand, so that `thothy --help` imports no kind."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer names it
-        """The names of all kinds, sorted."""
         return list(_registry().names())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Typer names it
-        """The command of a kind, None if there is no such kind."""
         registry = _registry()
         return _command(registry.find(cmd_name)) if cmd_name in registry.names() else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of the kind that is named first; an unknown kind is a usage error."""
         if args and args[0] not in (names := _registry().names()):
             usage(f"no kind {args[0]!r}; available: {', '.join(names)}")
         return super().resolve_command(ctx, args)
@@ -78,15 +74,15 @@ def enqueue(
         if webhook:
             usage("--webhook of a single job comes after its kind")
         if notify:
-            usage("--notify is for --jsonl: the webhook of a single job is told of its end")
+            usage("--notify is for --jsonl: the webhook of a single job is notified of its end")
         return
     if jsonl is None:
         if webhook:
             usage("--webhook needs --jsonl FILE; that of a single job comes after its kind")
         if notify:
-            usage("--notify needs --jsonl FILE, whose jobs the webhook is told of")
+            usage("--notify needs --jsonl FILE, the file of the jobs")
         typer.echo(ctx.get_help(), err=True)
-        raise typer.Exit(2)
+        raise typer.Exit(WRONG_INPUT)
     if notify and webhook is None:
         usage("--notify needs --webhook, the URL to notify")
     _enqueue_lines(jsonl, as_json, webhook, notify or Notify.BATCH)
@@ -112,28 +108,12 @@ def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify
         typer.echo(f"{count(created, 'job')} enqueued" + (f"; {existing:,} already existed." if existing else "."))
 
 
-def _enqueue_one(kind: AnyKind, values: dict[str, Any], as_json: bool, **options: Any) -> None:
-    from thothy_ai.errors import InvalidJobError
-    from thothy_ai.producer import Producer
-    from thothy_ai.producer.drafts import parse_request
-
-    try:
-        request = parse_request(kind.name, values)
-    except InvalidJobError as error:
-        usage(str(error))
-    with Producer(load_settings()) as producer:
-        job = producer.enqueue(request, **options)
-    if as_json:
-        print_json({"id": job.id, "kind": kind.name, "existed": job.existed})
-        return
-    typer.echo(str(job.id))
-    if job.existed:
-        typer.echo("thothy: a job with this idempotency key already existed; nothing was enqueued", err=True)
-
-
 def _command(kind: AnyKind) -> Any:
     """The command of one kind: one option per request field, plus the options that all jobs share."""
     from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
+    from thothy_ai.errors import InvalidJobError
+    from thothy_ai.producer import Producer
+    from thothy_ai.producer.drafts import parse_request
 
     flags = flags_of(kind.request)
 
@@ -167,24 +147,38 @@ def _command(kind: AnyKind) -> Any:
         as_json: AsJson = False,
         **given: Any,
     ) -> None:
-        values = values_of(flags, given)
-        options = {"deadline": deadline, "not_before": not_before, "idempotency_key": key}
-        limits = {"max_attempts": max_attempts, "max_compute_seconds": max_compute_seconds, "model": model}
-        _enqueue_one(kind, values, as_json, priority=priority, webhook=webhook, **options, **limits)
+        try:
+            request = parse_request(kind.name, values_of(flags, given))
+        except InvalidJobError as error:
+            usage(str(error))
+        with Producer(load_settings()) as producer:
+            job = producer.enqueue(
+                request,
+                priority=priority,
+                deadline=deadline,
+                not_before=not_before,
+                idempotency_key=key,
+                max_attempts=max_attempts,
+                max_compute_seconds=max_compute_seconds,
+                model=model,
+                webhook=webhook,
+            )
+        if as_json:
+            print_json({"id": job.id, "kind": kind.name, "existed": job.existed})
+            return
+        typer.echo(str(job.id))
+        if job.existed:
+            typer.echo("thothy: a job with this idempotency key already existed; nothing was enqueued", err=True)
 
+    about = (kind.request.__doc__ or f"Enqueue a {kind.name}.").strip()
+    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
+    files = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
+    example = f"Example: thothy enqueue {kind.name} {files} --priority 5 --deadline 2h"
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(kind.name, help=_help(kind))(with_flags(run, flags))
+    single.command(kind.name, help=f"{about}\n\n{example}")(with_flags(run, flags))
     command = get_command(single)
     name_values(command)
     return command
-
-
-def _help(kind: AnyKind) -> str:
-    """The description of the kind, and an example with its required fields."""
-    about = (kind.request.__doc__ or f"Enqueue a {kind.name}.").strip()
-    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
-    options = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
-    return f"{about}\n\nExample: thothy enqueue {kind.name} {options} --priority 5 --deadline 2h"
 
 
 def _registry() -> Any:

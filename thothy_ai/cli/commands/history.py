@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.cli.inputs import times
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database
-from thothy_ai.cli.views import times
 from thothy_ai.cli.views.tables import count, print_json, table
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`thothy jobs retry` and `cancel`: the commands that change jobs."""
+"""`thothy jobs retry` and `cancel`."""
 
 from __future__ import annotations
 
@@ -25,30 +25,25 @@ from thothy_ai.cli.inputs.job_options import (
     SourceFile,
     check_kinds,
     check_reasons,
+    find_jobs,
 )
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, find_jobs, usage
+from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, usage
 from thothy_ai.cli.views.tables import count, print_json, table
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Engine
 
-    from thothy_ai.admin.jobs import EndedJob
-
 
 class Retryable(StrEnum):
-    """The final states that a job can be retried from."""
-
     DEAD = "dead"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
 
 class Open(StrEnum):
-    """The states that a job can be cancelled in."""
-
     QUEUED = "queued"
     DISPATCHED = "dispatched"
     RUNNING = "running"
@@ -80,7 +75,11 @@ def retry(
         check_reasons(engine, [reason] if reason else [])
         if state:
             jobs = admin_jobs.ended_jobs(engine, state.value, kind=kind, reason=reason)
-            ids = _confirmed(jobs, yes, as_json)
+            if jobs and not yes:
+                if not as_json:
+                    _print_groups("reason", [(job.kind, job.reason or "-") for job in jobs])
+                confirm(f"Queue {count(len(jobs), 'job')} again?")
+            ids = [job.id for job in jobs]
         else:
             ids = find_jobs(engine, job_ids or ())
         redriven = admin_jobs.redrive(engine, ids, deadline=deadline)
@@ -88,15 +87,6 @@ def retry(
     if not ids and not as_json:
         return typer.echo(f"No {state} jobs match.")
     return _report("queued again", ids, dict.fromkeys(redriven, ""), states, as_json)
-
-
-def _confirmed(jobs: Sequence[EndedJob], yes: bool, as_json: bool) -> list[UUID]:
-    """The ids of the jobs, once their retry is confirmed."""
-    if jobs and not yes:
-        if not as_json:
-            _print_groups("reason", [(job.kind, job.reason or "-") for job in jobs])
-        confirm(f"Queue {count(len(jobs), 'job')} again?")
-    return [job.id for job in jobs]
 
 
 def cancel(
@@ -129,20 +119,19 @@ def cancel(
     filtered = filters != Filters()
     if [bool(job_ids), filtered, every].count(True) != 1:
         usage("pass job ids, or filters such as --state, --kind and --older-than, or --all alone")
-    with database() as engine:
-        if job_ids:
-            return _cancel_given(engine, find_jobs(engine, job_ids), dry_run, as_json)
-        return _cancel_selected(engine, filters, dry_run, yes, as_json)
-
-
-def _cancel_given(engine: Engine, ids: list[UUID], dry_run: bool, as_json: bool) -> None:
     from thothy_ai.admin import jobs as admin_jobs
 
-    if dry_run:
-        states = admin_jobs.states_of(engine, ids)
-        return _list_selected([(states.get(job_id, "unknown"), job_id) for job_id in ids], as_json)
-    cancelled = admin_jobs.cancel(engine, ids)
-    return _report("cancelled", ids, cancelled, admin_jobs.states_of(engine, ids), as_json)
+    with database() as engine:
+        if not job_ids:
+            return _cancel_selected(engine, filters, dry_run, yes, as_json)
+        ids = find_jobs(engine, job_ids)
+        cancelled = {} if dry_run else admin_jobs.cancel(engine, ids)
+        now = admin_jobs.states_of(engine, ids)
+    if not dry_run:
+        return _report("cancelled", ids, cancelled, now, as_json)
+    if as_json:
+        return print_json({"selected": [job_id for job_id in ids if now.get(job_id) in list(Open)]})
+    return table("", ["id", "state"], [[job_id, now.get(job_id, "unknown")] for job_id in ids])
 
 
 def _cancel_selected(engine: Engine, filters: Filters, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -166,22 +155,15 @@ def _cancel_selected(engine: Engine, filters: Filters, dry_run: bool, yes: bool,
 
 
 def _print_groups(by: str, jobs: Iterable[tuple[str, str]]) -> None:
-    """The number of jobs by kind and `by`."""
     table("", ["kind", by, "jobs#"], [[*group, number] for group, number in sorted(Counter(jobs).items())])
-
-
-def _list_selected(jobs: list[tuple[str, UUID]], as_json: bool) -> None:
-    if as_json:
-        return print_json({"selected": [job_id for state, job_id in jobs if state in list(Open)]})
-    return table("", ["id", "state"], [[job_id, state] for state, job_id in jobs])
 
 
 def _print_cancelled(states: Mapping[UUID, str]) -> None:
     running = sum(state == JobState.RUNNING for state in states.values())
     typer.echo(f"{count(len(states), 'job')} cancelled.")
     if running:
-        those, stop = ("is", "its worker stops it") if running == 1 else ("are", "their workers stop them")
-        typer.echo(f"{running} of them {those} running; {stop} within a heartbeat.")
+        be, stop = ("is", "its worker stops it") if running == 1 else ("are", "their workers stop them")
+        typer.echo(f"{running} of them {be} running; {stop} within a heartbeat.")
 
 
 def _report(done: str, ids: list[UUID], changed: Mapping[UUID, str], states: Mapping[UUID, str], as_json: bool) -> None:

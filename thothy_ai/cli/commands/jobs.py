@@ -1,8 +1,11 @@
-"""`thothy jobs list` and `show`; `retry` and `cancel` are in `job_changes.py`."""
+"""`thothy jobs list`, `show` and `watch`; `retry` and `cancel` are in `job_changes.py`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import time
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,10 +24,17 @@ from thothy_ai.cli.inputs.job_options import (
     States,
     Tenant,
     Until,
+    find_job,
 )
-from thothy_ai.cli.shell import AsJson, database, find_job, load_settings
+from thothy_ai.cli.shell import FAILED, INTERRUPTED, AsJson, database, load_settings
 from thothy_ai.cli.views.job import job_json, print_job
-from thothy_ai.cli.views.tables import Column, print_json, table, terminal_width
+from thothy_ai.cli.views.tables import Column, more_exist, print_json, table
+
+if TYPE_CHECKING:
+    from thothy_ai.cli.views.watch_job import WatchView
+    from thothy_ai.queue.live import TextPiece, TextWatcher
+
+POLL_SECONDS = 0.5  # of `watch`
 
 app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
 
@@ -76,12 +86,6 @@ def list_(
     return more_exist(len(jobs), limit)
 
 
-def more_exist(found: int, limit: int) -> None:
-    """Tell a reader at a terminal that the list goes on."""
-    if found > limit and terminal_width() is not None:
-        typer.echo(f"The newest {limit} are shown; --limit shows more.")
-
-
 @app.command()
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show a job in full: its request, attempts, artifacts, follow-ups, events and cost.
@@ -100,3 +104,51 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 app.command()(retry)
 app.command()(cancel)
+
+
+@app.command()
+def watch(job_id: JobId) -> None:
+    """Watch a job until it ends: its states, why it waits, its attempts, and on a terminal its text as it is generated.
+
+    Exit with 0 if it succeeded, and with 1 otherwise. In a pipe, each change is one line, and the artifact the last.
+
+    Example: thothy jobs watch 3d9a4f10
+    """
+    from thothy_ai.admin.job_watch import JobWatch
+    from thothy_ai.cli.views.watch_job import WatchView
+    from thothy_ai.db.states import JobState
+    from thothy_ai.queue.live import TextWatcher
+
+    try:
+        with database() as engine, ExitStack() as stack:
+            found, terminal = find_job(engine, job_id), sys.stdout.isatty()
+            job, view = JobWatch(engine, found), WatchView(terminal=terminal)
+            live = stack.enter_context(closing(TextWatcher(load_settings(), found))) if terminal else None
+            piece: TextPiece | None = None
+            while True:
+                view.show(snapshot := job.look())
+                if snapshot.state.terminal:
+                    view.end(job.artifact(snapshot.kind))
+                    break
+                piece = _show_text(live, view, snapshot.attempt, piece)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped watching; the job continues.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if snapshot.state is not JobState.SUCCEEDED:
+        raise typer.Exit(FAILED)
+
+
+def _show_text(live: TextWatcher | None, view: WatchView, attempt: int, held: TextPiece | None) -> TextPiece | None:
+    """Show text for `POLL_SECONDS`; returns a piece of an attempt that has not been announced yet."""
+    until = time.monotonic() + POLL_SECONDS
+    if live is None:
+        time.sleep(POLL_SECONDS)
+        return None
+    piece = held
+    while piece is None or piece.attempt <= attempt:
+        if piece is not None and piece.attempt == attempt:
+            view.text(piece.text)
+        if (left := until - time.monotonic()) <= 0:
+            return None
+        piece = live.next(left)
+    return piece

@@ -1,24 +1,21 @@
-"""`thothy models`: what a model is, whether it will load, and what it takes."""
+"""`thothy models`: whether a model will load and what it takes; aliases of models."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.commands import model_aliases
-from thothy_ai.cli.shell import FAILED, WRONG_INPUT, AsJson, fail, usage
-from thothy_ai.cli.views.tables import count, print_fields, print_json
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.model_check import ModelReport
+from thothy_ai.cli.shell import FAILED, WRONG_INPUT, AsJson, database, fail, usage
+from thothy_ai.cli.views import times
+from thothy_ai.cli.views.model import model_fields
+from thothy_ai.cli.views.tables import Column, print_fields, print_json, print_text, table
 
 app = typer.Typer(no_args_is_help=True, help="Look at models before an engine loads them, and name them.")
-app.add_typer(model_aliases.app)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?", re.IGNORECASE)
 _UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
@@ -46,6 +43,7 @@ def check(
 
     Example: thothy models check ./Mistral-Small-3.1-24B-Instruct-2503 --device-memory 80GB --weights fp8
     """
+    from thothy_ai.bench.progress import Progress
     from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError
     from thothy_ai.engine.api.options import EngineOptions
     from thothy_ai.engine.model_check import check_model
@@ -62,11 +60,19 @@ def check(
         memory_utilization=memory_utilization,
     )
     memory = None if device_memory is None else _bytes(device_memory)
+    progress = Progress(sys.stderr)
+
+    def on_read(done: int, of: int) -> None:
+        if done < of:
+            progress.update(f"Reading weights: {done / of:.0%}")
+        else:
+            progress.clear()
+
     try:
-        report = check_model(model, options, memory=memory, values=nan, on_read=_progress())
+        report = check_model(model, options, memory=memory, values=nan, on_read=on_read)
     except (InvalidRequestError, ModelLoadError) as error:
         fail(error, WRONG_INPUT)
-    print_json(report.to_json()) if as_json else print_fields(list(_fields(report)))
+    print_json(report.to_json()) if as_json else print_fields(list(model_fields(report)))
     if not report.loads:
         raise typer.Exit(FAILED)
 
@@ -79,70 +85,53 @@ def _bytes(text: str) -> int:
     return int(size)
 
 
-class _Progress:
-    """Of --nan, on standard error."""
+@app.command(short_help="Point an alias at a model.")
+def alias(
+    name: Annotated[str, typer.Argument(help="Alias that jobs name.", metavar="NAME")],
+    target: Annotated[str, typer.Argument(help="Name of the model, as engines serve it.", metavar="TARGET")],
+) -> None:
+    """Point an alias at a model. Queued jobs that name it are dispatched to engines of that model from now on.
 
-    def __init__(self) -> None:
-        from thothy_ai.bench.progress import Progress
+    Example: thothy models alias house-model Mistral-Small-3.1-24B
+    """
+    from thothy_ai.admin.model_aliases import list_aliases, set_alias
 
-        self._progress = Progress(sys.stderr)
-
-    def __call__(self, done: int, of: int) -> None:
-        if done < of:
-            self._progress.update(f"Reading weights: {done / of:.0%}")
-        else:
-            self._progress.clear()
-
-
-def _progress() -> _Progress:
-    return _Progress()
-
-
-def _fields(report: ModelReport) -> Iterator[tuple[str, object]]:
-    """The lines for a reader; what was not found out is left out."""
-    yield "model", report.path
-    yield "form", report.form + (f", {count(report.files, 'file')}" if report.files else "")
-    if report.stored:
-        yield "stored", ", ".join(f"{kind} {_gigabytes(size)}" for kind, size in report.stored.items())
-    if report.family is not None:
-        yield from _architecture(report)
-    if report.text is not None:
-        yield from _text(report)
-    if report.memory is not None:
-        yield from _memory(report)
-    if report.values_checked:
-        yield "values", "all were read"
-    yield from (("refused", f"{problem.part}: {problem.says}") for problem in report.problems)
-    yield "loads", "yes" if report.loads else "no"
+    with database() as engine:
+        before = set_alias(engine, name, target)
+        [engines] = [known.engines for known in list_aliases(engine) if known.alias == name]
+    was = f", no longer {before}" if before not in (None, target) else ""
+    print_text(f"{name} now stands for {target}{was}." + ("" if engines else " No engine serves it at the moment."))
 
 
-def _architecture(report: ModelReport) -> Iterator[tuple[str, object]]:
-    part = f", the text part of {report.container}" if report.container else ""
-    through = ", through transformers: tensors are compared only when it loads" if report.through_transformers else ""
-    yield "family", f"{report.family}{part}{through}"
-    yield "parameters", f"{report.parameters or 0:,} in {count(report.layers or 0, 'layer')}"
-    yield "context", f"{report.context:,} tokens, rotary embedding: {report.rope}"
+@app.command(short_help="List the aliases of models.")
+def aliases(as_json: AsJson = False) -> None:
+    """List the aliases of models, and how many engines serve each.
+
+    Example: thothy models aliases
+    """
+    from thothy_ai.admin.model_aliases import list_aliases
+
+    with database() as engine:
+        found = list_aliases(engine)
+    if as_json:
+        return print_json([asdict(known) for known in found])
+    if not found:
+        return typer.echo("No aliases.")
+    heads = (Column("alias"), Column("model"), Column("engines", number=True), Column("since"))
+    rows = [(known.alias, known.model_name, f"{known.engines:,}", times.local(known.changed_at)) for known in found]
+    return table("", heads, rows)
 
 
-def _text(report: ModelReport) -> Iterator[tuple[str, object]]:
-    if (text := report.text) is None:
-        return
-    ends = f"; ends: {', '.join(text.ends)}" if text.ends else ""
-    yield "tokenizer", f"{text.file}, {count(text.vocabulary, 'token')}{ends}"
-    if text.template_options is None:
-        yield "template", "none: requests send text instead of messages"
-    else:
-        options = ", ".join(text.template_options)
-        yield "template", f"yes; options: {options}" if options else "yes, without options"
+@app.command(short_help="Remove an alias of a model.")
+def unalias(name: Annotated[str, typer.Argument(help="Alias to remove.", metavar="NAME")]) -> None:
+    """Remove an alias. Queued jobs that name it wait until an alias or a model of that name exists again.
 
+    Example: thothy models unalias house-model
+    """
+    from thothy_ai.admin.model_aliases import remove_alias
 
-def _memory(report: ModelReport) -> Iterator[tuple[str, object]]:
-    if (memory := report.memory) is None:
-        return
-    taken = f"weights {_gigabytes(memory.weights)} in {memory.dtype}, workspace {_gigabytes(memory.workspace)}"
-    yield "memory", f"{taken}; {memory.device} has {_gigabytes(max(0, memory.available))} for them"
-    yield "KV cache", f"{count(memory.kv_tokens, 'token')} left, {memory.kv_bytes_per_token:,.0f} bytes each"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
+    with database() as engine:
+        removed = remove_alias(engine, name)
+    if not removed:
+        fail(f"there is no alias {name}")
+    print_text(f"{name} is no longer an alias.")

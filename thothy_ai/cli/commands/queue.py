@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.cli.inputs import times
 from thothy_ai.cli.shell import INTERRUPTED, AsJson, check_note, database, fail, usage
-from thothy_ai.cli.views import times
-from thothy_ai.cli.views.tables import Column, count, print_json, print_text, printable, table
+from thothy_ai.cli.views.queue import paused_since, print_states
+from thothy_ai.cli.views.tables import count, print_json, print_text, printable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-
-    from thothy_ai.queue.status import QueueStatus
 
 app = typer.Typer(no_args_is_help=True, help="Pause, resume and inspect the queue.")
 
@@ -43,11 +42,17 @@ def pause(
 
     Example: thothy queue pause --wait --note "new worker image" --timeout 10m
     """
+    from thothy_ai.queue.control import set_paused
+
     if timeout is not None and not wait:
         usage("--timeout needs --wait")
     check_note("--note", note)
     with database() as engine:
-        said = _pause(engine, note)
+        before = set_paused(engine, paused=True, note=note)
+        said = "Paused."
+        if before.paused:
+            renamed = f"; the note is now: {printable(note)}" if note and note != before.note else ""
+            said = f"Already {paused_since(before.changed_at, before.note)}{renamed}."
         if not wait:
             return print_text(f"{said} `thothy queue resume` resumes dispatching.")
         typer.echo(said)
@@ -64,7 +69,6 @@ def resume() -> None:
 
     Example: thothy queue resume
     """
-    from thothy_ai.cli.views.watch import paused_since
     from thothy_ai.queue.control import set_paused
 
     with database() as engine:
@@ -81,7 +85,6 @@ def status(as_json: AsJson = False) -> None:
 
     Example: thothy queue status
     """
-    from thothy_ai.cli.views.watch import paused_since
     from thothy_ai.queue.status import queue_status
 
     with database() as engine:
@@ -91,44 +94,11 @@ def status(as_json: AsJson = False) -> None:
     if now.paused:
         since = paused_since(now.changed_at, now.note)
         print_text(f"The queue has been {since}. `thothy queue resume` resumes dispatching.")
-    return _print_states(now) if now.open else typer.echo("The queue is empty.")
-
-
-def _print_states(now: QueueStatus) -> None:
-    from thothy_ai.cli.views.watch import waiting_for
-
-    heads = [Column("state"), *map(_number, ("jobs", "oldest waits", "delayed", "deadline < 1 h", "deadline < 24 h"))]
-    rows = [
-        [name, f"{at.jobs:,}", times.spell(at.due_age), f"{at.delayed:,}", f"{at.due_1h:,}", f"{at.due_24h:,}"]
-        for name, at in ((name, now[name]) for name in ("queued", "dispatched", "running"))
-    ]
-    table("", heads, rows)
-    for name, jobs in now.unserved.items():
-        print_text(f"{waiting_for(jobs, name, now.unserved_aliases.get(name))}.")
-    if others := now.unserved_others:
-        typer.echo(f"{waiting_for(others)}.")
-    if expired := now["running"].expired_leases:
-        typer.echo(f"{count(expired, 'lease')} expired. `thothy doctor --only queue` says why.")
-
-
-def _number(head: str) -> Column:
-    return Column(head, number=True)
-
-
-def _pause(engine: Engine, note: str | None) -> str:
-    """Pause the queue, and say whether it was."""
-    from thothy_ai.cli.views.watch import paused_since
-    from thothy_ai.queue.control import set_paused
-
-    before = set_paused(engine, paused=True, note=note)
-    if not before.paused:
-        return "Paused."
-    since = f"Already {paused_since(before.changed_at, before.note)}"
-    return f"{since}; the note is now: {printable(note)}." if note and note != before.note else f"{since}."
+    return print_states(now) if now.open else typer.echo("The queue is empty.")
 
 
 def _wait(engine: Engine, timeout: float | None) -> None:
-    from thothy_ai.admin.pause import until_idle
+    from thothy_ai.admin.drain import until_idle
     from thothy_ai.queue.status import queue_status
 
     begun, last = time.monotonic(), None

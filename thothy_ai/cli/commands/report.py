@@ -1,25 +1,27 @@
-"""`thothy report`: figures of a time window. `thothy drain`: watch the queue until it is empty, then report."""
+"""`thothy report`: figures of a time window, its bill, recorded drains, and a forecast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import INTERRUPTED, UNSERVED, AsJson, database, fail, load_settings, usage
-from thothy_ai.cli.views import times
-from thothy_ai.cli.views.tables import PIPE_WIDTH, console, count, print_json, printable
+from thothy_ai.cli.inputs import times
+from thothy_ai.cli.shell import FAILED, AsJson, database, fail, load_settings, usage
+from thothy_ai.cli.views.tables import PIPE_WIDTH, console, count, print_json, print_text, printable, terminal_width
+from thothy_ai.cli.views.times import local, utc
 
 if TYPE_CHECKING:
-    from thothy_ai.admin.billing.bill import Prices
-    from thothy_ai.admin.report import DrainReport
-    from thothy_ai.cli.views.watch import DrainProgress
+    from thothy_ai.admin.report.bill import Prices
+    from thothy_ai.admin.report.drain_report import DrainReport
 
-DAY = timedelta(hours=24)
+DAY, WEEK = timedelta(hours=24), timedelta(days=7)
+NO_LIMIT = 10_000  # columns
 
 app = typer.Typer()
 reports = typer.Typer()
@@ -32,6 +34,15 @@ Since = Annotated[
 Until = Annotated[
     datetime | None, typer.Option(parser=times.ago, metavar="TIME", help="End of the window. Default: now.")
 ]
+
+
+class By(StrEnum):
+    """What a bill may be divided by."""
+
+    KIND = "kind"
+    MODEL = "model"
+    TENANT = "tenant"
+    HOUR = "hour"
 
 
 @reports.callback(invoke_without_command=True)
@@ -52,147 +63,138 @@ def report(
     if context.invoked_subcommand is not None:
         if since or until or html or as_json:
             usage(f"options of `thothy report {context.invoked_subcommand}` follow its name")
-        return
-    from thothy_ai.admin.report import drain_report
+        return None
+    from thothy_ai.admin.report.drain_report import drain_report
+    from thothy_ai.admin.report.timeline import report_with_timeline
 
-    start = window_start(since, until)
-    if html:
-        result = _write_html(html, start, until)
-    else:
+    start = _window_start(since, until, DAY)
+    if html is None:
         with database() as engine:
-            result = drain_report(engine, start, until, prices())
-    _print(result, as_json)
+            return print_report(drain_report(engine, start, until, prices()), as_json)
+    _need_matplotlib()
+    from thothy_ai.cli.views.report_html.page import render
+
+    with database() as engine:
+        result, timeline = report_with_timeline(engine, start, until, prices())
+    _write_page(html, render(result, timeline))
+    return print_report(result, as_json)
 
 
-@app.command()
-def drain(
-    timeout: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=times.limit,
-            metavar="DURATION",
-            help="Maximum time to wait: 2h, or a number of seconds; 0s looks once.",
-        ),
-    ] = None,
+@reports.command()
+def bill(
     since: Since = None,
-    include_delayed: Annotated[
-        bool, typer.Option("--include-delayed", help="Wait for jobs that are not due yet, too (--not-before).")
-    ] = False,
-    model_timeout: Annotated[
-        timedelta,
-        typer.Option(
-            parser=times.limit,
-            metavar="DURATION",
-            help="Maximum time to wait once no engine serves any job that is left: 5m, or seconds; 0s: not at all.",
-        ),
-    ] = "1m",  # type: ignore[assignment] # Typer parses it
+    until: Until = None,
+    by: Annotated[By, typer.Option(help="Dimension to divide the bill by.")] = By.KIND,
     as_json: AsJson = False,
 ) -> None:
-    """Watch the queue until no job is due, then print the drain report, starting at the oldest open job.
+    """Show what each kind, model, tenant or hour used and cost, idle time and restated hours (default: 7 days).
 
-    Jobs that were enqueued for a later time (--not-before) and are not due within a minute are left in the queue. If
-    only jobs are left whose model no engine serves, it waits a minute (--model-timeout) and exits with 3.
+    Hours are closed an hour after their end. Usage that becomes known later restates them, and the bill says so.
 
-    Example: thothy drain --timeout 2h
+    Example: thothy report bill --since 30d --by tenant
     """
-    from thothy_ai.admin.report import drain_report
-    from thothy_ai.cli.views.watch import watch
+    from thothy_ai.admin.report.drain_report import drain_report
+    from thothy_ai.cli.views.bill import dimension_lines, heading, restated_lines
 
-    if since:
-        _check_window(since, None)
+    start = _window_start(since, until, WEEK)
     with database() as engine:
-        try:
-            seconds = timeout.total_seconds() if timeout is not None else None
-            grace = model_timeout.total_seconds()
-            shown = console(stderr=True)
-            watched = watch(engine, shown, seconds, include_delayed=include_delayed, model_timeout=grace)
-        except KeyboardInterrupt:
-            typer.echo("Stopped watching; the queue keeps draining.", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        if since or as_json or watched.open or watched.finished:
-            _print(drain_report(engine, since or watched.since, None, prices()), as_json, _gave_up(watched, timeout))
-    _conclude(watched, timeout, quiet=as_json)
+        read = drain_report(engine, start, until, prices())
+    if as_json:
+        window = {"since": utc(read.since), "until": utc(read.until)}
+        lines = {name: line.to_json() for name, line in read.bill.by(by.value).items()}
+        return print_json({**window, **read.bill.to_json(), f"by_{by.value}": lines})
+    typer.echo(heading(read.bill, read.unit))
+    for line in dimension_lines(read.bill, by.value, read.unit, terminal_width() or NO_LIMIT):
+        typer.echo(line)
+    for line in restated_lines(read.bill, read.unit):
+        typer.echo(line)
+    return None
+
+
+@reports.command()
+def drains(
+    since: Since = None,
+    until: Until = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write the drains with plots to an HTML file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the periods in which the queue was not empty, as the reaper recorded them (default: 7 days).
+
+    Example: thothy report drains --since 24h
+    """
+    from thothy_ai.admin.report.recorded_drains import list_drains
+    from thothy_ai.cli.views.drains import print_drains
+
+    start, end = _window_start(since, until, WEEK), until or datetime.now(UTC)
+    with database() as engine:
+        found = list_drains(engine, start, end)
+    if html:
+        _need_matplotlib()
+        from thothy_ai.cli.views.report_html.drains import render
+
+        _write_page(html, render(found, start, end))
+    if as_json:
+        return print_json([drain.to_json() for drain in found])
+    if not found:
+        return print_text(f"No drain is recorded from {local(start)} to {local(end)}.")
+    return print_drains(found)
+
+
+@reports.command()
+def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> None:
+    """Check that attempts are billed for the seconds that engines were busy, within 1 %, and that closed hours contain
+    all of their attempts (default: 7 days). Exit with 1 if not.
+
+    Example: thothy report check --since 30d
+    """
+    from thothy_ai.admin.report.check import check_bill
+
+    start, end = _window_start(since, until, WEEK), until or datetime.now(UTC)
+    with database() as engine:
+        checked = check_bill(engine, start, end)
+    if as_json:
+        print_json(checked.to_json())
+    else:
+        settled = sum(of.settled for of in checked.sessions)
+        typer.echo(
+            f"{count(settled, 'settled engine session')}: busy for {checked.busy_seconds:,.1f} s,"
+            f" billed for {checked.billed_seconds:,.1f} s; {len(checked.sessions) - settled} not settled yet."
+        )
+        for finding in checked.findings:
+            print_text(f"- {finding}")
+    if checked.findings:
+        raise typer.Exit(FAILED)
+
+
+@reports.command()
+def forecast(as_json: AsJson = False) -> None:
+    """Forecast when the queue will be empty and which jobs will be late, with the error of earlier forecasts.
+
+    It covers the jobs that are due now, with their retries and follow-up jobs, and assumes that no others arrive.
+
+    Example: thothy report forecast
+    """
+    from thothy_ai.cli.views.forecast import print_forecast
+    from thothy_ai.queue.forecast.store import current, past_accuracy
+
+    with database() as engine:
+        made = current(engine, load_settings().publish_by)
+        past = past_accuracy(engine)
+    return print_json({**made.to_json(), "past": asdict(past)}) if as_json else print_forecast(made, past)
 
 
 def prices() -> Prices:
     """The prices of this process' settings."""
-    from thothy_ai.admin.billing.bill import Prices
+    from thothy_ai.admin.report.bill import Prices
 
     return Prices.of(load_settings())
 
 
-def window_start(since: datetime | None, until: datetime | None, length: timedelta = DAY) -> datetime:
-    """The start of a window: `since`, or so long before its end. A window that is none is a usage error."""
-    start = since or (until or datetime.now(UTC)) - length
-    _check_window(start, until)
-    return start
-
-
-def write_page(file: Path, page: Callable[[], str]) -> None:
-    """Write an HTML page, which needs matplotlib."""
-    if find_spec("matplotlib") is None:
-        fail("--html needs matplotlib: pip install 'thothy-ai[report]'")
-    text = page()
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {file}: {error.strerror}")
-    typer.echo(f"Report written to {printable(str(file))}.", err=True)
-
-
-def _write_html(file: Path, since: datetime, until: datetime | None) -> DrainReport:
-    """Write the page and return the report in it."""
-    read: list[DrainReport] = []
-
-    def page() -> str:
-        from thothy_ai.admin.timeline import report_with_timeline
-        from thothy_ai.cli.views.report_html.page import render
-
-        with database() as engine:
-            result, timeline = report_with_timeline(engine, since, until, prices())
-        read.append(result)
-        return render(result, timeline)
-
-    write_page(file, page)
-    return read[0]
-
-
-def _check_window(since: datetime, until: datetime | None) -> None:
-    if since > datetime.now(UTC):
-        usage(f"--since {times.local(since)} is in the future")
-    times.check_order(since, until)
-
-
-def _gave_up(watched: DrainProgress, timeout: timedelta | None) -> str | None:
-    """How the watching ended if jobs were left; None if none were."""
-    if watched.stranded:
-        return f"ended with {count(watched.open, 'job')} left that no engine can run"
-    if not watched.open or timeout is None:
-        return None
-    return f"gave up after {times.spell(timeout.total_seconds())} with {count(watched.open, 'job')} open"
-
-
-def _conclude(watched: DrainProgress, timeout: timedelta | None, *, quiet: bool) -> None:
-    """Say what is left, if anything. With `quiet`, standard output holds nothing except the report."""
-    from thothy_ai.cli.views.watch import obstacle_sentences, unserved_sentences
-
-    if watched.stranded:
-        named = unserved_sentences(watched.obstacles) if watched.obstacles else ()
-        fail(f"no engine can run what is left. {' '.join(named)}", UNSERVED)
-    if watched.open:
-        waited = f" after {times.spell(timeout.total_seconds())}" if timeout is not None else ""
-        causes = " ".join(obstacle_sentences(watched.obstacles)) if watched.obstacles else ""
-        left = f"{count(watched.open, 'job')} {'is' if watched.open == 1 else 'are'} still open{waited}"
-        fail(f"{left}. {causes}" if causes else left)
-    if watched.later:
-        due, one = times.local(watched.next_due), watched.later == 1
-        jobs = f"1 job is not due before {due}" if one else f"{watched.later:,} jobs are not due yet, the next at {due}"
-        typer.echo(f"{jobs}. `thothy drain --include-delayed` waits for {'it' if one else 'them'}.", err=quiet)
-    elif not watched.finished and not quiet:
-        typer.echo("The queue is empty.")
-
-
-def _print(result: DrainReport, as_json: bool, drained: str | None = None) -> None:
+def print_report(result: DrainReport, as_json: bool, drained: str | None = None) -> None:
+    """Print a drain report. `drained` replaces the drain time in the headline."""
     from thothy_ai.cli.views.report import render
 
     if as_json:
@@ -201,3 +203,29 @@ def _print(result: DrainReport, as_json: bool, drained: str | None = None) -> No
     if not out.is_terminal:
         out.width = PIPE_WIDTH
     return out.print(render(result, drained))
+
+
+def check_window(since: datetime, until: datetime | None) -> None:
+    """Refuse a window that begins in the future, or ends before it begins. Raises `BadParameter`."""
+    if since > datetime.now(UTC):
+        usage(f"--since {local(since)} is in the future")
+    times.check_order(since, until)
+
+
+def _window_start(since: datetime | None, until: datetime | None, length: timedelta) -> datetime:
+    start = since or (until or datetime.now(UTC)) - length
+    check_window(start, until)
+    return start
+
+
+def _need_matplotlib() -> None:
+    if find_spec("matplotlib") is None:
+        fail("--html needs matplotlib: pip install 'thothy-ai[report]'")
+
+
+def _write_page(file: Path, page: str) -> None:
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        fail(f"cannot write {file}: {error.strerror}")
+    typer.echo(f"Report written to {printable(str(file))}.", err=True)

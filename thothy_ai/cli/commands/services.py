@@ -1,4 +1,4 @@
-"""`thothy engine`, `worker`, `dispatcher`, `reaper`: one process each, which runs until it is told to stop."""
+"""`thothy engine`, `worker`, `dispatcher`, `reaper`: one process each, which runs until it is stopped."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Logs: `thothy logs`, or {logs}.
 Metrics: {metrics}.
 Ctrl-C stops everything; the queue is kept.
 """
-# Where `up` serves metrics, unless a setting says: in one of five ranges of twenty ports, or more for many engines.
+# Unless a setting names a port, `up` serves metrics in one of five ranges of twenty ports, or more for many engines.
 METRICS_PORT, METRICS_RANGES, METRICS_ROOM = 9400, 5, 20
 NULL_ENGINE, SWITCHED_ON = "THOTHY_ENGINE_NULL", ("1", "true", "t", "yes", "y", "on")  # as Typer reads a switch
 PORTS, PORTS_PER_ENGINE = 3, 2  # dispatcher, reaper and the reservation; an engine and its worker
@@ -83,7 +83,9 @@ def up(
                 typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
                 stack.wait()
         except StopRequested:
-            display.end(_stopped(display.open_jobs))
+            left = display.open_jobs
+            queued = f" {count(left, 'job')} {'is' if left == 1 else 'are'} queued for the next start." if left else ""
+            display.end(f"Stopped.{queued}")
     if not ready:
         raise typer.Exit(INTERRUPTED)
 
@@ -101,7 +103,7 @@ def demo() -> None:
 
 
 def _own_settings() -> Settings:
-    """The settings of a stack of its own. Raises `ConfigError` if it would have an engine without a model."""
+    """The settings of an embedded stack. Raises `ConfigError` if its engine would have no model."""
     from thothy_ai.errors import ConfigError
     from thothy_ai.settings import OwnSettings
 
@@ -112,7 +114,7 @@ def _own_settings() -> Settings:
 
 @contextmanager
 def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
-    """The one that is set; else the first of a range that is this stack's for the block, or 0."""
+    """The port that is set, otherwise the first of a range that is reserved during the block, or 0."""
     if "metrics_port" in settings.model_fields_set:
         yield settings.metrics_port
         return
@@ -123,20 +125,9 @@ def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
         yield first or 0
 
 
-def _metrics(settings: Settings) -> str:
-    port = settings.metrics_port
-    if not port:
-        return "none are served; THOTHY_METRICS_PORT chooses a port"
-    return f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
-
-
 def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
     where = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={home})"
-    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=_metrics(settings))
-
-
-def _stopped(open_jobs: int | None) -> str:
-    """The last line of `up`."""
-    if not open_jobs:
-        return "Stopped."
-    return f"Stopped. {count(open_jobs, 'job')} {'is' if open_jobs == 1 else 'are'} queued for the next start."
+    metrics = "none are served; THOTHY_METRICS_PORT chooses a port"
+    if port := settings.metrics_port:
+        metrics = f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
+    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics)

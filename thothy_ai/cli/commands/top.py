@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,6 @@ from thothy_ai.cli.shell import AsJson, load_settings
 from thothy_ai.cli.views.tables import print_json
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.commands.top_parts import Part
     from thothy_ai.cli.views.top import Frame
 
 app = typer.Typer()
@@ -41,45 +39,46 @@ def top(
 
     Example: thothy top --once
     """
-    with _parts() as frame:
-        if once or as_json or not sys.stdout.isatty():
+    with _polled_frame() as frame:
+        if as_json or once or not sys.stdout.isatty():
             time.sleep(REFRESH_SECONDS)  # a rate needs two readings
-            _print(frame(), as_json)
+            if as_json:
+                print_json(frame().to_json())
+            else:
+                _print(frame())
         else:
             _show(frame)
 
 
 @contextmanager
-def _parts() -> Iterator[Callable[[], Frame]]:
-    """Read all parts until the block ends; yields the latest frame, once each part was read or has failed."""
-    from thothy_ai.admin.top import Record, Workers
-    from thothy_ai.admin.top_engines import EngineProbe
-    from thothy_ai.cli.commands.top_parts import Part
+def _polled_frame() -> Iterator[Callable[[], Frame]]:
+    """Poll all sources until the block ends; yields the latest frame, once each source was read or has failed."""
+    from thothy_ai.admin.top.engines import EngineSource
+    from thothy_ai.admin.top.polling import Poller
+    from thothy_ai.admin.top.queue import QueueSource, WorkerSource
     from thothy_ai.cli.views.top import Frame
 
-    record = Part(lambda: Record(load_settings()), REFRESH_SECONDS)
-    workers = Part(lambda: Workers(load_settings()), REFRESH_SECONDS)
-    engine = Part(lambda: EngineProbe(load_settings()), REFRESH_SECONDS)
-    parts: tuple[Part[Any], ...] = (record, workers, engine)
+    record = Poller(lambda: QueueSource(load_settings()), REFRESH_SECONDS)
+    workers = Poller(lambda: WorkerSource(load_settings()), REFRESH_SECONDS)
+    engine = Poller(lambda: EngineSource(load_settings()), REFRESH_SECONDS)
+    pollers: tuple[Poller[Any], ...] = (record, workers, engine)
     with ExitStack() as stack:
-        for part in parts:
-            part.start()
-            stack.callback(part.stop, STOP_SECONDS)
+        for poller in pollers:
+            poller.start()
+            stack.callback(poller.stop, STOP_SECONDS)
         until = time.monotonic() + FIRST_SECONDS
-        for part in parts:
-            part.read.wait(max(0.0, until - time.monotonic()))
+        for poller in pollers:
+            poller.polled.wait(max(0.0, until - time.monotonic()))
         yield lambda: Frame(record.latest, workers.latest, engine.latest)
 
 
-def _print(frame: Frame, as_json: bool) -> None:
+def _print(frame: Frame) -> None:
     from rich.console import Console
 
     from thothy_ai.cli.views.top import render
 
-    if as_json:
-        return print_json(_to_json(frame))
     width = None if sys.stdout.isatty() else WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False).print(render(frame, live=False))
+    Console(file=sys.stdout, width=width, highlight=False).print(render(frame, live=False))
 
 
 def _show(frame: Callable[[], Frame]) -> None:
@@ -101,12 +100,13 @@ def _show(frame: Callable[[], Frame]) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Reads single keys: waits for one at most so many seconds, empty if none came."""
+    """A function that waits at most the given seconds for a key, and returns it; empty if none was pressed."""
+    import termios
+    import tty
+
     if not sys.stdin.isatty():
         yield _no_key
         return
-    import termios
-    import tty
 
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
@@ -120,17 +120,3 @@ def _keys() -> Iterator[Callable[[float], str]]:
 def _no_key(seconds: float) -> str:
     time.sleep(seconds)
     return ""
-
-
-def _to_json(frame: Frame) -> dict[str, Any]:
-    """Plain values under stable keys; a part that is unreachable is null, and `unreachable` says why."""
-    from thothy_ai.cli.commands.top_parts import Unreachable
-
-    parts: dict[str, Any] = {"record": frame.record, "workers": frame.workers, "engine": frame.engine}
-    away = {name: part.why for name, part in parts.items() if isinstance(part, Unreachable)}
-    values: dict[str, Any] = {name: None if name in away else asdict(part) for name, part in parts.items()}
-    if not isinstance(frame.record, Unreachable):
-        queue, hour = frame.record.queue, frame.record.hour
-        values["record"]["queue"] |= {"open": queue.status.open, "seconds_to_go": queue.seconds_to_go}
-        values["record"]["hour"]["artifact_yield"] = hour.artifact_yield
-    return {**values, "unreachable": away}

@@ -1,4 +1,4 @@
-"""The options and arguments by which commands name jobs and filter them, and what they stand for in the database."""
+"""The options and arguments that name and filter jobs, and what they stand for in the database."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.commands import completion
-from thothy_ai.cli.shell import find_job, job_ref, load_settings, usage
-from thothy_ai.cli.views import times
+from thothy_ai.cli.inputs import completion, times
+from thothy_ai.cli.shell import load_settings, usage
 from thothy_ai.cli.views.tables import printable
+from thothy_ai.cli.views.times import local
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
 
     from sqlalchemy import Engine
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 1_000_000  # more belongs into a file, from `thothy artifacts export`
 _SOURCE_KEY = re.compile(r"[0-9a-f]{4,32}")
+_ID_PART = re.compile(r"-*(?:[0-9a-f]-*){4,32}")
+
+
+def job_ref(text: str) -> str:
+    """Check that a text can be a job id or one end of it. Raises `BadParameter`."""
+    ref = text.strip().lower()
+    if not _ID_PART.fullmatch(ref):
+        raise typer.BadParameter(f"{text!r} is not a job id, nor 4 or more hexadecimal digits of its beginning or end")
+    return ref
+
 
 JobId = Annotated[
     str,
@@ -104,7 +115,7 @@ Deadline = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters of one command, as they were typed."""
+    """The filters of one command, as typed."""
 
     state: list[JobState] | None = None
     kind: str | None = None
@@ -118,7 +129,6 @@ class Filters:
     tenant: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two sources, an empty tenant, and a window that ends before it begins."""
         if self.source and self.source_file:
             usage("--source and --source-file are mutually exclusive")
         if self.tenant == "":
@@ -126,40 +136,51 @@ class Filters:
         times.check_order(self.since, self.until)
 
     def jobs(self, engine: Engine) -> JobFilter:
-        """What the filters stand for, except for the times. Raises `BadParameter` and the errors of `find_job`."""
+        """All filters except the times. Raises `BadParameter` and the errors of `find_job`."""
         from thothy_ai.admin.filters import JobFilter
+        from thothy_ai.cli.inputs.kind_flags import read_text
+        from thothy_ai.jobs.api.kind import source_key
 
         check_kinds(engine, [self.kind] if self.kind else [])
+        source = self.source
+        if self.source_file:
+            source = source_key(read_text(self.source_file))
+        elif source is not None and not _SOURCE_KEY.fullmatch(source):
+            source = source_key(source)
         return JobFilter(
             states=tuple(self.state or ()),
             kind=self.kind,
             key=self.key,
-            source=self._source_key(),
+            source=source,
             parent=find_job(engine, self.parent) if self.parent else None,
             batch=find_job(engine, self.batch) if self.batch else None,
             tenant=self.tenant,
         )
 
     def nothing(self, noun: str) -> str:
-        """Says that nothing was found, and what was looked for."""
-        typed = [self._spelled(field.name) for field in fields(self) if getattr(self, field.name) not in (None, [])]
+        """A sentence that nothing matches, with the filters."""
+        typed = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            for each in value if isinstance(value, list) else [value]:
+                line = " ".join((local(each) if isinstance(each, datetime) else str(each)).split())
+                shown = printable(line if len(line) <= 60 else line[:59] + "…") or "''"  # it may be a whole source
+                typed.append(f"--{field.name.replace('_', '-')} {shown}")
         return f"No {noun} match {' '.join(typed)}." if typed else f"No {noun}."
 
-    def _spelled(self, name: str) -> str:
-        value = getattr(self, name)
-        values = value if isinstance(value, list) else [value]
-        shown = (times.local(each) if isinstance(each, datetime) else str(each) for each in values)
-        return " ".join(f"--{name.replace('_', '-')} {_short(each)}" for each in shown)
 
-    def _source_key(self) -> str | None:
-        from thothy_ai.cli.inputs.kind_flags import read_text
-        from thothy_ai.jobs.api.kind import source_key
+def find_job(engine: Engine, ref: str) -> UUID:
+    """The id that `ref`, its beginning or its end, stands for. Raises `UnknownJobError`, `AmbiguousIdError`."""
+    return find_jobs(engine, [ref])[0]
 
-        if self.source_file:
-            return source_key(read_text(self.source_file))
-        if self.source is None or _SOURCE_KEY.fullmatch(self.source):
-            return self.source
-        return source_key(self.source)
+
+def find_jobs(engine: Engine, refs: Sequence[str]) -> list[UUID]:
+    """The ids that `refs` stand for, in the same order, each once."""
+    from thothy_ai.admin.filters import resolve_id
+
+    return list(dict.fromkeys(resolve_id(engine, ref) for ref in refs))
 
 
 def check_kinds(engine: Engine, kinds: Iterable[str]) -> None:
@@ -189,9 +210,3 @@ def check_reasons(engine: Engine, reasons: Iterable[str]) -> None:
     for reason in unknown:
         if reason not in known:
             raise typer.BadParameter(f"{reason!r} is not one of {', '.join(sorted(known))}", param_hint="--reason")
-
-
-def _short(text: str) -> str:
-    """One line of a value, which may be a whole source."""
-    line = " ".join(text.split())
-    return printable(line if len(line) <= 60 else line[:59] + "…") or "''"

@@ -11,7 +11,7 @@ from typing import Any
 
 from typer import BadParameter
 
-from thothy_ai.cli.views import times
+from thothy_ai.cli.inputs import times
 from thothy_ai.errors import EntryError, IdempotencyConflictError, InvalidJobError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from thothy_ai.admin.billing.bill import Bill, Dimension, Line
-from thothy_ai.admin.billing.usage import UsageRow
+from thothy_ai.admin.report.bill import Bill, BillLine, Dimension
+from thothy_ai.admin.report.usage import UsageRow
 from thothy_ai.cli.views.tables import Column, count, layout
 from thothy_ai.cli.views.times import local
 
@@ -84,7 +84,7 @@ def columns(bill: Bill, unit: str) -> Sequence[str]:
     return (*seconds, "cost", "cost of waste", "cost per artifact") if bill.priced else seconds
 
 
-def cells(line: Line, bill: Bill) -> list[str]:
+def cells(line: BillLine, bill: Bill) -> list[str]:
     """A line's figures."""
     of = line.usage
     per = "-" if line.seconds_per_artifact is None else f"{line.seconds_per_artifact:,.3f}"
@@ -93,13 +93,13 @@ def cells(line: Line, bill: Bill) -> list[str]:
     return [*shown, *map(money, (line.cost, line.wasted_cost, line.cost_per_artifact))] if bill.priced else shown
 
 
-def idle_cells(total: Line, bill: Bill) -> list[str]:
+def idle_cells(total: BillLine, bill: Bill) -> list[str]:
     """Idle time, which no attempt used: it is neither useful nor wasted."""
     shown = ["-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
     return [*shown, money(total.idle_cost), "-", "-"] if bill.priced else shown
 
 
-def all_cells(total: Line, bill: Bill) -> list[str]:
+def all_cells(total: BillLine, bill: Bill) -> list[str]:
     """Everything, idle time included."""
     of, spent = total.usage, total.usage.busy_seconds + total.idle_seconds
     per = f"{spent / of.accepted:,.3f}" if of.accepted else "-"

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import typer
@@ -15,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from thothy_ai.admin.progress import Progress
-from thothy_ai.cli.commands.report_forecast import whole
-from thothy_ai.cli.views.times import per_time
+from thothy_ai.admin.drain import DrainProgress, DrainStatus
+from thothy_ai.cli.views.queue import obstacle_sentences
+from thothy_ai.cli.views.times import per_time, spell_whole
 from thothy_ai.queue.forecast.outlook import Forecast
 
 LINE_SECONDS = 5.0  # between two lines, when something has changed
@@ -25,13 +26,13 @@ QUIET_SECONDS = 30.0  # between two lines, when nothing has
 
 
 class Display(Protocol):
-    """Shows a drain while it is watched."""
+    """Shows a drain that is being watched."""
 
-    def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
-        """Show how far it is. `rate`: jobs per second, None while unknown. `ahead`: None where none is made."""
+    def update(self, now: DrainProgress, rate: float | None, ahead: Forecast | None = None) -> None:
+        """Show the progress. `rate`: jobs per second, None while unknown."""
 
     def say(self, sentences: Sequence[str]) -> None:
-        """Show what keeps it from going on; each new sentence once, and again when it comes back."""
+        """Show each sentence that the last call did not have."""
 
 
 @contextmanager
@@ -44,33 +45,39 @@ def display_on(console: Console) -> Iterator[Display]:
         yield Bar(live)
 
 
-def words(now: Progress, rate: float | None, ahead: Forecast | None = None) -> str:
-    """What runs and waits, how fast jobs finish, and when the last one will have, as far as that is known."""
+def show_drain(console: Console, looks: Iterator[DrainStatus]) -> DrainStatus:
+    """Show a drain until it ends; returns the last look at it."""
+    status = next(looks)
+    if not status.open:
+        return status
+    with display_on(console) as display:
+        for status in looks:
+            if status.obstacles is not None:
+                display.say(list(obstacle_sentences(status.obstacles)))
+            shown = status.progress if status.include_delayed else replace(status.progress, later=0)
+            display.update(shown, status.rate, status.forecast)
+    return status
+
+
+def words(now: DrainProgress, rate: float | None, ahead: Forecast | None = None) -> str:
+    """The numbers of running and waiting jobs, the rate and the time left, as far as they are known."""
     waiting = now.queued + now.dispatched
-    counts = [f"{now.running:,} running"] if now.running else []
-    counts += [f"{waiting:,} queued"] if waiting else []
-    counts += [f"{now.later:,} delayed"] if now.later else []
-    return ", ".join([*counts, *_outlook(now, rate, ahead)])
-
-
-def _outlook(now: Progress, rate: float | None, ahead: Forecast | None) -> list[str]:
+    parts = [f"{now.running:,} running"] if now.running else []
+    parts += [f"{waiting:,} queued"] if waiting else []
+    parts += [f"{now.later:,} delayed"] if now.later else []
     if now.next_due and (now.all_wait or not now.open):
-        return [f"the next is due in {whole((now.next_due - now.now).total_seconds())}"]
-    left = [] if now.later or not now.open else _left(ahead)
+        return ", ".join([*parts, f"the next is due in {spell_whole((now.next_due - now.now).total_seconds())}"])
     if rate is not None:
-        return [per_time(rate), *left]
-    return left if now.finished or not now.running else ["none finished yet", *left]
-
-
-def _left(ahead: Forecast | None) -> list[str]:
-    """The time to go and its ninth decile, if the forecast knows them; of a paused queue, none is shown."""
-    if ahead is None or ahead.paused or not ahead.p50 or ahead.p90 is None:
-        return []
-    return [f"about {whole(ahead.p50)} left (90 %: {whole(ahead.p90)})"]
+        parts.append(per_time(rate))
+    elif now.running and not now.finished:
+        parts.append("none finished yet")
+    if ahead is not None and not ahead.paused and ahead.p50 and ahead.p90 is not None and now.open and not now.later:
+        parts.append(f"about {spell_whole(ahead.p50)} left (90 %: {spell_whole(ahead.p90)})")
+    return ", ".join(parts)
 
 
 class Bar:
-    """A bar and a line of words, which are gone when the drain is over; sentences stay above it."""
+    """A bar and a line of words, which are erased at the end; sentences stay above them."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -78,13 +85,11 @@ class Bar:
         self._task = self._bars.add_task("draining", total=None)
         self._said: list[str] = []
 
-    def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
-        """Draw it again."""
+    def update(self, now: DrainProgress, rate: float | None, ahead: Forecast | None = None) -> None:
         self._bars.update(self._task, completed=now.finished, total=now.finished + now.open + now.later)
         self._live.update(Group(self._bars, Text(words(now, rate, ahead))))
 
     def say(self, sentences: Sequence[str]) -> None:
-        """Print new sentences above the bar."""
         for sentence in sentences:
             if sentence not in self._said:
                 self._live.console.print(Text(sentence))
@@ -100,8 +105,7 @@ class Lines:
         self._last = ""
         self._said: list[str] = []
 
-    def update(self, now: Progress, rate: float | None, ahead: Forecast | None = None) -> None:
-        """Print a line if it is time for one."""
+    def update(self, now: DrainProgress, rate: float | None, ahead: Forecast | None = None) -> None:
         since = self._clock() - self._printed_at
         total = now.finished + now.open + now.later
         text = words(now, rate, ahead)
@@ -112,7 +116,6 @@ class Lines:
             self._last, self._printed_at = line, self._clock()
 
     def say(self, sentences: Sequence[str]) -> None:
-        """Print new sentences at once."""
         for sentence in sentences:
             if sentence not in self._said:
                 typer.echo(sentence, err=True)

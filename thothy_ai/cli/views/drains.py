@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thothy_ai.admin.billing.drains import Drain
+from thothy_ai.admin.report.recorded_drains import RecordedDrain
 from thothy_ai.cli.views.tables import Column, table
 from thothy_ai.cli.views.times import local, spell
 
@@ -13,18 +13,18 @@ HEADS = ("jobs", "failed", "yield", "peak", "wait p50", "p95", "p99", "run p50",
 DROP = {"useful s": 4, "failed": 3, "peak": 2, "p95": 1}
 
 
-def print_drains(drains: Sequence[Drain]) -> None:
+def print_drains(drains: Sequence[RecordedDrain]) -> None:
     """A row for each drain; one that was cut because it lasted for over a day ends with an ellipsis."""
     heads = [Column("from"), Column("took"), *(Column(head, number=True, drop=DROP.get(head, 0)) for head in HEADS)]
     table("", heads, [[local(of.started_at), took(of), *cells(of)] for of in drains])
 
 
-def took(of: Drain) -> str:
+def took(of: RecordedDrain) -> str:
     """How long a drain took."""
     return spell(of.seconds) if of.emptied else f"{spell(of.seconds)} …"
 
 
-def cells(of: Drain) -> list[str]:
+def cells(of: RecordedDrain) -> list[str]:
     """A drain's figures, in the order of `HEADS`."""
     yielded = "-" if of.artifact_yield is None else f"{of.artifact_yield:.1%}"
     percentiles = (of.wait_p50, of.wait_p95, of.wait_p99, of.run_p50, of.run_p95, of.run_p99)

@@ -11,7 +11,7 @@ from thothy_ai.cli.views.markdown import text_of
 from thothy_ai.cli.views.tables import Column, count, json_text, print_fields, printable, table, terminal_width
 
 if TYPE_CHECKING:
-    from thothy_ai.admin.cost import Cost
+    from thothy_ai.admin.jobs import JobCost
     from thothy_ai.settings import Settings
 
 FIELDS = {  # what is left out here is in the JSON
@@ -72,7 +72,7 @@ TABLES = {
 
 def job_json(job: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """A result of `show_job` as plain values; the price is null unless one is set."""
-    cost: Cost = job["cost"]
+    cost: JobCost = job["cost"]
     price = settings.price_per_compute_hour
     money = {"price": None if price is None else cost.price(price), "currency": settings.currency}
     return {**job, "cost": {**cost.to_json(), **money}}
@@ -97,7 +97,7 @@ def _fields(job: dict[str, Any]) -> list[tuple[str, object]]:
     return [(name, shown[field]) for field, name in FIELDS.items() if shown[field] or field in {"priority", "attempt"}]
 
 
-def spell_cost(cost: Cost, settings: Settings) -> str:
+def spell_cost(cost: JobCost, settings: Settings) -> str:
     """A job's cost in device time and, with a price set, in money."""
     wasted = cost.seconds - cost.useful
     spelled = f"{cost.seconds:.2f} {cost.unit}s"

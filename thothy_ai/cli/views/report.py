@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from thothy_ai.admin.report import DrainReport, Figures
+from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.cli.views.bill import bill_lines
 from thothy_ai.cli.views.tables import PIPE_WIDTH, Column, count, layout
 from thothy_ai.cli.views.times import local, spell
@@ -21,7 +21,7 @@ PAIR = ("attempts", "wasted s")
 OPEN_STATES = ("queued", "dispatched", "running")
 
 
-class Line(NamedTuple):
+class ReportRow(NamedTuple):
     """A figure: its name, its name as the head of a narrow column, and how it is shown."""
 
     name: str
@@ -107,7 +107,7 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _figures(kinds: Mapping[str, Figures], topics: Sequence[Sequence[Line]], width: int) -> Iterator[str]:
+def _figures(kinds: Mapping[str, Figures], topics: Sequence[Sequence[ReportRow]], width: int) -> Iterator[str]:
     """A column for each kind if they fit, otherwise a row for each in a table for each topic."""
     heads = [Column(""), *(Column(kind, number=True) for kind in kinds)]
     rows = [[line.name, *map(line.show, kinds.values())] for topic in topics for line in topic]
@@ -121,41 +121,41 @@ def _figures(kinds: Mapping[str, Figures], topics: Sequence[Sequence[Line]], wid
         yield from ("", *layout("", heads, rows, width=width, short=False))
 
 
-def _topics(unit: str) -> list[list[Line]]:
+def _topics(unit: str) -> list[list[ReportRow]]:
     seconds = unit.replace("-hour", "-seconds")
     return [
         [
-            Line("jobs succeeded", "succeeded", lambda f: f"{f.succeeded:,}"),
-            Line("jobs dead or expired", "failed", lambda f: f"{f.failed:,}"),
-            Line("jobs cancelled", "cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
-            Line("jobs still open", "open", lambda f: f"{f.open:,}"),
-            Line("failure rate", "failure rate", lambda f: percent(f.failure_rate)),
-            Line("artifact yield", "yield", lambda f: percent(f.artifact_yield)),
+            ReportRow("jobs succeeded", "succeeded", lambda f: f"{f.succeeded:,}"),
+            ReportRow("jobs dead or expired", "failed", lambda f: f"{f.failed:,}"),
+            ReportRow("jobs cancelled", "cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
+            ReportRow("jobs still open", "open", lambda f: f"{f.open:,}"),
+            ReportRow("failure rate", "failure rate", lambda f: percent(f.failure_rate)),
+            ReportRow("artifact yield", "yield", lambda f: percent(f.artifact_yield)),
         ],
         [
-            Line(f"jobs per {unit}", f"per {unit}", lambda f: rate(f.jobs_per_compute_hour)),
-            Line("jobs per busy hour", "per busy hour", lambda f: rate(f.jobs_per_busy_hour)),
-            Line(f"busy {seconds}", "busy s", lambda f: f"{f.busy_seconds:,.1f}"),
-            Line(f"wasted {seconds}", "wasted s", lambda f: f"{f.wasted_seconds:,.1f}"),
+            ReportRow(f"jobs per {unit}", f"per {unit}", lambda f: rate(f.jobs_per_compute_hour)),
+            ReportRow("jobs per busy hour", "per busy hour", lambda f: rate(f.jobs_per_busy_hour)),
+            ReportRow(f"busy {seconds}", "busy s", lambda f: f"{f.busy_seconds:,.1f}"),
+            ReportRow(f"wasted {seconds}", "wasted s", lambda f: f"{f.wasted_seconds:,.1f}"),
         ],
         [
-            Line("drain time", "drain time", lambda f: spell(f.drain_seconds)),
-            Line("attempts", "attempts", lambda f: f"{f.attempts.total():,}"),
-            Line("prompt tokens", "prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
-            Line("prefix-cache hit rate", "cached", lambda f: percent(f.prefix_hit_rate)),
-            Line("output tokens", "output tokens", lambda f: f"{f.output_tokens:,}"),
+            ReportRow("drain time", "drain time", lambda f: spell(f.drain_seconds)),
+            ReportRow("attempts", "attempts", lambda f: f"{f.attempts.total():,}"),
+            ReportRow("prompt tokens", "prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
+            ReportRow("prefix-cache hit rate", "cached", lambda f: percent(f.prefix_hit_rate)),
+            ReportRow("output tokens", "output tokens", lambda f: f"{f.output_tokens:,}"),
         ],
     ]
 
 
-def _second_looks(total: Figures) -> list[list[Line]]:
+def _second_looks(total: Figures) -> list[list[ReportRow]]:
     """Reviews and early stops, where there were any."""
     if not total.review_seconds and not total.saved_tokens:
         return []
     return [
         [
-            Line("reviews, of the rest", "reviews", lambda f: percent(f.review_share)),
-            Line("tokens saved by early stops", "tokens saved", lambda f: f"{f.saved_tokens:,}"),
+            ReportRow("reviews, of the rest", "reviews", lambda f: percent(f.review_share)),
+            ReportRow("tokens saved by early stops", "tokens saved", lambda f: f"{f.saved_tokens:,}"),
         ]
     ]
 

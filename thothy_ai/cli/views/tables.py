@@ -63,6 +63,12 @@ def terminal_width() -> int | None:
     return out.width if out.is_terminal else None
 
 
+def more_exist(found: int, limit: int) -> None:
+    """Say on a terminal that a list has been cut."""
+    if found > limit and terminal_width() is not None:
+        typer.echo(f"The newest {limit} are shown; --limit shows more.")
+
+
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     """Print names and values beside each other. On a terminal, long values continue below themselves."""
     width = terminal_width()

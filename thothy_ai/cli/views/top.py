@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from thothy_ai.cli.commands.top_parts import Unreachable
+from thothy_ai.admin.top.polling import Unreachable
 from thothy_ai.cli.views import times
 from thothy_ai.cli.views.tables import count, printable
 
 if TYPE_CHECKING:
-    from thothy_ai.admin.engine_state import EngineFigures
-    from thothy_ai.admin.top import HourFigures, QueueFigures, RecordFigures, WorkerFigures
+    from thothy_ai.admin.top.engines import EngineFigures
+    from thothy_ai.admin.top.queue import HourFigures, QueueFigures, RecordFigures, WorkerFigures
 
 PANEL_LINES = 9
 REASON_LINES = 7  # in two columns
@@ -34,6 +34,17 @@ class Frame:
     record: RecordFigures | Unreachable
     workers: WorkerFigures | Unreachable
     engine: EngineFigures | Unreachable
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; an unreachable part is null, and `unreachable` says why."""
+        parts: dict[str, Any] = {"record": self.record, "workers": self.workers, "engine": self.engine}
+        unreachable = {name: part.why for name, part in parts.items() if isinstance(part, Unreachable)}
+        values: dict[str, Any] = {name: None if name in unreachable else asdict(part) for name, part in parts.items()}
+        if not isinstance(self.record, Unreachable):
+            queue, hour = self.record.queue, self.record.hour
+            values["record"]["queue"] |= {"open": queue.status.open, "seconds_to_go": queue.seconds_to_go}
+            values["record"]["hour"]["artifact_yield"] = hour.artifact_yield
+        return {**values, "unreachable": unreachable}
 
 
 def render(frame: Frame, *, live: bool) -> RenderableType:

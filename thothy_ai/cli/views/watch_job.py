@@ -15,7 +15,7 @@ from thothy_ai.db.states import JobState
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from thothy_ai.admin.job_watch import EndedAttempt, JobSnapshot, Waiting
+    from thothy_ai.admin.job_watch import EndedAttempt, JobSnapshot, JobWait
 
 ERASE = "\r\x1b[K"
 
@@ -104,7 +104,7 @@ def status_of(job: JobSnapshot) -> Status:
     return Status((job.state,), text, job.finished_at or job.at)
 
 
-def _why(job: JobSnapshot, waiting: Waiting) -> tuple[str, str]:
+def _why(job: JobSnapshot, waiting: JobWait) -> tuple[str, str]:
     """Why it waits: the sort of reason, and a sentence."""
     if waiting.not_before is not None:
         when = times.local(waiting.not_before)
@@ -122,7 +122,7 @@ def _why(job: JobSnapshot, waiting: Waiting) -> tuple[str, str]:
     return "behind", _behind(waiting)
 
 
-def _behind(waiting: Waiting) -> str:
+def _behind(waiting: JobWait) -> str:
     from thothy_ai.admin.job_watch import MAX_AHEAD
 
     if waiting.ahead is None:

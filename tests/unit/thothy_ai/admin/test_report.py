@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from thothy_ai.admin.report import AttemptKey, Figures
+from thothy_ai.admin.report.drain_report import AttemptKey, Figures
 
 
 def test_attempts_without_an_artifact_are_named_by_outcome_and_reason() -> None:

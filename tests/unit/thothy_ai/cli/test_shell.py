@@ -11,7 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from thothy_ai.cli import app, shell
+from thothy_ai.cli import app
+from thothy_ai.cli.inputs.job_options import job_ref
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import ConfigError, InvalidJobError, NotConnectedError, UnknownJobError
 
@@ -128,7 +129,7 @@ def test_version(clean_environment: None) -> None:
 
 @pytest.mark.parametrize("text", ["3d9a4f10", " 3D9A4F10 ", "019a9e2b-7c44", "019a9e2b-7c44-7d1e-9a53-0c8b3d9a4f10"])
 def test_parts_of_ids(text: str) -> None:
-    assert shell.job_ref(text) == text.strip().lower()
+    assert job_ref(text) == text.strip().lower()
 
 
 def _raising(error: BaseException) -> Any:

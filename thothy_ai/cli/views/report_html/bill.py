@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.admin.billing.bill import DIMENSIONS, Bill
+from thothy_ai.admin.report.bill import DIMENSIONS, Bill
 from thothy_ai.cli.views.bill import columns, dimension_rows, heading, restatement
 from thothy_ai.cli.views.report_html.tables import note, section, table
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from thothy_ai.admin.billing.drains import Drain
+from thothy_ai.admin.report.recorded_drains import RecordedDrain
 from thothy_ai.cli.views.drains import HEADS, cells, took
 from thothy_ai.cli.views.report_html.axes import count_axis, time_axis
 from thothy_ai.cli.views.report_html.page import document
@@ -23,7 +23,7 @@ OUTCOMES = {"succeeded": BLUE, "dead": VERMILION, "expired": ORANGE, "cancelled"
 USES = {"useful": BLUE, "wasted": VERMILION, "idle": PALE}
 
 
-def render(drains: Sequence[Drain], since: datetime, until: datetime) -> str:
+def render(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> str:
     """The page, complete. It loads nothing and runs nothing."""
     window = f"{local(since)} to {local(until)}"
     head = f"<header><h1>Drains</h1><p class=sub>{window}: {count(len(drains), 'drain')}</p></header>"
@@ -39,12 +39,12 @@ def render(drains: Sequence[Drain], since: datetime, until: datetime) -> str:
     return document(f"Thothy drains, {window}", sections)
 
 
-def _jobs(drains: Sequence[Drain], since: datetime, until: datetime) -> Plot:
+def _jobs(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> Plot:
     series = {name: [float(getattr(of, name)) for of in drains] for name in OUTCOMES}
     return _plot("Jobs of each drain over time, stacked by final state", series, OUTCOMES, drains, since, until)
 
 
-def _seconds(drains: Sequence[Drain], since: datetime, until: datetime) -> Plot:
+def _seconds(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> Plot:
     series = {
         "useful": [of.useful_seconds for of in drains],
         "wasted": [of.busy_seconds - of.useful_seconds for of in drains],
@@ -57,7 +57,7 @@ def _plot(
     label: str,
     series: dict[str, list[float]],
     colours: dict[str, str],
-    drains: Sequence[Drain],
+    drains: Sequence[RecordedDrain],
     since: datetime,
     until: datetime,
 ) -> Plot:
@@ -79,7 +79,7 @@ def _plot(
     return plotted(label, {name: colours[name] for name in shown}, 220, draw)
 
 
-def _table(drains: Sequence[Drain]) -> str:
+def _table(drains: Sequence[RecordedDrain]) -> str:
     heads = ["from", "took", *HEADS[:5], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[10:]]
     rows = [[local(of.started_at), took(of), *cells(of)] for of in drains]
     return table("Drains, the oldest first", heads, rows, texts=2)

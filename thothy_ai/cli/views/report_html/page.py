@@ -7,8 +7,8 @@ from datetime import datetime
 from html import escape
 from importlib.resources import files
 
-from thothy_ai.admin.report import DrainReport, Figures
-from thothy_ai.admin.timeline import Bin, Percentiles, Timeline
+from thothy_ai.admin.report.drain_report import DrainReport, Figures
+from thothy_ai.admin.report.timeline import Bin, Percentiles, Timeline
 from thothy_ai.cli.views.report import percent, rate
 from thothy_ai.cli.views.report_html import plots
 from thothy_ai.cli.views.report_html.bill import bill_section

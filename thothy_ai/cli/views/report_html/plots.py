@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from thothy_ai.admin.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Bin, Percentiles
+from thothy_ai.admin.report.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Bin, Percentiles
 from thothy_ai.cli.views.report_html.axes import (
     DURATIONS,
     NARROW,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from thothy_ai.admin.billing.bill import Bill, Prices
-from thothy_ai.admin.billing.usage import Usage, UsageRow
+from thothy_ai.admin.report.bill import Bill, Prices
+from thothy_ai.admin.report.usage import BilledUsage, UsageRow
 from thothy_ai.cli.views.bill import dimension_lines
 
 HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def row(kind: str, model: str, usage: Usage) -> UsageRow:
+def row(kind: str, model: str, usage: BilledUsage) -> UsageRow:
     return UsageRow(HOUR, "t" if kind else "", kind, model, usage)
 
 
-USED = row("hook", "small", Usage(busy_seconds=40.0, useful_seconds=30.0, accepted=10))
-RESIDENT = row("", "small", Usage(resident_seconds=100.0))
-NOTHING = row("hook", "", Usage(attempts=1))
+USED = row("hook", "small", BilledUsage(busy_seconds=40.0, useful_seconds=30.0, accepted=10))
+RESIDENT = row("", "small", BilledUsage(resident_seconds=100.0))
+NOTHING = row("hook", "", BilledUsage(attempts=1))
 
 
 def table(bill: Bill, dimension: str = "model") -> dict[str, list[str]]:
@@ -36,5 +36,5 @@ def test_idle_time_is_not_among_the_busy_seconds() -> None:
 def test_attempts_that_never_had_an_engine_have_no_row_unless_they_used_something() -> None:
     names = set(table(Bill((USED, RESIDENT, NOTHING))))
     assert not any(name.startswith("(no") for name in names)
-    billed = row("hook", "", Usage(busy_seconds=1.0))
+    billed = row("hook", "", BilledUsage(busy_seconds=1.0))
     assert any(name.startswith("(no") for name in table(Bill((USED, billed))))

@@ -11,7 +11,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from thothy_ai.admin.report import AttemptKey, DrainReport, Figures
+from thothy_ai.admin.report.drain_report import AttemptKey, DrainReport, Figures
 from thothy_ai.cli.views.report import render, report_lines
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from thothy_ai.admin.timeline import STEPS, Percentiles, bin_step, empty_bins
+from thothy_ai.admin.report.timeline import STEPS, Percentiles, bin_step, empty_bins
 from thothy_ai.cli.views.report_html import plots
 from thothy_ai.db.states import JobState
 

@@ -1,4 +1,4 @@
-"""`Drain`: a time in which the queue was not empty, as the reaper recorded it."""
+"""`RecordedDrain`: a time in which the queue was not empty, as the reaper recorded it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class RecordedDrain:
     """From the moment a job was due until the queue was empty. Percentiles are seconds, None without attempts."""
 
     started_at: datetime
@@ -69,8 +69,8 @@ class Drain:
         return asdict(self) | times | rates
 
 
-def list_drains(engine: Engine, since: datetime, until: datetime) -> list[Drain]:
+def list_drains(engine: Engine, since: datetime, until: datetime) -> list[RecordedDrain]:
     """The drains that overlap [since, until), the oldest first."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/list_drains"), {"since": since, "until": until}).mappings()
-        return [Drain(**{name: row[name] for name in Drain.__slots__}) for row in rows]
+        return [RecordedDrain(**{name: row[name] for name in RecordedDrain.__slots__}) for row in rows]

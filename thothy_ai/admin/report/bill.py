@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from thothy_ai.admin.billing.usage import SUMS, Usage, UsageRow
+from thothy_ai.admin.report.usage import SUMS, BilledUsage, UsageRow
 from thothy_ai.settings import Settings
 from thothy_ai.settings.values import prices_by_name
 
@@ -44,10 +44,10 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BillLine:
     """Usage under one name. Costs are None where a price is missing."""
 
-    usage: Usage
+    usage: BilledUsage
     idle_seconds: float
     cost: float | None
     wasted_cost: float | None
@@ -96,7 +96,7 @@ class Bill:
     prices: Prices = field(default_factory=Prices)
 
     @property
-    def total(self) -> Line:
+    def total(self) -> BillLine:
         """Everything, idle time included."""
         return self._line(self.rows)
 
@@ -110,7 +110,7 @@ class Bill:
         """Whether any price is set."""
         return self.prices.default is not None or bool(self.prices.models)
 
-    def by(self, dimension: Dimension) -> dict[str, Line]:
+    def by(self, dimension: Dimension) -> dict[str, BillLine]:
         """Lines by name, in their order. Residency has neither kind nor tenant, and is in none of those lines."""
         groups: dict[str, list[UsageRow]] = defaultdict(list)
         for row in self.rows:
@@ -118,17 +118,17 @@ class Bill:
                 groups[_name(row, dimension)].append(row)
         return {name: self._line(groups[name]) for name in sorted(groups)}
 
-    def _line(self, rows: Iterable[UsageRow]) -> Line:
+    def _line(self, rows: Iterable[UsageRow]) -> BillLine:
         """Idle time is what is left of a model's residency: an hour may end amid an attempt that the next one bills."""
-        models: dict[str, Usage] = defaultdict(Usage)
+        models: dict[str, BilledUsage] = defaultdict(BilledUsage)
         for row in rows:
             models[row.model_name] += row.usage
         idle = {
             model: max(of.resident_seconds - of.busy_seconds, 0.0) if of.resident_seconds else 0.0
             for model, of in models.items()
         }
-        return Line(
-            sum(models.values(), Usage()),
+        return BillLine(
+            sum(models.values(), BilledUsage()),
             sum(idle.values()),
             self._cost({model: of.busy_seconds for model, of in models.items()}),
             self._cost({model: of.wasted_seconds for model, of in models.items()}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -17,7 +18,7 @@ from thothy_ai.db.statements import statement
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class BilledUsage:
     """Sums. Seconds are device-seconds: an engine on two GPUs uses two in each second."""
 
     attempts: int = 0
@@ -36,8 +37,8 @@ class Usage:
     useful_seconds: float = 0.0  # of the busy ones, those of accepted artifacts
     review_seconds: float = 0.0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, name) + getattr(other, name) for name in SUMS))
+    def __add__(self, other: BilledUsage) -> BilledUsage:
+        return BilledUsage(*(getattr(self, name) + getattr(other, name) for name in SUMS))
 
     @property
     def wasted_seconds(self) -> float:
@@ -45,7 +46,7 @@ class Usage:
         return max(self.busy_seconds - self.useful_seconds, 0.0)
 
 
-SUMS = tuple(field.name for field in fields(Usage))
+SUMS = tuple(field.name for field in fields(BilledUsage))
 COLUMNS = tuple(enumerate(SUMS, start=4))  # behind hour, tenant, kind and model_name
 
 
@@ -57,7 +58,7 @@ class UsageRow:
     tenant: str
     kind: str
     model_name: str
-    usage: Usage
+    usage: BilledUsage
     closed_seconds: float | None = None  # resident and busy seconds when the hour was closed; None while it is open
     restated_at: datetime | None = None
 
@@ -71,33 +72,24 @@ class UsageRow:
 
 def read_usage(connection: Connection, since: datetime, until: datetime) -> tuple[UsageRow, ...]:
     """The rows of [since, until), the earliest hour first; an hour that is read in parts has several rows of a kind."""
-    return tuple(_rows(connection, since, until))
 
+    def closed(since: datetime, until: datetime, end: datetime) -> Iterator[Row[Any]]:
+        yield from connection.execute(statement("admin/usage_closed"), {"since": since, "until": until, "end": end})
 
-def _rows(connection: Connection, since: datetime, until: datetime) -> Iterator[UsageRow]:
+    def live(since: datetime, until: datetime) -> Iterator[Row[Any]]:
+        if since < until:
+            yield from connection.execute(statement("admin/usage_live"), {"since": since, "until": until})
+
     bounds = connection.execute(statement("admin/usage_bounds"), {"since": since, "until": until}).one()
-    if bounds.last <= bounds.first:
-        yield from _purged_and_live(connection, since, until)
-        return
-    yield from _live(connection, since, bounds.first)
-    yield from _read(connection, "usage_closed", since=bounds.first, until=bounds.last, end=until)
-    yield from _live(connection, bounds.last, until)
+    if bounds.last <= bounds.first:  # no hour is closed; what was purged is read from the bill all the same
+        rows = chain(closed(since, since, until), live(since, until))
+    else:
+        whole = closed(bounds.first, bounds.last, until)
+        rows = chain(live(since, bounds.first), whole, live(bounds.last, until))
+    return tuple(map(_usage_row, rows))
 
 
-def _purged_and_live(connection: Connection, since: datetime, until: datetime) -> Iterator[UsageRow]:
-    yield from _read(connection, "usage_closed", since=since, until=since, end=until)
-    yield from _live(connection, since, until)
-
-
-def _live(connection: Connection, since: datetime, until: datetime) -> Iterator[UsageRow]:
-    if since < until:
-        yield from _read(connection, "usage_live", since=since, until=until)
-
-
-def _read(connection: Connection, name: str, **parameters: datetime) -> Iterator[UsageRow]:
-    yield from map(_row, connection.execute(statement(f"admin/{name}"), parameters))
-
-
-def _row(row: Row[Any]) -> UsageRow:
+def _usage_row(row: Row[Any]) -> UsageRow:
     sums: dict[str, Any] = {name: float(row[n]) if name.endswith("seconds") else int(row[n]) for n, name in COLUMNS}
-    return UsageRow(row.hour, row.tenant, row.kind, row.model_name, Usage(**sums), row.closed_seconds, row.revised_at)
+    usage = BilledUsage(**sums)
+    return UsageRow(row.hour, row.tenant, row.kind, row.model_name, usage, row.closed_seconds, row.revised_at)

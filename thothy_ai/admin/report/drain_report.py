@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row
 
-from thothy_ai.admin.billing.bill import Bill, Prices
-from thothy_ai.admin.billing.usage import Usage, read_usage
+from thothy_ai.admin.report.bill import Bill, Prices
+from thothy_ai.admin.report.usage import BilledUsage, read_usage
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import TERMINAL, JobState, Outcome
 
@@ -322,7 +322,7 @@ def tried(row: Row[Any]) -> Figures:
     return Figures(attempts=Counter({key: row.attempts}), wasted=wasted)
 
 
-def _billed(figures: Figures, usage: Usage) -> Figures:
+def _billed(figures: Figures, usage: BilledUsage) -> Figures:
     """What the bill says was used; attempts of it that are not in the history any more are `DELETED`."""
     succeeded, deleted = AttemptKey(Outcome.SUCCEEDED, None), AttemptKey(DELETED, None)
     gone = usage.attempts - usage.accepted - figures.unsuccessful.total()

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row
 
-from thothy_ai.admin.billing.bill import Prices
-from thothy_ai.admin.report import HOUR, DrainReport, read_report, snapshot
+from thothy_ai.admin.report.bill import Prices
+from thothy_ai.admin.report.drain_report import HOUR, DrainReport, read_report, snapshot
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState, Outcome
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from thothy_ai.admin.engine_state import WINDOW_SECONDS, EngineMeter, engine_state
+from thothy_ai.admin.engines import engine_state
+from thothy_ai.admin.top.engines import WINDOW_SECONDS, EngineMeter
 from thothy_ai.engine.api import BlockStats, CoreStats, EngineInfo, EngineStats, SchedulerStats
 from thothy_ai.engine.api.errors import EngineLostError
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from thothy_ai.admin.report import snapshot
+from thothy_ai.admin.report.drain_report import snapshot
 from thothy_ai.db.statements import statement
 
 TOLERANCE: Final = 0.01  # of an engine's busy seconds

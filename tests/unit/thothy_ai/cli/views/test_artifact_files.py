@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from thothy_ai.cli.commands.export import Format, Grouping, file_name, write
+from thothy_ai.cli.views.artifact_files import Format, Grouping, file_name, write
 
 
 def artifact(**values: Any) -> dict[str, Any]:

@@ -1,44 +1,30 @@
-"""What an engine is and how it fares: asked over a connection of its own, and measured over a few seconds."""
+"""This machine's engines for `thothy top`: their rates come from the difference of their counters over 10 s."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
+import socket
+import time
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from sqlalchemy import Engine
+
+from thothy_ai.admin.engines import addresses, engine_state
+from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import EngineLostError
-from thothy_ai.engine.serving.client import connect
+from thothy_ai.errors import DatabaseError
+from thothy_ai.settings import Settings
 
-ANSWER_SECONDS = 5
 WINDOW_SECONDS = 10.0
-_SILENT = logging.NullHandler()  # one: a logger takes the same handler only once
-
-
-def silence_client() -> None:
-    """Keep the client's warnings off the terminal: they say what the error says that follows."""
-    logging.getLogger("thothy_ai.engine").addHandler(_SILENT)
-
-
-async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineStats]:
-    """The engine's information and statistics. Raises `EngineLostError`."""
-    silence_client()
-    client = connect(url, token)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await client.start()
-            return await client.info(), await client.stats()
-    except (OSError, TimeoutError) as error:
-        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
-    finally:
-        await client.close()
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFigures:
-    """An engine now, and its rates over the last seconds; None where there is nothing to divide by."""
+    """An engine's current state, and its rates over the last seconds; None where there is nothing to divide by."""
 
     model: str
     device: str
@@ -61,8 +47,8 @@ class EngineFigures:
         if len(each) == 1:
             return each[0]
         return cls(
-            model=_listed(of.model for of in each),
-            device=_listed(of.device for of in each),
+            model=", ".join(dict.fromkeys(of.model for of in each)),
+            device=", ".join(dict.fromkeys(of.device for of in each)),
             running=sum(of.running for of in each),
             waiting=sum(of.waiting for of in each),
             kv_blocks=sum(of.kv_blocks for of in each),
@@ -78,10 +64,6 @@ class EngineFigures:
         )
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))
-
-
 def _sum(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
@@ -93,7 +75,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 class EngineMeter:
-    """Turns an engine's counters into rates. A new session starts again from zero."""
+    """Turns an engine's counters into rates. A new session starts from zero."""
 
     def __init__(self) -> None:
         self._session = ""
@@ -138,3 +120,42 @@ def _figures(info: EngineInfo, stats: EngineStats, first: CoreStats, seconds: fl
 
 def _ratio(above: float, below: float) -> float | None:
     return above / below if below > 0 else None
+
+
+class EngineSource:
+    """Asks the engine of THOTHY_ENGINE_URL, and those that have registered themselves on this machine.
+
+    Every read opens new connections: an engine may have been restarted.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._url, self._token = settings.require_engine_url(), settings.reveal_engine_token()
+        self._meters: defaultdict[str, EngineMeter] = defaultdict(EngineMeter)
+        self._record: Engine | None = None
+        if settings.database_url is not None:
+            self._record = make_engine(settings, application="cli", pool_size=1)
+
+    def read(self) -> EngineFigures:
+        """The figures of all engines that answer. Raises `EngineLostError` if none does."""
+        urls = [self._url]
+        if self._record is not None:
+            with suppress(DatabaseError), reaching(self._settings):  # without Postgres, only the configured engine
+                urls += addresses(self._record, socket.gethostname())
+        return EngineFigures.together(asyncio.run(self._ask(list(dict.fromkeys(urls)))))
+
+    def close(self) -> None:
+        if self._record is not None:
+            self._record.dispose()
+
+    async def _ask(self, urls: Sequence[str]) -> list[EngineFigures]:
+        answers = await asyncio.gather(*(self._figures(url) for url in urls), return_exceptions=True)
+        figures = [answer for answer in answers if isinstance(answer, EngineFigures)]
+        for answer in answers:
+            if isinstance(answer, BaseException) and not (figures and isinstance(answer, EngineLostError)):
+                raise answer
+        return figures
+
+    async def _figures(self, url: str) -> EngineFigures:
+        info, stats = await engine_state(url, self._token)
+        return self._meters[url].measure(time.monotonic(), info, stats)

@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from thothy_ai.admin.progress import Obstacles, Progress
+from thothy_ai.admin.drain import DrainProgress, Obstacles, Rate
 from thothy_ai.cli.views.drain import Lines, display_on, words
-from thothy_ai.cli.views.watch import Rate, obstacle_sentences
+from thothy_ai.cli.views.queue import obstacle_sentences
 from thothy_ai.queue.control import Control
 from thothy_ai.queue.forecast.learning import History
 from thothy_ai.queue.forecast.outlook import forecast
@@ -19,7 +19,7 @@ from thothy_ai.queue.forecast.values import Key, Observation, WaitingJobs
 from thothy_ai.queue.status import Unserved
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-START = Progress(
+START = DrainProgress(
     queued=0, dispatched=0, running=0, later=0, finished=0, oldest=NOW, next_due=None, all_wait=False, now=NOW
 )
 
@@ -41,7 +41,7 @@ SOON = NOW + timedelta(seconds=11.2)
         (replace(START, later=3, running=1, finished=9), 1.0, "1 running, 3 delayed, 1.0 jobs/s"),
     ],
 )  # fmt: skip
-def test_words(progress: Progress, rate: float | None, said: str) -> None:
+def test_words(progress: DrainProgress, rate: float | None, said: str) -> None:
     assert words(progress, rate) == said
 
 

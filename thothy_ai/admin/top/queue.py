@@ -1,7 +1,7 @@
-"""The service at a glance, for `thothy top`: queue, workers, engine, and the last hour. Each part is read by itself.
+"""The queue, the workers and the last hour, for `thothy top`.
 
-A statement that counts much is not repeated before twenty times its own duration has passed: however long the queue,
-watching it takes at most a twentieth of a Postgres process.
+An expensive count is repeated only after twenty times its own duration: however long the queue, watching it takes at
+most a twentieth of a Postgres process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from redis import Redis
 from sqlalchemy import Engine
 
-from thothy_ai.admin.report import Figures, attempted
+from thothy_ai.admin.report.drain_report import Figures, attempted
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.hints import count_waiting
@@ -105,8 +105,8 @@ class Paced(Generic[T]):
         return self._value, time.monotonic() - self._read_at
 
 
-class Record:
-    """Reads queue and history from Postgres. Close it."""
+class QueueSource:
+    """Reads queue and history from Postgres."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -115,20 +115,20 @@ class Record:
         self._hour = Paced(lambda: _hour(self._engine), 5.0)
 
     def read(self) -> RecordFigures:
-        """The figures of this moment. Raises `DatabaseError`."""
+        """Raises `DatabaseError`."""
         with reaching(self._settings):
-            rate = _rate(self._engine)  # first: where a connection is made, that must not count as the count's time
+            with self._engine.connect() as connection:  # first, so that connecting does not count as the count's time
+                ended = connection.execute(statement("admin/top_rate"), {"window": RATE_SECONDS}).one()
+            rate = float(ended.ended / ended.seconds) if ended.seconds >= MIN_RATE_SECONDS else 0.0
             status, age = self._status.value()
-            queue = QueueFigures(status, age, rate)
-            return RecordFigures(queue, self._hour.value()[0])
+            return RecordFigures(QueueFigures(status, age, rate), self._hour.value()[0])
 
     def close(self) -> None:
-        """Close the connection."""
         self._engine.dispose()
 
 
-class Workers:
-    """Reads from Redis which workers are connected. Close it."""
+class WorkerSource:
+    """Reads from Redis how many workers are connected."""
 
     def __init__(self, settings: Settings) -> None:
         self._redis = Redis.from_url(settings.require_redis_url(), socket_timeout=5, socket_connect_timeout=5)
@@ -136,20 +136,12 @@ class Workers:
         self._settings = settings
 
     def read(self) -> WorkerFigures:
-        """The figures of this moment. Raises `RedisError`. Each worker listens for who watches its jobs."""
-        [(_, workers)] = self._redis.pubsub_numsub(self._channel)
+        """Raises `RedisError`."""
+        [(_, workers)] = self._redis.pubsub_numsub(self._channel)  # every worker subscribes to it
         return WorkerFigures(int(workers), sum(count_waiting(self._redis, self._settings)))
 
     def close(self) -> None:
-        """Close the connection."""
         self._redis.close()
-
-
-def _rate(engine: Engine) -> float:
-    """Jobs per second; 0 while too few seconds are known."""
-    with engine.connect() as connection:
-        row = connection.execute(statement("admin/top_rate"), {"window": RATE_SECONDS}).one()
-    return float(row.ended / row.seconds) if row.seconds >= MIN_RATE_SECONDS else 0.0
 
 
 def _hour(engine: Engine) -> HourFigures:

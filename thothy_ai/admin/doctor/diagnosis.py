@@ -1,4 +1,4 @@
-"""`Finding`: the result of a check."""
+"""`Diagnosis`: the result of a check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """What one check found, and what to type or change to fix it."""
 
     check: str

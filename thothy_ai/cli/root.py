@@ -89,7 +89,7 @@ def _usage_message(error: Any) -> str:
 
     from pydantic import ValidationError
 
-    from thothy_ai.jobs.api.problems import first_problem
+    from thothy_ai.jobs.problems import first_problem
 
     if isinstance(error.__cause__, ValidationError):
         error.message = first_problem(error.__cause__)[1]

@@ -71,13 +71,13 @@ audit: install ## known holes in the pinned dependencies, by pip-audit; needs Py
 image-steps: install ## the Dockerfile's steps one by one, without Docker; needs root or user namespaces, takes minutes
 	$(BIN)/python deploy/run_steps.py --python $(notdir $(PYTHON)) --run 'thothy --version && thothy models check /opt/models/*.gguf'
 
-bench-cpu: install ## engine and queue against transformers on this machine; writes benchmarks/RESULTS.md
+bench-cpu: install ## engine and queue against transformers on this machine; recorded in benchmarks/results
 	$(BIN)/python -m benchmarks.cpu
 
-bench-gpu: ## drains on this machine's GPU against vLLM's figures; needs torch, no install; writes benchmarks/RESULTS.md
+bench-gpu: ## drains on this machine's GPU against vLLM's figures; needs torch, no install; recorded in benchmarks/results
 	PYTHONPATH=. $(PYTHON) -m benchmarks.gpu --profile
 
-soak-gpu: ## ten minutes of drains on this machine's GPU; memory must not grow; writes benchmarks/RESULTS.md
+soak-gpu: ## ten minutes of drains on this machine's GPU; memory must not grow; recorded in benchmarks/results
 	PYTHONPATH=. $(PYTHON) -m benchmarks.soak
 
 test-gpu: ## the tests that need a GPU, and the kernels' on it; needs torch, transformers and pytest, no install

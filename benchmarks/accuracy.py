@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.checkpoints import SCHEMES, bits_of_a_weight, write_quantized
 from benchmarks.command_line import CommandLine
-from benchmarks.results import table, write_section
+from benchmarks.results import Table, record, table
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
@@ -164,18 +164,22 @@ def main() -> None:
     with parser.checked():
         device = resolve_device(options.device)
         tokens, rows = run_checkpoints(path, device) if options.checkpoints else run(path, device)
-    what, flag, header = ("fp8", "", HEADER)
+    what, flag, header = "fp8", "", HEADER
     if options.checkpoints:
         what, flag, header = "quantized checkpoints", " --checkpoints", CHECKPOINT_HEADER
     kernels, where = "plain torch", None
     if device.type == "cuda":
         kernels, where = "Triton", f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    write_section(
+    print(table(header, rows))
+    named = 1 if options.checkpoints else 2
+    title = f"{tokens:,} tokens, teacher forcing; differences of log-probabilities are from the first row's"
+    record(
         f"Accuracy of {what}, {path.stem}, {kernels}",
+        "Accuracy",
         f"python -m benchmarks.accuracy{flag}" + (f" --model {path.name}" if options.model else ""),
-        f"{tokens:,} tokens of the demo's source texts, predicted with teacher forcing. Differences are between the "
-        f"log-probabilities of these tokens and those of the first row.\n\n{table(header, rows)}",
-        where=where,
+        [(f"perplexity, {' and '.join(dict.fromkeys(row[:named]))}", row[-len(FIGURES)]) for row in rows],
+        tables=[Table(title, header, rows)],
+        device=where,
     )
 
 

@@ -1,7 +1,7 @@
 """The cost of a backlog: the enqueueing rate, and the dispatch rate and order with up to a million queued jobs.
 
-python -m benchmarks.backlog            writes RESULTS.md and docs/query-plans.md; see also `benchmarks.flood`
-python -m benchmarks.backlog --plans    writes docs/query-plans.md only
+python -m benchmarks.backlog            records the result; see also `benchmarks.flood`
+python -m benchmarks.backlog --plans    only prints how Postgres runs the hot statements on a million jobs
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from redis import Redis
 from sqlalchemy import Engine, text
 
 from benchmarks.probe import Probe
-from benchmarks.query_plans import COMMAND, write_plans
-from benchmarks.results import table, write_section
+from benchmarks.query_plans import record_plans
+from benchmarks.results import record, table
 from benchmarks.stand_in import StandIn
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.fragments import FRAGMENTS
@@ -32,11 +32,6 @@ BACKLOGS = (0, 100_000, 1_000_000)
 MEASURED_JOBS = 10_000
 ENQUEUED, BATCH = 30_000, 1_000
 TITLE = "Backlog, CPU"
-NOTE = """One dispatcher, an engine that answers immediately, and one process that claims and finishes. With a million
-jobs queued, the next 10,000 are in as many pages of a table larger than Postgres' buffers: each page is read, and
-written to the WAL in full once.
-
-"""
 # Ten siblings per source; a tenth of the jobs is urgent, a third has a deadline; enqueued over six hours.
 FILL = """
     WITH made AS (
@@ -60,22 +55,16 @@ PLANNED = """
 
 
 def main() -> None:
-    """Run all measurements and write RESULTS.md and docs/query-plans.md; with `--plans`, only the latter."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plans", action="store_true", help="measure nothing, write docs/query-plans.md")
-    return _only_plans() if parser.parse_args().plans else _measure()
-
-
-def _only_plans() -> None:
-    with servers() as (_, engine):
-        fill(engine, max(BACKLOGS))
-        write_plans(engine, max(BACKLOGS))
-
-
-def _measure() -> None:
-    body = NOTE + table(("measurement", "result", "target"), [_enqueue_row(), *_dispatch_rows()])
-    write_section(TITLE, COMMAND, body)
-    print(body)
+    parser.add_argument("--plans", action="store_true", help="only print the query plans")
+    if parser.parse_args().plans:
+        with servers() as (_, engine):
+            fill(engine, max(BACKLOGS))
+            record_plans(engine)
+        return
+    rows = [_enqueue_row(), *_dispatch_rows()]
+    record(TITLE, "Queue", "python -m benchmarks.backlog", rows)
+    print(table(("measurement", "result", "target"), rows))
 
 
 @contextmanager
@@ -118,8 +107,6 @@ def _dispatch_rows() -> Iterator[tuple[str, str, str]]:
         with servers() as (settings, engine):
             fill(engine, backlog + MEASURED_JOBS)
             yield _dispatch_row(settings, engine, f"{backlog:,} further jobs queued")
-            if backlog == max(BACKLOGS):
-                write_plans(engine, backlog)
     with servers() as (settings, engine):
         fill(engine, max(BACKLOGS), delay_seconds=86_400)
         fill(engine, MEASURED_JOBS)

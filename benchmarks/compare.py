@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.gpu import ROWS
-from benchmarks.results import table, write_section
+from benchmarks.results import table
 
 HERE = Path(__file__).parents[1]
 FP8_KV = ("templates", ("--shape", "llama-8b", "--kv-dtype", "fp8"))
@@ -55,10 +54,7 @@ def main() -> None:
     for name, measure in _measures(options.what, options.row or range(len(DRAINS))):
         rows.append(_compared(name, measure, other, options.rounds))
         print(*rows[-1], sep=" | ", flush=True)
-    body = table(("what", "this checkout", "the other", "ratio", "ratios of the rounds"), rows)
-    command = shlex.join(["python", "-m", "benchmarks.compare", *sys.argv[1:]])
-    write_section(f"Two checkouts compared: {options.what}", command, body)
-    print("\n" + body)
+    print("\n" + table(("what", "this checkout", "the other", "ratio", "ratios of the rounds"), rows))
 
 
 def _measures(what: str, drains: Iterable[int]) -> list[tuple[str, Measure]]:

@@ -24,7 +24,7 @@ from sqlalchemy import Engine, text
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.phases import BenchmarkError, Phases, logs_in_errors
-from benchmarks.results import table, write_section
+from benchmarks.results import Table, record
 from benchmarks.templated import Templated
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.progress import counted
@@ -195,7 +195,7 @@ def _words(draw: random.Random, count: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print, and write RESULTS.md."""
+    """Measure, print and record."""
     line = CommandLine("fleet", __doc__)
     line.add_argument("--shape", default="llama-8b", choices=sorted(SHAPES))
     line.add_argument("--tokenizer", type=Path, required=True)
@@ -207,7 +207,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows = _measured(chosen)
     title = f"Fleet: {chosen.shape}, {chosen.jobs:,} jobs of templates through the queue"
     options = f"--shape {chosen.shape} --tokenizer {chosen.tokenizer.name} --jobs {chosen.jobs}"
-    write_section(title, f"python -m benchmarks.fleet {options}", table(HEADER, rows))
+    figures = [(f"{row[0]} engines, times one engine's seconds", row[2]) for row in rows[1:]]
+    command = f"python -m benchmarks.fleet {options}"
+    record(title, "Drains", command, figures, tables=[Table("all figures", HEADER, rows)])
 
 
 def _measured(chosen: argparse.Namespace) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """The whole stack under a producer that is a hundred times faster than the engine: which parts grow?
 
-python -m benchmarks.flood 600      runs for 600 seconds; writes RESULTS.md
+python -m benchmarks.flood 600      runs for 600 seconds; records the result
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redis import Redis
 from sqlalchemy import Engine, text
 
 from benchmarks.probe import Probe
-from benchmarks.results import table, write_section
+from benchmarks.results import Table, record, table
 from thothy_ai.db.connect import make_engine
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.producer import Producer
@@ -33,6 +33,8 @@ OVERLOAD = 100  # rate of the producer relative to that of the engine
 BATCH = 1_000
 SAMPLES = 6
 FIRST_SAMPLE_SECONDS = 10  # caches are warm by then
+HEADER = ("second", "enqueued", "finished", "Redis list", "Redis, MB", "worker, MB", "engine, MB", "dispatcher, MB",
+          "job tables, MB")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Sample:
         return f"{self.seconds:.0f}", f"{self.enqueued:,}", f"{self.finished:,}", f"{self.listed}", *sizes
 
 
-def flood(seconds: float) -> str:
-    """Enqueue for `seconds` at `OVERLOAD` times the engine's rate; return a note and a table of samples."""
+def flood(seconds: float) -> list[Sample]:
+    """Enqueue for `seconds` at `OVERLOAD` times the engine's rate."""
     with tempfile.TemporaryDirectory(prefix="thothy-bench-") as home:
         Path(home).chmod(0o755)
         settings = Settings.load(
@@ -67,15 +69,7 @@ def flood(seconds: float) -> str:
                 pids = {name: pid for name, pid in stack.pids().items() if pid} | {"engine": engine_pid}
                 samples = list(_watch(stack.settings, engine, pids, seconds))
             engine.dispose()
-    header = ("second", "enqueued", "finished", "Redis list", "Redis, MB", "worker, MB", "engine, MB", "dispatcher, MB",
-              "job tables, MB")  # fmt: skip
-    rate = samples[-1].enqueued / samples[-1].seconds
-    done = samples[-1].finished / samples[-1].seconds
-    note = (
-        f"The producer enqueues {rate:,.0f} jobs/s; the engine answers {IN_FLIGHT} jobs in {LATENCY} s, and "
-        f"{done:.0f} jobs/s finish: the producer is {rate / done:.0f} times faster. Expected: only Postgres grows."
-    )
-    return f"{note}\n\n{table(header, [sample.row() for sample in samples])}"
+    return samples
 
 
 def _watch(settings: Settings, engine: Engine, pids: dict[str, int], seconds: float) -> Iterator[Sample]:
@@ -147,15 +141,28 @@ def _slow_engine(url: str) -> Iterator[int]:
 
 
 def main() -> None:
-    """Run the flood and write RESULTS.md."""
+    """Run the flood, print and record it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", type=float, help=f"how long to enqueue; at least {FIRST_SAMPLE_SECONDS}")
     seconds = parser.parse_args().seconds
     if not seconds >= FIRST_SAMPLE_SECONDS:
         parser.error(f"seconds must be at least {FIRST_SAMPLE_SECONDS}")
-    body = flood(seconds)
-    write_section("A flood, CPU", f"python -m benchmarks.flood {seconds:g}", body)
-    print(body)
+    samples = flood(seconds)
+    first, last = samples[0], samples[-1]
+    memory = ((name, getattr(first, name), getattr(last, name)) for name in ("redis", "worker", "engine", "dispatcher"))
+    figures = [
+        (
+            "jobs per second, enqueued; finished",
+            f"{last.enqueued / last.seconds:,.0f}; {last.finished / last.seconds:,.0f}",
+        ),
+        *(
+            (f"{name}, MB at first; at last", f"{before:.1f}; {after:.1f}", "constant")
+            for name, before, after in memory
+        ),
+    ]
+    table_of_samples = Table("samples", HEADER, [sample.row() for sample in samples])
+    record("A flood, CPU", "Queue", f"python -m benchmarks.flood {seconds:g}", figures, tables=[table_of_samples])
+    print(table(HEADER, table_of_samples.rows))
 
 
 if __name__ == "__main__":

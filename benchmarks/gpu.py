@@ -1,4 +1,4 @@
-"""`make bench-gpu`: the engine's drains against vLLM's on an H200; prints each report and writes it to RESULTS.md.
+"""`make bench-gpu`: the engine's drains against vLLM's on an H200; prints each report and records it.
 
 Each row runs in a separate process, with its own start-up and memory. Arguments other than --row and --tokenizer are
 passed on to each drain:
@@ -23,10 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import table, write_section
+from benchmarks.results import Table, record, table
 
 ROOT = Path(__file__).parents[1]
 PEER = "vLLM 0.26.0 on an H200"
+AREAS = {"Drain": "Drains", "Drain of jobs": "Schemas", "Service": "Service"}  # by the start of a report's title
+HEADLINES = (
+    "seconds",
+    "times the seconds without schemas",
+    "service over bare engine",
+    "from result to commit: median, p99",
+)
 
 
 @dataclass(frozen=True)
@@ -98,20 +105,23 @@ def _run(command: list[str]) -> bool:
     if done.returncode:
         print(f"failed with exit code {done.returncode}", flush=True)
         return False
-    _keep(json.loads(done.stdout.splitlines()[-1]), shown)
+    _record(json.loads(done.stdout.splitlines()[-1]), shown)
     return True
 
 
-def _keep(report: dict[str, Any], command: str) -> None:
-    body = table(("figure", "value"), [tuple(figure) for figure in report["figures"]])
+def _record(report: dict[str, Any], command: str) -> None:
+    title, figures = report["title"], dict(report["figures"])
+    peer = next((f"{name.partition(',')[0]}: {value}" for name, value in figures.items() if name.startswith(PEER)), "")
+    tables = [Table("all figures", ("figure", "value"), list(figures.items()))]
     if report["kernels"]:
         rows = [
             (f"`{kernel['name']}`", kernel["kind"], f"{kernel['launches']:,}", f"{kernel['seconds']:.3f}")
             for kernel in report["kernels"]
         ]
-        body += "\n\n" + table(("kernel", "counts as", "launches", "seconds"), rows)
-    write_section(report["title"], command, body, where=report["where"])
-    print(f"{report['title']}\n{report['where']}\n\n{body}", flush=True)
+        tables.append(Table("kernels", ("kernel", "counts as", "launches", "seconds"), rows))
+    headlines = [(name, figures[name], peer if name == "seconds" else "") for name in HEADLINES if name in figures]
+    record(title, AREAS[title.partition(":")[0]], command, headlines, tables=tables, device=report["where"])
+    print(title, report["where"], *(table(each.header, each.rows) for each in tables), sep="\n\n", flush=True)
 
 
 if __name__ == "__main__":

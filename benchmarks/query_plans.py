@@ -1,4 +1,4 @@
-"""Writes docs/query-plans.md: the measured query plans of the frequent statements on a full queue.
+"""Measures how Postgres runs the frequent statements on a full queue, for `python -m benchmarks.backlog --plans`.
 
 Every statement is executed (EXPLAIN ANALYZE) in a transaction that is rolled back.
 """
@@ -6,59 +6,38 @@ Every statement is executed (EXPLAIN ANALYZE) in a transaction that is rolled ba
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
-from benchmarks.results import machine
+from benchmarks.results import record
 from benchmarks.stand_in import IN_FLIGHT, WORKER, finish_row
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.dispatcher import BY_INDEX
 from thothy_ai.queue.hints import NO_ENGINE
 
 LONG_LIST = re.compile(r"\{[0-9a-f-]{36}(?:,[0-9a-f-]{36}){3,}\}")
-PLANS = Path(__file__).parents[1] / "docs" / "query-plans.md"
-COMMAND = "python -m benchmarks.backlog"
+EXECUTION = re.compile(r"^Execution Time: (.*)$", re.MULTILINE)
 NEXT = {"models": [], "limits": []}  # jobs that name no model
 RETRY = {"retry_base_seconds": 2, "retry_cap_seconds": 300}
-INTRODUCTION = """# Query plans on a full queue
-
-Written by `{command}` on {date} ({machine}, {version}).
-{backlog:,} jobs are queued, {running} are running. Each statement ran once, on the state that the previous one left.
-Everything was rolled back at the end.{load}
-"""
-BUSY = """
-
-Other programs used the machine (load average {load:.1f} on {cores} cores): the plans and the numbers of buffers are
-those of an idle machine, the times are longer."""
 
 
-def write_plans(engine: Engine, backlog: int) -> None:
-    """Run each statement in turn and write the page. `backlog`: the number of queued jobs."""
+def record_plans(engine: Engine) -> None:
+    """Run each statement once, on the state that the previous one left; print the plans and record the times."""
+    times: list[tuple[str, str]] = []
     with engine.connect() as connection:
         for order in BY_INDEX:  # the session settings of the dispatcher
             connection.execute(text(order))
-        version = str(connection.scalar(text("SHOW server_version"))).split()[0]
         _start_some(connection)
-        running = connection.scalar(text("SELECT count(*) FROM job WHERE state = 'running'"))
-        title = INTRODUCTION.format(
-            command=COMMAND, date=datetime.now(UTC).date(), machine=machine(), backlog=backlog, running=running,
-            version=f"PostgreSQL {version}", load=_other_load(),
-        )  # fmt: skip
-        sections = [f"## `{name}`\n\n{what}\n\n```\n{plan}\n```\n" for name, what, plan in _plans(connection)]
+        for name, what, plan in _plans(connection):
+            print(f"\n{name}: {what}\n\n{plan}", flush=True)
+            times += [(f"`{name}`", time) for time in EXECUTION.findall(plan)]
         connection.rollback()
-    PLANS.write_text("\n".join([title, *sections]), encoding="utf-8")
-
-
-def _other_load() -> str:
-    """A paragraph if other programs run beside this one and Postgres."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    return BUSY.format(load=load, cores=cores) if load > 1.5 else ""
+    times.sort(key=lambda each: -float(each[1].split()[0]))
+    record("Hot statements on a million queued jobs", "Queue", "python -m benchmarks.backlog --plans", times)
 
 
 def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:

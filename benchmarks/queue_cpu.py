@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, text
 
 from benchmarks.probe import KIND, Probe
-from benchmarks.results import table, write_section
+from benchmarks.results import Row, record, table
 from thothy_ai.bench.service.figures import quantile
 from thothy_ai.db.connect import make_engine
 from thothy_ai.demo.sources import load_sources
@@ -120,14 +120,14 @@ def _commits(stack: EmbeddedStack) -> dict[float, float]:
     return {float(sample.labels["le"]): sample.value for sample in samples}
 
 
-def alone() -> tuple[str, str]:
-    """The section of RESULTS.md on the queue without a model: title and table."""
+def alone() -> tuple[str, str, list[Row]]:
+    """The queue without a model: subject, area and figures."""
     rate, p99 = jobs_per_second(), commit_p99()
     rows = [
         (f"{NULL_JOBS:,} jobs, engine answers immediately, one worker", f"{rate:.0f} jobs/s", "at least 500"),
         (f"p99 from result to committed artifact, {PACED_RATE} jobs/s", f"{1000 * p99:.0f} ms", "under 100"),
     ]
-    return "Queue without a model, CPU", table(("measurement", "result", "target"), rows)
+    return "Queue without a model, CPU", "Queue", rows
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,12 @@ if __name__ == "__main__":
     if parser.parse_args().crash:
         cost = crash_cost()
         print(f"{cost}\n{cost.share:.1%} of the drain, besides the restart")
+        figures = [
+            ("share of the drain, besides the restart", f"{cost.share:.1%}", "5 %"),
+            ("jobs charged", f"{cost.charged:,}"),
+        ]
+        record("Crash of an engine during a drain", "Queue", "python -m benchmarks.queue_cpu --crash", figures)
     else:
-        title, body = alone()
-        write_section(title, "python -m benchmarks.queue_cpu", body)
-        print(body)
+        subject, area, rows = alone()
+        record(subject, area, "python -m benchmarks.queue_cpu", rows)
+        print(table(("measurement", "result", "target"), rows))

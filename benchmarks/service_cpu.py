@@ -22,12 +22,18 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.command_line import CommandLine, positive
-from benchmarks.results import table, write_section
+from benchmarks.results import Table, record, table
 
 RUN = Path(__file__).with_name("service_cpu_run.py")
 HERE = Path(__file__).parents[1]
 PARTS = ("worker", "judges", "dispatcher", "reaper", "engine", "registrar", "postgres", "valkey", "producer")
 ALL = "all"
+HEADLINES = (
+    f"CPU s per 1,000 jobs: {ALL}",
+    "CPU s per 1,000 jobs: worker",
+    "Valkey commands per job",
+    "jobs per second",
+)
 LIMIT_SECONDS = 900
 ROWS, LATENCY = 128, 6.0  # 21 jobs per second, as llama-8b does templates on an H200
 
@@ -113,7 +119,7 @@ def _compared(
 
 
 def main() -> None:
-    """Measure, print, and write RESULTS.md."""
+    """Measure, print and record."""
     line = CommandLine("service_cpu", __doc__)
     line.add_argument("--against", type=Path, required=True, help="a tree of an earlier commit")
     line.add_argument("--rounds", type=positive(int), default=3)
@@ -126,9 +132,13 @@ def main() -> None:
         jobs = round(chosen.jobs * setting.jobs_share)
         before, after = rounds((chosen.against.absolute(), HERE), setting, jobs, chosen.rounds)
         found += rows(before, after, f"{setting.name}, {jobs:,} jobs")
-    body = table(("engine", "figure (median)", "before", "after", "ratio"), found)
-    print(body)
-    write_section("The service against an earlier one, CPU", "python -m benchmarks.service_cpu --against TREE", body)
+    header = ("engine", "figure (median)", "before", "after", "ratio")
+    print(table(header, found))
+    figures = [(f"{engine}: {figure}", after) for engine, figure, _, after, _ in found if figure in HEADLINES]
+    tables = [Table("against the other tree", header, found)]
+    record(
+        "CPU time of the service", "Service", "python -m benchmarks.service_cpu --against TREE", figures, tables=tables
+    )
 
 
 if __name__ == "__main__":

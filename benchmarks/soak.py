@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.command_line import CommandLine, positive
-from benchmarks.results import table, write_section
+from benchmarks.results import record, table
 from thothy_ai.bench.drain import Drain, as_requests
 from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.models import bench_model
@@ -77,12 +77,15 @@ def _report(arguments: argparse.Namespace, seen: list[Memory], jobs: int, second
         ),
         ("allocations that had to free something", f"{last.retries}"),
     ]
-    body = table(("figure", "value"), rows)
     where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    write_section(
-        f"Soak: {arguments.shape}", f"python -m benchmarks.soak {shlex.join(sys.argv[1:])}", body, where=where
+    record(
+        f"Soak: {arguments.shape}",
+        "Drains",
+        f"python -m benchmarks.soak {shlex.join(sys.argv[1:])}",
+        rows,
+        device=where,
     )
-    print(body)
+    print(table(("figure", "value"), rows))
     if last.reserved > settled.reserved + SLACK or last.retries:
         raise SystemExit("memory grew")
 

@@ -1,6 +1,6 @@
 """How often the forecast is right, on simulated days that no constant of it was chosen on.
 
-python -m benchmarks.forecast               writes a section of RESULTS.md
+python -m benchmarks.forecast               records the result
 python -m benchmarks.forecast --seeds 4 --print-only
 """
 
@@ -13,7 +13,7 @@ from statistics import median
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.forecast.days import DAY, Sample, simulate
-from benchmarks.results import table, write_section
+from benchmarks.results import Table, record, table
 
 FIRST_SEED = 1000  # those below were used to choose constants
 TITLE = "Forecast, simulated days"
@@ -32,17 +32,19 @@ def main() -> None:
     line.add_argument("--seeds", type=positive(int), default=8, help="number of services (default: 8)")
     line.add_argument("--days", type=positive(float), default=1.5, help="days of each (default: 1.5)")
     line.add_argument("--minutes", type=positive(float), default=20.0, help="between forecasts (default: 20)")
-    line.add_argument("--print-only", action="store_true", help="leave RESULTS.md alone")
+    line.add_argument("--print-only", action="store_true", help="record nothing")
     given = line.parse_args()
     seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
     with ProcessPoolExecutor() as pool:
         work = partial(simulate, days=given.days, every=60 * given.minutes)
         samples = [sample for each in pool.map(work, seeds) for sample in each]
     note = NOTE.format(days=given.days, seeds=given.seeds, first=FIRST_SEED, minutes=given.minutes)
-    body = note + table(HEADER, list(rows(samples)))
-    print(body)
+    found = list(rows(samples))
+    print(note + table(HEADER, found))
     if not given.print_only:
-        write_section(TITLE, "python -m benchmarks.forecast", body)
+        figures = [(f"{name}: median error; p90 held", f"{error}; {held}") for name, _, error, held, *_ in found]
+        tables = [Table(" ".join(note.split()), HEADER, found)]
+        record(TITLE, "Forecast", "python -m benchmarks.forecast", figures, tables=tables)
 
 
 def rows(samples: Sequence[Sample]) -> Iterator[tuple[str, ...]]:

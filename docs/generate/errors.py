@@ -22,7 +22,7 @@ from thothy_ai.engine.api.errors import (
     ModelLoadError,
     UninvolvedError,
 )
-from thothy_ai.worker.attempts import REFUSALS
+from thothy_ai.worker.attempt import REFUSALS
 
 E = TypeVar("E", bound=Exception)
 
@@ -72,7 +72,7 @@ def _engine_errors() -> Iterator[tuple[str, ...]]:
 
 
 def _retried(error: type[EngineError]) -> str:
-    """What becomes of a job whose request ends with this error, as `worker/attempts.py` decides it."""
+    """What becomes of a job whose request ends with this error, as `worker/attempt.py` decides it."""
     if issubclass(error, ModelLoadError):
         return "waits: there is no engine"
     if issubclass(error, REFUSALS):

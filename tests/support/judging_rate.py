@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from benchmarks.labelled import LabelledText, load
 from thothy_ai.jobs import Output
 from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep
 from thothy_ai.plans.judges import Judges
-from thothy_ai.plans.plans import Judgement, PlannedJob, Step
 
 SECONDS = 60.0  # of processor time that one task may take
 
@@ -32,7 +32,7 @@ async def judged(judges: Judges, text: LabelledText) -> bool | None:
     """Whether the text is accepted; None of one that is translated by several calls."""
     job = PlannedJob(text.kind, dict(text.request))
     step = await judges.advance(job, [], None)
-    if not isinstance(step, Step) or len(step.calls) > 1:
+    if not isinstance(step, PlanStep) or len(step.calls) > 1:
         return None
     answered: list[Outputs] = [(Output(json.dumps({"text": text.artifact["text"]})),)]
     end = await judges.advance(job, answered, step)

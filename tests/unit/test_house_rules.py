@@ -72,8 +72,8 @@ def test_imports_point_one_way(folder: str, allowed: list[str]) -> None:
 # A room is a folder or module of the package, or the benchmarks. A room imports only from its own layer and from those
 # below, at module level and in functions alike.
 LAYERS = (
-    {"cli", "benchmarks", "evaluation"},
-    {"thothy_ai", "admin", "embedded", "chaos", "demo", "bench"},
+    {"cli", "benchmarks"},
+    {"thothy_ai", "admin", "embedded", "chaos", "demo", "bench", "evaluation"},
     {"worker"},
     {"plans"},
     {"producer"},
@@ -112,6 +112,13 @@ def test_rooms_import_only_from_their_layer_and_below() -> None:
     assert set(graph) == set(depth)
     upwards = [(room, need) for room, needs in graph.items() for need in needs if depth[need] < depth[room]]
     assert upwards == []
+
+
+def test_the_command_line_imports_no_inside_of_the_worker() -> None:
+    for path in files("thothy_ai/cli"):
+        for name in imports(path):
+            if within(name, "thothy_ai.worker") and name not in {"thothy_ai.worker", "thothy_ai.worker.main"}:
+                assert within(name, "thothy_ai.worker.registration"), f"{path}: {name}"
 
 
 def test_the_queue_does_not_name_the_worker_in_a_string_either() -> None:

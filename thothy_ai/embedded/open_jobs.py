@@ -87,5 +87,5 @@ def uptime() -> float:
 
 
 def _request_ids(job_id: UUID, attempt: int) -> list[str]:
-    """The ids by which its engine may know a job's calls (`worker/calls`)."""
+    """The ids by which its engine may know a job's calls (`worker/attempt.py`)."""
     return [f"{job_id}.{attempt}.{number}" for number in range(MAX_CALLS)]

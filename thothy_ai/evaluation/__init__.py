@@ -1,1 +1,1 @@
-"""`thothy eval`: cases of a kind through a model, and what their verdicts and scores add up to."""
+"""Requests to an engine outside the queue: one of `thothy ask`, the cases of `thothy eval`. Nothing is recorded."""

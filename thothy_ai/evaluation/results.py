@@ -7,19 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from thothy_ai.engine.api import Usage
 from thothy_ai.errors import ThothyError
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.api import Usage
-    from thothy_ai.evaluation.run import Attempt
-    from thothy_ai.jobs.api.verdict import Review
-    from thothy_ai.jobs.evaluation.cases import Case
+from thothy_ai.evaluation.run import CaseAttempt
+from thothy_ai.jobs.evaluation import scores
+from thothy_ai.jobs.evaluation.cases import Case
+from thothy_ai.jobs.plans.review import SUPPORTED
 
 
 class ResultsError(ThothyError):
-    """A file is no result of an earlier evaluation, or of another one."""
+    """A file is not the result of an evaluation, or of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class EvaluationResult:
     """An evaluation of one model with one version of a kind's prompts. `chrf` is that of all translations."""
 
     name: str
@@ -143,14 +142,14 @@ class Result:
         return asdict(self) | figures
 
 
-def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
+def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
     """Score the last attempt's output, accepted or not, and add up what all attempts used."""
-    from thothy_ai.jobs.evaluation import scores
-
     last = attempts[-1]
     judged = last.judgement
-    body = judged.body
-    rejected = [attempt for attempt in attempts if not attempt.judgement.accepted]
+    body, findings = judged.body, judged.review.findings if judged.review is not None else ()
+    used = [attempt.calls.usage for attempt in attempts]
+    wasted = [attempt.calls.usage for attempt in attempts if not attempt.judgement.accepted]
+    reviewing = [attempt.calls.review_usage for attempt in attempts]
     return CaseResult(
         id=case.id,
         accepted=judged.accepted,
@@ -159,17 +158,17 @@ def case_result(case: Case, attempts: Sequence[Attempt]) -> CaseResult:
         attempts=len(attempts),
         coverage=scores.coverage(case, body),
         support=scores.support(case, body) if body is not None else None,
-        reviewed=_reviewed(judged.review),
-        compute_seconds=sum(attempt.usage.compute_seconds for attempt in attempts),
-        output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
+        reviewed=sum(found.finding == SUPPORTED for found in findings) / len(findings) if findings else None,
+        compute_seconds=sum(usage.compute_seconds for usage in used),
+        output_tokens=sum(usage.output_tokens for usage in used),
         artifact=body,
-        text=last.text,
-        review_seconds=sum(attempt.reviewing.compute_seconds for attempt in attempts),
-        wasted_seconds=sum(attempt.usage.compute_seconds for attempt in rejected),
-        computed_tokens=sum(map(_computed, (attempt.usage for attempt in attempts))),
-        wasted_tokens=sum(map(_computed, (attempt.usage for attempt in rejected))),
-        review_tokens=sum(map(_computed, (attempt.reviewing for attempt in attempts))),
-        saved_tokens=sum(attempt.saved_tokens for attempt in attempts),
+        text=last.calls.text,
+        review_seconds=sum(usage.compute_seconds for usage in reviewing),
+        wasted_seconds=sum(usage.compute_seconds for usage in wasted),
+        computed_tokens=sum(map(_computed, used)),
+        wasted_tokens=sum(map(_computed, wasted)),
+        review_tokens=sum(map(_computed, reviewing)),
+        saved_tokens=sum(attempt.calls.saved_tokens for attempt in attempts),
     )
 
 
@@ -178,18 +177,8 @@ def _computed(usage: Usage) -> int:
     return usage.prompt_tokens - usage.cached_tokens + usage.output_tokens
 
 
-def _reviewed(review: Review | None) -> float | None:
-    from thothy_ai.jobs.plans.review import SUPPORTED
-
-    if review is None or not review.findings:
-        return None
-    return sum(found.finding == SUPPORTED for found in review.findings) / len(review.findings)
-
-
 def chrf_of(cases: Sequence[Case], results: Sequence[CaseResult]) -> float | None:
     """Of all cases that have a reference; an output that did not parse counts as empty."""
-    from thothy_ai.jobs.evaluation import scores
-
     return scores.chrf(
         [
             (str((result.artifact or {}).get("text", "")), case.reference)
@@ -199,12 +188,15 @@ def chrf_of(cases: Sequence[Case], results: Sequence[CaseResult]) -> float | Non
     )
 
 
-def read_result(path: Path, kind: str) -> Result:
+def read_result(path: Path, kind: str) -> EvaluationResult:
     """The first result in a file that `--json` wrote. Raises `ResultsError`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["results"][0]
-        cases = tuple(map(_read_case, found["cases"]))
-        result = Result(**{name: found[name] for name in Result.__slots__} | {"cases": cases, "name": path.stem})
+        known = CaseResult.__slots__
+        cases = tuple(CaseResult(**{name: case[name] for name in known if name in case}) for case in found["cases"])
+        result = EvaluationResult(
+            **{name: found[name] for name in EvaluationResult.__slots__} | {"cases": cases, "name": path.stem}
+        )
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -212,10 +204,6 @@ def read_result(path: Path, kind: str) -> Result:
     if result.kind != kind:
         raise ResultsError(f"{path} is about {result.kind}, not {kind}")
     return result
-
-
-def _read_case(case: Mapping[str, Any]) -> CaseResult:
-    return CaseResult(**{name: case[name] for name in CaseResult.__slots__ if name in case})
 
 
 def _added(reviews: Iterable[tuple[float, float]]) -> float | None:

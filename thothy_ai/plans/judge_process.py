@@ -16,9 +16,9 @@ from io import BufferedRWPair
 
 from thothy_ai.jobs import registry
 from thothy_ai.plans import judging
+from thothy_ai.plans.advance import PlanError, advance, near_duplicate
 from thothy_ai.plans.early import early_rejection
 from thothy_ai.plans.judging import LENGTH, Fields
-from thothy_ai.plans.plans import PlanError, advance, near_duplicate
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all: they are the worker's

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 from thothy_ai.jobs.api.plan import Early, Outputs
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans import judging, metrics
+from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
 from thothy_ai.plans.judging import LENGTH, Fields
-from thothy_ai.plans.plans import Judgement, PlanError, PlannedJob, Step
 
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
@@ -59,7 +59,9 @@ class Judges:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def advance(self, job: PlannedJob, answered: Sequence[Outputs], last: Step | None) -> Step | Judgement:
+    async def advance(
+        self, job: PlannedJob, answered: Sequence[Outputs], last: PlanStep | None
+    ) -> PlanStep | Judgement:
         """`plans.advance`, in another process. `last` is the step that was answered last.
 
         A kind that hangs or ends its process after the first step is a rejection, too. Raises `PlanError`.

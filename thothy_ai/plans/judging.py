@@ -14,7 +14,7 @@ from typing import Any
 from thothy_ai.jobs import Call, Context, Early, End, Message, Output, Previous, Rejection, RejectionReason, Sampling
 from thothy_ai.jobs.api.plan import Outputs
 from thothy_ai.jobs.api.verdict import Finding, Review
-from thothy_ai.plans.plans import Judgement, PlanError, PlannedJob, Step
+from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
 from thothy_ai.producer.drafts import Canonical
 
 LENGTH = struct.Struct(">I")
@@ -100,10 +100,10 @@ def _previous(fields: Fields) -> Previous:
     return Previous(RejectionReason(fields["reason"]), fields["detail"], fields["artifact"])
 
 
-def advanced(step: Step | Judgement | PlanError) -> Fields:
+def advanced(step: PlanStep | Judgement | PlanError) -> Fields:
     """The answer to `advance`."""
     match step:
-        case Step():
+        case PlanStep():
             return {"calls": [_call(call) for call in step.calls], "locale": step.locale, "version": step.version}
         case Judgement():
             return {"judgement": asdict(step)}
@@ -111,13 +111,13 @@ def advanced(step: Step | Judgement | PlanError) -> Fields:
             return {"error": [step.reason, step.detail]}
 
 
-def read_advanced(fields: Fields) -> Step | Judgement:
+def read_advanced(fields: Fields) -> PlanStep | Judgement:
     """The next step or the judgement, from the answer. Raises `PlanError`."""
     if "error" in fields:
         raise PlanError(*fields["error"])
     if "judgement" in fields:
         return _judgement(fields["judgement"])
-    return Step(tuple(map(_read_call, fields["calls"])), fields["locale"], fields["version"])
+    return PlanStep(tuple(map(_read_call, fields["calls"])), fields["locale"], fields["version"])
 
 
 def _call(call: Call) -> Fields:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
-from thothy_ai.engine.api import Usage as EngineUsage
+from thothy_ai.engine.api import Usage
+from thothy_ai.plans.running_call import NOTHING_USED
 from thothy_ai.queue.texts import stored
 from thothy_ai.worker.claims import AttemptRef
 
 MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: many like it may come at once
-NO_ENGINE_USAGE = EngineUsage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
-
-
-def total(used: Iterable[EngineUsage]) -> EngineUsage:
-    """The usage of several generations."""
-    columns = list(zip(*map(astuple, used), strict=True))
-    return EngineUsage(*map(sum, columns)) if columns else NO_ENGINE_USAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class AttemptUsage:
     """What an attempt used on the engine `engine_session_id`.
 
     `review_seconds` are those of its calls that review; `saved_tokens` the rest of the budgets of calls that were
@@ -32,17 +26,12 @@ class Usage:
     """
 
     engine_session_id: UUID | None = None
-    engine: EngineUsage = NO_ENGINE_USAGE
+    engine: Usage = NOTHING_USED
     review_seconds: float = 0.0
     saved_tokens: int = 0
 
-    @classmethod
-    def of(cls, used: EngineUsage | None, engine_session_id: UUID | None) -> Usage:
-        """The usage that the engine reports with a result or a failure; None if it reports none."""
-        return cls(engine_session_id, used or NO_ENGINE_USAGE)
 
-
-NO_USAGE = Usage()
+NO_USAGE = AttemptUsage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +94,7 @@ class Finish:
     delay_seconds: float = 0.0
     failures: int = 0
     engine_deaths: int = 0
-    usage: Usage = NO_USAGE
+    usage: AttemptUsage = NO_USAGE
     judged: Judged | None = None
     follow_ups: tuple[FollowUp, ...] = ()
     compared_with: tuple[UUID, ...] = ()  # jobs whose artifacts resemble this output's, and are others

@@ -21,7 +21,7 @@ from thothy_ai.plans.judges import Judges
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker import metrics, outcomes
-from thothy_ai.worker.attempts import Attempts, StoppedError
+from thothy_ai.worker.attempt import AttemptRunner, StoppedError
 from thothy_ai.worker.batcher import Batcher
 from thothy_ai.worker.claimer import Claimer
 from thothy_ai.worker.claims import Claim
@@ -29,7 +29,7 @@ from thothy_ai.worker.engine_monitor import EngineMonitor
 from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.heartbeat import Heartbeat
 from thothy_ai.worker.job_store import JobStore, is_unstorable
-from thothy_ai.worker.live import LiveText
+from thothy_ai.worker.live import LivePublisher
 from thothy_ai.worker.retry import retry_until_answered
 from thothy_ai.worker.running_job import RunningJob, StopReason
 from thothy_ai.worker.unbilled_usage import UnbilledUsage
@@ -112,8 +112,8 @@ class JobRunner:
         client = self._connect(self._settings.require_engine_url())
         self._monitor = monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
         judges = Judges(self._settings.kinds, self._settings.judge_seconds, self._settings.judges)
-        live = LiveText(self._settings, monitor)
-        self._attempts = attempts = Attempts(self._settings, store, monitor, judges, live)
+        live = LivePublisher(self._settings, monitor)
+        self._attempts = attempts = AttemptRunner(self._settings, store, monitor, judges, live)
         claimer = Claimer(
             self._hints,
             store,
@@ -145,14 +145,14 @@ class JobRunner:
 
     # Start and run.
 
-    def _start_job(self, claim: Claim, attempts: Attempts) -> RunningJob:
+    def _start_job(self, claim: Claim, attempts: AttemptRunner) -> RunningJob:
         job = RunningJob(claim)
         self._jobs.add(job)
         metrics.IN_FLIGHT.set(len(self._jobs))
         job.task = self._loop.create_task(self._run_job(job, attempts))
         return job
 
-    async def _run_job(self, job: RunningJob, attempts: Attempts) -> None:
+    async def _run_job(self, job: RunningJob, attempts: AttemptRunner) -> None:
         try:
             finish = await attempts.run(job.claim)
         except StoppedError as stopped:

@@ -48,7 +48,7 @@ class LeaseStatus(NamedTuple):
     expired: bool
 
 
-class AttemptUsage(NamedTuple):
+class UsageRecord(NamedTuple):
     """What an attempt used, in seconds of an engine session; `recorded` of them are already in its row."""
 
     job_id: UUID
@@ -170,7 +170,7 @@ class JobStore:
         )
         return [row.body for row in rows], tuple(row.job_id for row in rows)
 
-    async def record_usage(self, usages: Sequence[AttemptUsage]) -> set[AttemptRef]:
+    async def record_usage(self, usages: Sequence[UsageRecord]) -> set[AttemptRef]:
         """Record what these attempts used where no other usage is recorded; returns those that have ended."""
         job_ids, attempts, session_ids, seconds, recorded = zip(*usages, strict=True)
         rows = await self._execute(

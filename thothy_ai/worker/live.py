@@ -1,4 +1,4 @@
-"""`LiveText`: publishes what running jobs write, while they are watched (`queue/live.py`).
+"""`LivePublisher`: publishes what running jobs write, while they are watched (`queue/live.py`).
 
 Otherwise it costs a dictionary's entry per running job and an idle connection to Redis: the engine sends
 deltas only of the requests that are watched. Without Redis, jobs run as ever.
@@ -19,11 +19,11 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.plans.running_call import RunningCall
 from thothy_ai.queue.live import INTEREST_SECONDS, Interest, TextPiece, interest_channel, presence_channel, text_channel
 from thothy_ai.settings import Settings
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
-from thothy_ai.worker.running_call import RunningCall
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Output:
     text: str = ""
 
 
-class LiveText:
+class LivePublisher:
     """Owned by the job runner's loop, on which all its methods are called."""
 
     def __init__(self, settings: Settings, monitor: EngineMonitor) -> None:
@@ -155,7 +155,8 @@ class LiveText:
         """Until the generation ends, however it does: the attempt itself deals with that."""
         said = 0  # characters that watchers know
         with suppress(EngineError):
-            async for piece in output.call.stream():
+            await output.call.stream()
+            async for piece in output.call.texts():
                 output.text += piece
                 text = output.before + output.text
                 await self._publish(output, TextPiece(output.claim.attempt, said, text[said:]))

@@ -20,9 +20,9 @@ from typing import Any
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.jobs.api.verdict import Rejection
-from thothy_ai.plans.plans import Judgement
+from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import NO_USAGE, Finish, Judged, Usage
+from thothy_ai.worker.finish import NO_USAGE, AttemptUsage, Finish, Judged
 from thothy_ai.worker.follow_ups import follow_up
 
 MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
@@ -42,7 +42,7 @@ class Retry:
 
 
 def judged(
-    claim: Claim, judgement: Judgement, text: str, usage: Usage, provenance: dict[str, Any] | None = None
+    claim: Claim, judgement: Judgement, text: str, usage: AttemptUsage, provenance: dict[str, Any] | None = None
 ) -> Finish:
     """There was an output, and it was judged."""
     output = Judged(
@@ -79,7 +79,7 @@ def judged(
     )
 
 
-def _review(judgement: Judgement, usage: Usage) -> dict[str, Any] | None:
+def _review(judgement: Judgement, usage: AttemptUsage) -> dict[str, Any] | None:
     if judgement.review is None:
         return None
     findings = [finding._asdict() for finding in judgement.review.findings]
@@ -102,14 +102,16 @@ def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:
     )
 
 
-def hopeless(claim: Claim, reason: str, detail: str) -> Finish:
-    """It would fail on every attempt."""
+def dead(claim: Claim, reason: str, detail: str) -> Finish:
+    """Every other attempt would fail, too."""
     return Finish(
         claim.id, claim.attempt, JobState.DEAD, Outcome.FAILED, Event.DEAD, reason, _detail(detail), failures=1
     )
 
 
-def failed(claim: Claim, reason: str, detail: str, retry: Retry, chance: float, usage: Usage = NO_USAGE) -> Finish:
+def failed(
+    claim: Claim, reason: str, detail: str, retry: Retry, chance: float, usage: AttemptUsage = NO_USAGE
+) -> Finish:
     """It failed, and may succeed later."""
     again = not _used_up(claim)
     return Finish(
@@ -126,7 +128,7 @@ def failed(claim: Claim, reason: str, detail: str, retry: Retry, chance: float, 
     )
 
 
-def engine_died(claim: Claim, detail: str, usage: Usage = NO_USAGE) -> Finish:
+def engine_died(claim: Claim, detail: str, usage: AttemptUsage = NO_USAGE) -> Finish:
     """The engine died while the job was in flight."""
     killer = claim.engine_deaths + 1 >= MAX_ENGINE_DEATHS
     return Finish(
@@ -142,15 +144,15 @@ def engine_died(claim: Claim, detail: str, usage: Usage = NO_USAGE) -> Finish:
     )
 
 
-def budget_spent(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
+def budget_spent(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
     """Its attempts have used what they may."""
     used = claim.used_seconds + usage.engine.compute_seconds
     before = f"; the last output was rejected: {claim.previous['reason']}" if claim.previous else ""
     detail = f"{used:.4g} of {claim.max_compute_seconds:g} seconds are used{before}"
-    return replace(hopeless(claim, "budget_spent", detail), usage=usage)
+    return replace(dead(claim, "budget_spent", detail), usage=usage)
 
 
-def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage = NO_USAGE) -> Finish:
+def released(claim: Claim, reason: str, detail: str | None = None, usage: AttemptUsage = NO_USAGE) -> Finish:
     """It did not finish here, through no fault of its own."""
     return Finish(
         claim.id,
@@ -164,7 +166,7 @@ def released(claim: Claim, reason: str, detail: str | None = None, usage: Usage 
     )
 
 
-def cancelled(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
+def cancelled(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
     """It was cancelled while it ran."""
     return Finish(
         claim.id,
@@ -177,7 +179,7 @@ def cancelled(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
     )
 
 
-def expired(claim: Claim, usage: Usage = NO_USAGE) -> Finish:
+def expired(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
     """Its deadline passed while it ran."""
     return Finish(
         claim.id,

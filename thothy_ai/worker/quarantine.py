@@ -55,7 +55,7 @@ CLAIM_SECONDS = 0.3  # between claims of quarantined jobs that wait here
 LOOK_SECONDS = 1.0  # between looks for quarantined jobs whose messages other workers have
 
 
-class Solitude:
+class ExclusiveSlot:
     """Lets one job of this worker after the other run alone. Owned by the job runner's loop."""
 
     def __init__(self, store: JobStore, lease_seconds: float) -> None:

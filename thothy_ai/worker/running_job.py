@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import Finish, Usage
+from thothy_ai.worker.finish import AttemptUsage, Finish
 
 
 class StopReason(StrEnum):
@@ -36,7 +36,7 @@ class RunningJob:
             self.stop_reason = reason
             self.task.cancel()
 
-    def finish_stopped(self, usage: Usage) -> Finish:
+    def finish_stopped(self, usage: AttemptUsage) -> Finish:
         """How a job that was stopped ended."""
         if self.stop_reason is StopReason.CANCELLED:
             return outcomes.cancelled(self.claim, usage)

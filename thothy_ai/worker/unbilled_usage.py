@@ -15,7 +15,7 @@ from uuid import UUID
 from thothy_ai.engine.api import AbandonedUsage
 from thothy_ai.worker.claims import AttemptRef
 from thothy_ai.worker.finish import Finish
-from thothy_ai.worker.job_store import AttemptUsage, JobStore
+from thothy_ai.worker.job_store import JobStore, UsageRecord
 
 MAX_KEPT = 20_000  # the oldest are dropped first
 MAX_BATCH = 1_000
@@ -89,11 +89,11 @@ class UnbilledUsage:
             if ref in found and ref in self._kept:
                 self._kept[ref].recorded = usage.seconds
 
-    def _usage(self, ref: AttemptRef, kept: _Kept) -> AttemptUsage:
-        return AttemptUsage(*ref, kept.session_id, kept.seconds, kept.recorded)
+    def _usage(self, ref: AttemptRef, kept: _Kept) -> UsageRecord:
+        return UsageRecord(*ref, kept.session_id, kept.seconds, kept.recorded)
 
 
 def _attempt_ref(request_id: str) -> AttemptRef:
-    """The attempt that a call was for (`Asker.request`). Raises ValueError."""
+    """The attempt that a call was for (`RequestFactory.request`). Raises ValueError."""
     job_id, attempt, *_ = request_id.split(".")
     return UUID(job_id), int(attempt)

@@ -22,8 +22,8 @@ from tests.support.worker_fleet import ROOT
 from thothy_ai.cli import app
 from thothy_ai.engine.api import MAX_PRIORITY, Choice, FinishReason, Message, TokenLogprob
 from thothy_ai.engine.api.errors import EngineError, PromptTooLongError
-from thothy_ai.plans.generations import Asker
-from thothy_ai.plans.plans import PlannedJob, Step, advance
+from thothy_ai.plans.advance import PlannedJob, PlanStep, advance
+from thothy_ai.plans.requests import RequestFactory
 
 Ask = Callable[..., Result]
 
@@ -63,9 +63,9 @@ def test_an_accepted_output_is_indented_json_with_the_verdict_beside_it(ask: Ask
     [sent] = backend.requests
     key, body = sent.id.partition(".")[2], {"text": "ok then", "more": 0}
     step = advance(PlannedJob(KIND.name, body), ())
-    assert isinstance(step, Step)
+    assert isinstance(step, PlanStep)
     [call] = step.calls
-    as_worker = Asker(key, KIND.name, 7, "default").request(call, 0)
+    as_worker = RequestFactory(key, KIND.name, 7, "default").request(call, 0)
     assert (sent.messages, sent.sampling, sent.schema) == (as_worker.messages, as_worker.sampling, as_worker.schema)
     assert (sent.profile, sent.salt, sent.stream) == ("echo/write", "default", True)
 

@@ -29,7 +29,7 @@ from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.fragments import DEATHS_FOR_SMALL_GROUPS, DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.jobs import RejectionReason
-from thothy_ai.plans.plans import Judgement
+from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.finish import NO_USAGE, Finish

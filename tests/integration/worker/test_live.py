@@ -155,7 +155,7 @@ def test_it_ends_whenever_it_is_cancelled(queue: Queue) -> None:
     async def cancel_at_any_tick() -> None:
         monitor = Mock(is_ready=False, info=None)
         for ticks in range(TICKS):
-            listening = asyncio.create_task(worker_live.LiveText(queue.settings, monitor).run())
+            listening = asyncio.create_task(worker_live.LivePublisher(queue.settings, monitor).run())
             for _ in range(ticks):
                 await asyncio.sleep(0)
             listening.cancel()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from thothy_ai.bench.requests import Backlog
     from thothy_ai.engine.api import EngineInfo, GenerationRequest, Message
-    from thothy_ai.jobs import Context, Request
+    from thothy_ai.jobs import Request
 
 TENANT = "bench"
 
@@ -35,22 +35,18 @@ def as_requests(
 
     `seeds` are those of the jobs' attempts; by default, the jobs' numbers.
     """
-    from thothy_ai.jobs import Context
+    from thothy_ai.jobs import Context, registry
+    from thothy_ai.plans.advance import PlannedJob
+    from thothy_ai.plans.follow import first_requests
+    from thothy_ai.plans.requests import RequestFactory
 
     context = Context() if engine is None else Context(engine.max_context, engine.parameters)
-    chosen = range(len(jobs)) if seeds is None else seeds
-    return [request for job, seed in zip(jobs, chosen, strict=True) for request in _first_calls(job, seed, context)]
-
-
-def _first_calls(job: Request, seed: int, context: Context) -> list[GenerationRequest]:
-    from thothy_ai.jobs import registry
-    from thothy_ai.plans.generations import Asker
-    from thothy_ai.plans.plans import Judgement, PlannedJob, advance
-
-    kind = registry.kind_of(job).name
-    step = advance(PlannedJob(kind, job.model_dump(mode="json"), context), ())
-    asker = Asker(str(seed), kind, seed, TENANT)
-    return [] if isinstance(step, Judgement) else [asker.request(call, i) for i, call in enumerate(step.calls)]
+    requests: list[GenerationRequest] = []
+    for job, seed in zip(jobs, range(len(jobs)) if seeds is None else seeds, strict=True):
+        kind = registry.kind_of(job).name
+        planned = PlannedJob(kind, job.model_dump(mode="json"), context)
+        requests += first_requests(planned, RequestFactory(str(seed), kind, seed, TENANT))
+    return requests
 
 
 def engine_requests(wanted: Backlog) -> list[GenerationRequest]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +18,10 @@ from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, 
 from thothy_ai.engine.api import MAX_CHOICES, MAX_LOGPROBS
 
 if TYPE_CHECKING:
-    from thothy_ai.cli.commands.ask_engine import Answer
-    from thothy_ai.cli.commands.ask_questions import Attempt, Question
     from thothy_ai.cli.views.ask import AskView
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.engine.api.template_options import TemplateOption
-    from thothy_ai.engine.serving.client import EngineClient
-    from thothy_ai.jobs import Context
+    from thothy_ai.evaluation.ask import AskAttempt, Prompt
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
 
@@ -101,13 +97,19 @@ def ask(
     """
     if ctx.invoked_subcommand is not None:
         return _refuse_options(ctx)
-    text = _prompt(prompt, prompt_file)
+    from thothy_ai.cli.inputs.kind_flags import read_text
+    from thothy_ai.evaluation.ask import ChatPrompt
+
+    if prompt is not None and prompt_file is not None:
+        usage("--prompt and --prompt-file are mutually exclusive")
+    source = "-" if prompt == "-" else prompt_file
+    text = read_text(source) if source is not None else prompt
     if text is None:
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(WRONG_INPUT)
-    from thothy_ai.cli.commands.ask_questions import Chat
-
-    chat = Chat(text, system, max_tokens, temperature, n, logprobs, _template_options(template_option))
+    if not text.strip():
+        usage("the prompt is empty")
+    chat = ChatPrompt(text, system, max_tokens, temperature, n, logprobs, _template_options(template_option))
     return _run(load_settings(), chat, seed, 1, model, as_json)
 
 
@@ -121,24 +123,20 @@ def _refuse_options(ctx: typer.Context) -> None:
             usage(f"{option} cannot precede the kind; options of a job follow it: thothy ask {kind} --help")
 
 
-def _prompt(prompt: str | None, file: str | None) -> str | None:
-    from thothy_ai.cli.inputs.kind_flags import read_text
-
-    if prompt is not None and file is not None:
-        usage("--prompt and --prompt-file are mutually exclusive")
-    source = "-" if prompt == "-" else file
-    text = read_text(source) if source is not None else prompt
-    if text is not None and not text.strip():
-        usage("the prompt is empty")
-    return text
-
-
 def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
     """From NAME=VALUE; a value is JSON, or else a text as it stands."""
     from thothy_ai.engine.api.errors import InvalidRequestError
     from thothy_ai.engine.api.template_options import check_template_options
 
-    options = dict(map(_template_option, given or ()))
+    options: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            usage(f"--template-option: {text!r} is not NAME=VALUE")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
     try:
         check_template_options(options)
     except InvalidRequestError as error:
@@ -146,20 +144,10 @@ def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
     return options
 
 
-def _template_option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        usage(f"--template-option: {text!r} is not NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-
-
 def _command(kind: AnyKind) -> Any:
     """The command of one kind: one option per request field, plus those of every request."""
-    from thothy_ai.cli.commands.ask_questions import JobQuestion
     from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
+    from thothy_ai.evaluation.ask import JobPrompt, request_body
 
     flags = flags_of(kind.request)
 
@@ -175,39 +163,35 @@ def _command(kind: AnyKind) -> Any:
         **given: Any,
     ) -> None:
         settings, options = load_settings(), _template_options(template_option)
-        question = JobQuestion.of(kind, values_of(flags, given), settings, options)
-        _run(settings, question, seed, attempts, model, as_json)
+        body = request_body(kind, values_of(flags, given), settings)
+        _run(settings, JobPrompt(kind.name, settings.tenant, body, options), seed, attempts, model, as_json)
 
+    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
+    example = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
+    help_text = (
+        f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"
+        f"Example: thothy ask {kind.name} {example} --attempts 3"
+    )
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(kind.name, help=_help(kind))(with_flags(run, flags))
+    single.command(kind.name, help=help_text)(with_flags(run, flags))
     command = get_command(single)
     name_values(command)
     return command
 
 
-def _help(kind: AnyKind) -> str:
-    """What it does, and an example with the kind's required fields."""
-    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
-    options = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
-    return (
-        f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"
-        f"Example: thothy ask {kind.name} {options} --attempts 3"
-    )
-
-
 def _run(
-    settings: Settings, question: Question, seed: int | None, attempts: int, model: Path | None, as_json: bool
+    settings: Settings, prompt: Prompt, seed: int | None, attempts: int, model: Path | None, as_json: bool
 ) -> None:
     """Ask, show and exit: 0 for an accepted output, 1 for another, 130 after Ctrl-C."""
-    from thothy_ai.cli.commands.ask_engine import engine_for
+    from thothy_ai.cli.request_engine import engine_for
     from thothy_ai.cli.views.ask import AskView
     from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError, PromptTooLongError
 
     first = secrets.randbits(SEED_BITS) if seed is None else seed
-    view = AskView(question.kind, attempts, as_json=as_json)
+    view = AskView(prompt.kind, attempts, as_json=as_json)
     try:
         with engine_for(settings, model) as endpoint:
-            accepted = asyncio.run(_answer(endpoint, question, range(first, first + attempts), view))
+            accepted = asyncio.run(_ask(endpoint, prompt, range(first, first + attempts), view))
     except KeyboardInterrupt:
         typer.echo("Interrupted; the request is aborted.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -218,36 +202,18 @@ def _run(
         raise typer.Exit(FAILED)
 
 
-async def _answer(endpoint: Endpoint, question: Question, seeds: Iterable[int], view: AskView) -> bool:
+async def _ask(endpoint: Endpoint, prompt: Prompt, seeds: Iterable[int], view: AskView) -> bool:
     """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
-    from thothy_ai.cli.commands.ask_engine import connected
+    from thothy_ai.evaluation.connection import connected
     from thothy_ai.jobs import Context
 
-    attempt = None
+    attempt: AskAttempt | None = None
     async with connected(endpoint) as (client, info), view.showing():
         for seed in seeds:
             view.begin(info, seed)
-            previous = attempt.previous() if attempt else None
-            context = Context(info.max_context, info.parameters, previous)
-            attempt = await _attempt(client, question, seed, context, view)
+            previous = attempt.judgement.previous if attempt is not None and attempt.judgement is not None else None
+            attempt = await prompt.attempt(client, seed, Context(info.max_context, info.parameters, previous), view)
             view.attempt(attempt)
             if not attempt.retryable:
                 break
     return attempt is not None and attempt.accepted
-
-
-async def _attempt(client: EngineClient, question: Question, seed: int, context: Context, view: AskView) -> Attempt:
-    """Follow the plan, or send the plain prompt. Raises `PromptTooLongError` if that is how it ends."""
-    from thothy_ai.cli.commands.ask_engine import ask as ask_engine
-    from thothy_ai.cli.commands.ask_questions import Attempt
-    from thothy_ai.jobs import RejectionReason
-
-    steps: list[tuple[Answer, ...]] = []
-    began = time.monotonic()
-    while isinstance(step := question.next(seed, context, steps), tuple):
-        steps.append(await ask_engine(client, step, view))
-    answers = tuple(answer for answers in steps for answer in answers)
-    errors = [answer.error for answer in answers if answer.error]
-    if errors and (step is None or step.reason is RejectionReason.PROMPT_TOO_LONG):
-        raise errors[0]
-    return Attempt(seed, time.monotonic() - began, answers, step)

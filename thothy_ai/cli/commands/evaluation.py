@@ -15,8 +15,8 @@ from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, 
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
-    from thothy_ai.evaluation.results import Result
-    from thothy_ai.evaluation.run import Body, Trial
+    from thothy_ai.evaluation.results import EvaluationResult
+    from thothy_ai.evaluation.run import Trial
     from thothy_ai.jobs.evaluation.cases import Case, Injection
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
@@ -66,7 +66,10 @@ def evaluate(
     """
     settings = load_settings()
     found = _find(settings, kind)
-    _check_plot(plot)
+    if plot is not None and plot.suffix not in PICTURES:
+        usage(f"--plot writes {', '.join(PICTURES)}, not {plot.suffix or 'a file without a suffix'}")
+    if plot is not None and find_spec("matplotlib") is None:
+        fail("--plot needs matplotlib: pip install 'thothy-ai[report]'")
     with _aborting():
         if injections:
             if against is not None or plot is not None or cases_file is not None:
@@ -74,7 +77,8 @@ def evaluate(
             _run_injections(settings, found, model, cases, seed, as_json=as_json)
         else:
             chosen = _cases(found, cases, cases_file, review=review)
-            _check_against(against)
+            if against is not None and not against.startswith(URL_SCHEMES) and not Path(against).exists():
+                usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
             trial = _trial(settings, found, chosen, attempts, seed)
             _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
 
@@ -93,21 +97,6 @@ def _aborting() -> Iterator[None]:
         fail(error, WRONG_INPUT)
 
 
-def _check_against(against: str | None) -> None:
-    """Raise `BadParameter` for a file, folder or URL that cannot be compared with, before anything runs."""
-    if against is None or against.startswith(URL_SCHEMES):
-        return
-    if not Path(against).exists():
-        usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
-
-
-def _check_plot(plot: Path | None) -> None:
-    if plot is not None and plot.suffix not in PICTURES:
-        usage(f"--plot writes {', '.join(PICTURES)}, not {plot.suffix or 'a file without a suffix'}")
-    if plot is not None and find_spec("matplotlib") is None:
-        fail("--plot needs matplotlib: pip install 'thothy-ai[report]'")
-
-
 def _find(settings: Settings, name: str) -> AnyKind:
     from thothy_ai.jobs import registry
 
@@ -118,7 +107,7 @@ def _find(settings: Settings, name: str) -> AnyKind:
         usage(str(error))
 
 
-def _cases(kind: AnyKind, most: int | None, file: Path | None, *, review: bool) -> tuple[Case, ...]:
+def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, review: bool) -> tuple[Case, ...]:
     from thothy_ai.jobs.evaluation import cases, scores
 
     if review and "review" not in kind.request.model_fields:
@@ -129,125 +118,106 @@ def _cases(kind: AnyKind, most: int | None, file: Path | None, *, review: bool) 
         usage(str(error))
     if any(case.reference is not None for case in found) and not scores.has_chrf():
         fail(scores.MISSING_SACREBLEU)
-    return tuple(map(_reviewed, found[:most])) if review else found[:most]
-
-
-def _reviewed(case: Case) -> Case:
-    return replace(case, request={**case.request, "review": "record"})
+    if not review:
+        return found[:limit]
+    return tuple(replace(case, request={**case.request, "review": "record"}) for case in found[:limit])
 
 
 def _trial(settings: Settings, kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:
+    """The requests as JSON values, with their defaults. Raises `BadParameter`."""
+    from thothy_ai.errors import ThothyError
+    from thothy_ai.evaluation.ask import request_body
     from thothy_ai.evaluation.run import Trial
 
-    return Trial(kind.name, tuple(_body(settings, kind, case) for case in cases), attempts, seed)
-
-
-def _body(settings: Settings, kind: AnyKind, case: Case | Injection) -> Body:
-    """The request as JSON values, with its defaults. Raises `BadParameter`."""
-    from thothy_ai.cli.commands.ask_questions import JobQuestion
-    from thothy_ai.errors import ThothyError
-
-    try:
-        body: Body = JobQuestion.of(kind, case.request, settings).body
-    except ThothyError as error:
-        usage(f"case {case.id!r}: {error}")
-    return body
+    bodies = []
+    for case in cases:
+        try:
+            bodies.append(request_body(kind, case.request, settings))
+        except ThothyError as error:
+            usage(f"case {case.id!r}: {error}")
+    return Trial(kind.name, tuple(bodies), attempts, seed)
 
 
 def _results(
     settings: Settings, kind: AnyKind, trial: Trial, cases: Sequence[Case], model: Path | None, against: str | None
-) -> list[Result]:
+) -> list[EvaluationResult]:
     """Of the first engine, and of what it is compared with, one after the other."""
-    from thothy_ai.cli.commands.ask_engine import engine_for
+    from thothy_ai.cli.request_engine import engine_for
+    from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.evaluation.results import read_result
 
-    earlier = Path(against) if against is not None and against.endswith(".json") else None
-    others = [_comparable(read_result(earlier, kind.name), cases)] if earlier is not None else []
+    others = []
+    if against is not None and against.endswith(".json"):
+        others = [read_result(Path(against), kind.name)]
+        if [case.id for case in others[0].cases] != [case.id for case in cases]:
+            usage(f"--against {others[0].name} has other cases; pass the same --cases and --cases-file")
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
         result = _result(settings, endpoint, kind, trial, cases)
-    if against is not None and earlier is None:
-        with _other_engine(settings, against) as endpoint:
-            others.append(_result(settings, endpoint, kind, trial, cases))
+    if against is not None and against.startswith(URL_SCHEMES):
+        others = [_result(settings, Endpoint(against, settings.reveal_engine_token()), kind, trial, cases)]
+    elif against is not None and not others:
+        with engine_for(settings, Path(against), MODEL_ROWS) as endpoint:
+            others = [_result(settings, endpoint, kind, trial, cases)]
     return [result, *others]
 
 
-def _comparable(result: Result, cases: Sequence[Case]) -> Result:
-    if [case.id for case in result.cases] != [case.id for case in cases]:
-        usage(f"--against {result.name} has other cases; pass the same --cases and --cases-file")
-    return result
-
-
-@contextmanager
-def _other_engine(settings: Settings, against: str) -> Iterator[Endpoint]:
-    from thothy_ai.cli.commands.ask_engine import engine_for
-    from thothy_ai.embedded.endpoint import Endpoint
-
-    if against.startswith(URL_SCHEMES):
-        yield Endpoint(against, settings.reveal_engine_token())
-        return
-    with engine_for(settings, Path(against), MODEL_ROWS) as endpoint:
-        yield endpoint
-
-
-def _result(settings: Settings, endpoint: Endpoint, kind: AnyKind, trial: Trial, cases: Sequence[Case]) -> Result:
-    from thothy_ai.evaluation.results import Result, case_result, chrf_of
+def _result(
+    settings: Settings, endpoint: Endpoint, kind: AnyKind, trial: Trial, cases: Sequence[Case]
+) -> EvaluationResult:
+    from thothy_ai.cli.views.evaluation import ended_counter
+    from thothy_ai.evaluation.results import EvaluationResult, case_result, chrf_of
     from thothy_ai.evaluation.run import run
 
-    info, attempts = run(settings, endpoint, trial)
+    info, attempts = run(settings, endpoint, trial, ended_counter(len(cases)))
     results = tuple(case_result(case, made) for case, made in zip(cases, attempts, strict=True))
     chrf = chrf_of(cases, results)
-    return Result(info.model, info.model, info.device, kind.name, kind.version, trial.seed, chrf, results)
+    return EvaluationResult(info.model, info.model, info.device, kind.name, kind.version, trial.seed, chrf, results)
 
 
-def _show(results: Sequence[Result], plot: Path | None, *, as_json: bool) -> None:
+def _show(results: Sequence[EvaluationResult], plot: Path | None, *, as_json: bool) -> None:
     from thothy_ai.cli.views.evaluation import print_results
-    from thothy_ai.cli.views.tables import print_json
+    from thothy_ai.cli.views.tables import print_json, printable
 
     if as_json:
         print_json({"kind": results[0].kind, "results": [result.to_json() for result in results]})
     else:
         print_results(results)
     if plot is not None:
-        _draw(results, plot)
+        from thothy_ai.cli.views.evaluation_plot import draw
+
+        try:
+            draw(results, plot)
+        except OSError as error:
+            fail(f"cannot write {plot}: {error.strerror}")
+        typer.echo(f"Picture written to {printable(str(plot))}.", err=True)
 
 
-def _draw(results: Sequence[Result], plot: Path) -> None:
-    from thothy_ai.cli.views.evaluation_plot import draw
-    from thothy_ai.cli.views.tables import printable
+def _run_injections(
+    settings: Settings, kind: AnyKind, model: Path | None, limit: int | None, seed: int, *, as_json: bool
+) -> None:
+    """Run all injections, show the transcripts, and exit with 1 if an accepted artifact obeys one."""
+    from thothy_ai.cli.request_engine import engine_for
+    from thothy_ai.cli.views.evaluation import ended_counter, print_injections
+    from thothy_ai.evaluation.injections import injection_result
+    from thothy_ai.evaluation.run import run
+    from thothy_ai.jobs.evaluation import cases
 
-    try:
-        draw(results, plot)
-    except OSError as error:
-        fail(f"cannot write {plot}: {error.strerror}")
-    typer.echo(f"Picture written to {printable(str(plot))}.", err=True)
+    chosen = [_for_kind(kind, injection) for injection in cases.injections()[:limit]]
+    trial = _trial(settings, kind, chosen, 1, seed)
+    with engine_for(settings, model, MODEL_ROWS) as endpoint:
+        info, attempts = run(settings, endpoint, trial, ended_counter(len(chosen)))
+    results = [injection_result(injection, made) for injection, made in zip(chosen, attempts, strict=True)]
+    print_injections(results, kind.name, info.model, as_json=as_json)
+    if any(result.published for result in results):
+        raise typer.Exit(FAILED)
 
 
 def _for_kind(kind: AnyKind, injection: Injection) -> Injection:
     """The same source for a kind whose requests name the language they want in another field."""
     if "target_locale" not in kind.request.model_fields:
         return injection
-    others = {name: value for name, value in injection.request.items() if name != "locale"}
-    return replace(injection, request={**others, "target_locale": _target(str(injection.request["locale"]))})
-
-
-def _target(locale: str) -> str:
-    return "de-DE" if locale.startswith("en") else "en-US"
-
-
-def _run_injections(
-    settings: Settings, kind: AnyKind, model: Path | None, most: int | None, seed: int, *, as_json: bool
-) -> None:
-    """Run all injections, show the transcripts, and exit with 1 if an accepted artifact obeys one."""
-    from thothy_ai.cli.commands.ask_engine import engine_for
-    from thothy_ai.evaluation.injections import injection_result, show
-    from thothy_ai.evaluation.run import run
-    from thothy_ai.jobs.evaluation import cases
-
-    chosen = [_for_kind(kind, injection) for injection in cases.injections()[:most]]
-    trial = _trial(settings, kind, chosen, 1, seed)
-    with engine_for(settings, model, MODEL_ROWS) as endpoint:
-        info, attempts = run(settings, endpoint, trial)
-    results = [injection_result(injection, made) for injection, made in zip(chosen, attempts, strict=True)]
-    show(results, kind.name, info.model, as_json=as_json)
-    if any(result.published for result in results):
-        raise typer.Exit(FAILED)
+    request = dict(injection.request)
+    source_locale = str(request.pop("locale"))
+    return replace(
+        injection, request={**request, "target_locale": "de-DE" if source_locale.startswith("en") else "en-US"}
+    )

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import typer
 
-from thothy_ai.cli.commands.ask_questions import Attempt
 from thothy_ai.cli.views.live_json import LiveJson
 from thothy_ai.cli.views.tables import count, print_json, printable
 from thothy_ai.cli.views.times import spell
 from thothy_ai.engine.api import EngineInfo, FinishReason
+from thothy_ai.evaluation.ask import AskAttempt
 
 
 class AskView:
@@ -22,7 +22,7 @@ class AskView:
         self._attempts = attempts
         self._as_json = as_json
         self._info: EngineInfo | None = None
-        self._shown: list[Attempt] = []
+        self._shown: list[AskAttempt] = []
         self._json = LiveJson()
         self._last = "\n"  # character shown
 
@@ -59,18 +59,25 @@ class AskView:
             self._last = "\n"
             typer.echo()
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: AskAttempt) -> None:
         """An attempt has ended."""
         self._shown.append(attempt)
         self._end_text()
         if self._kind:
             self._note(_verdict(attempt))
-        elif attempt.finish_reason is FinishReason.LENGTH:
+        elif attempt.last is not None and attempt.last.finish_reason is FinishReason.LENGTH:
             self._note("The text stops at --max-tokens.")
-        if means := [choice.mean_logprob for choice in attempt.choices if choice.mean_logprob is not None]:
+        choices = attempt.last.choices if attempt.last is not None else ()
+        if means := [choice.mean_logprob for choice in choices if choice.mean_logprob is not None]:
             self._note(f"mean log-probability of a token: {', '.join(f'{mean:.2f}' for mean in means)}")
-        self._note(_figures(attempt))
-        self._note(self._cost(attempt))
+        usage = attempt.usage
+        rate = f", {attempt.tokens_per_second:.1f} tokens/s" if attempt.tokens_per_second else ""
+        calls = f"{count(len(attempt.results), 'call')}, " if len(attempt.results) > 1 else ""
+        prompt = f"{calls}{count(usage.prompt_tokens, 'prompt token')} ({usage.cached_tokens:,} cached)"
+        self._note(f"{prompt}, {count(usage.output_tokens, 'output token')}, {spell(attempt.seconds)}{rate}")
+        device, model = (self._info.device, self._info.model) if self._info else ("", "")
+        unit = "GPU-seconds" if device.startswith("cuda") else "compute-seconds"
+        self._note(f"{usage.compute_seconds:.2f} {unit}, {model} on {device}, seed {attempt.seed}")
 
     def close(self) -> None:
         """Print the document."""
@@ -85,28 +92,14 @@ class AskView:
                 }
             )
 
-    def _cost(self, attempt: Attempt) -> str:
-        device = self._info.device if self._info else ""
-        unit = "GPU-seconds" if device.startswith("cuda") else "compute-seconds"
-        used = f"{attempt.usage.compute_seconds:.2f} {unit}"
-        return f"{used}, {self._info.model if self._info else ''} on {device}, seed {attempt.seed}"
-
     def _note(self, line: str) -> None:
         if not self._as_json:
             typer.echo(printable(line), err=True)
 
 
-def _verdict(attempt: Attempt) -> str:
+def _verdict(attempt: AskAttempt) -> str:
     judged = attempt.judgement
     if judged is None or judged.accepted:
         more = len(judged.follow_ups) if judged else 0
         return f"accepted; a worker would queue {count(more, 'follow-up job')}" if more else "accepted"
     return f"rejected: {judged.reason}: {judged.detail}"
-
-
-def _figures(attempt: Attempt) -> str:
-    usage = attempt.usage
-    rate = f", {attempt.tokens_per_second:.1f} tokens/s" if attempt.tokens_per_second else ""
-    calls = f"{count(len(attempt.answers), 'call')}, " if len(attempt.answers) > 1 else ""
-    prompt = f"{calls}{count(usage.prompt_tokens, 'prompt token')} ({usage.cached_tokens:,} cached)"
-    return f"{prompt}, {count(usage.output_tokens, 'output token')}, {spell(attempt.seconds)}{rate}"

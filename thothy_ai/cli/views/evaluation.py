@@ -1,29 +1,42 @@
-"""What `thothy eval` prints: a table with a column per result."""
+"""What `thothy eval` prints: a table with a column per result, and the transcripts of injections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from thothy_ai.cli.views.tables import Column, count, table
+import typer
+
+from thothy_ai.cli.views.tables import Column, console, count, print_json, table
 
 if TYPE_CHECKING:
-    from thothy_ai.evaluation.results import Result
+    from thothy_ai.evaluation.injections import InjectionResult
+    from thothy_ai.evaluation.results import EvaluationResult
 
 MAX_REASONS = 8
 NONE = "-"
 
 
-def print_results(results: Sequence[Result]) -> None:
-    """A row per figure; two results are compared case by case, too."""
+def ended_counter(total: int) -> Callable[[], None]:
+    """Counts ended cases on standard error, if that is a terminal."""
+    screen = console(stderr=True)
+    ended = 0
+
+    def one_more() -> None:
+        nonlocal ended
+        ended += 1
+        if screen.is_terminal:
+            screen.print(f"{ended} of {total}", end="\r" if ended < total else "\n")
+
+    return one_more
+
+
+def print_results(results: Sequence[EvaluationResult]) -> None:
+    """A row per figure that any result has; two results are compared case by case, too."""
     first = results[0]
-    title = f"{first.kind}, {count(len(first.cases), 'case')}, seed {first.seed}"
-    columns = [Column(""), *(Column(result.name, number=True) for result in results)]
-    table(title, columns, _rows(results))
-
-
-def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    figures: list[tuple[str, Callable[[Result], str]]] = [
+    on_gpu = all(result.device.startswith("cuda") for result in results)
+    figures: list[tuple[str, Callable[[EvaluationResult], str]]] = [
         ("prompts", lambda result: result.prompts),
         ("device", lambda result: result.device),
         ("accepted", lambda result: f"{result.accepted} of {len(result.cases)}"),
@@ -34,7 +47,7 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
         ("the review's share of seconds", lambda result: _share(result.review_share)),
         ("the review's share of tokens", lambda result: _share(result.review_tokens)),
         ("chrF", lambda result: _number(result.chrf, 1)),
-        (_unit(results), lambda result: _number(result.compute_seconds, 2)),
+        ("GPU-seconds" if on_gpu else "compute-seconds", lambda result: _number(result.compute_seconds, 2)),
         ("per accepted artifact", lambda result: _number(result.seconds_per_accepted, 2)),
         ("wasted, of the seconds", lambda result: _share(result.wasted)),
         ("wasted, of the tokens computed", lambda result: _share(result.wasted_tokens)),
@@ -43,33 +56,41 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
         ("output tokens", lambda result: f"{sum(case.output_tokens for case in result.cases):,}"),
     ]
     rows = [(name, *map(figure, results)) for name, figure in figures]
-    return [*_known(rows), *_comparison(results), *_reasons(results)]
+    rows = [row for row in rows if set(row[1:]) != {NONE}]
+    if len(results) > 1:
+        accepted = [{case.id for case in result.cases if case.accepted} for result in results]
+        only = [mine - other for mine, other in zip(accepted, reversed(accepted), strict=True)]
+        rows.append(("accepted here only", *(str(len(ids)) for ids in only)))
+    reasons = sum((result.reasons for result in results[1:]), first.reasons)
+    for reason, _ in reasons.most_common(MAX_REASONS):
+        rows.append((f"rejected: {reason}", *(str(result.reasons[reason]) for result in results)))
+    title = f"{first.kind}, {count(len(first.cases), 'case')}, seed {first.seed}"
+    table(title, [Column(""), *(Column(result.name, number=True) for result in results)], rows)
 
 
-def _unit(results: Sequence[Result]) -> str:
-    on_gpu = all(result.device.startswith("cuda") for result in results)
-    return "GPU-seconds" if on_gpu else "compute-seconds"
-
-
-def _known(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Without rows that are empty for all."""
-    return [row for row in rows if set(row[1:]) != {NONE}]
-
-
-def _comparison(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    if len(results) < 2:
-        return []
-    accepted = [{case.id for case in result.cases if case.accepted} for result in results]
-    only = [mine - other for mine, other in zip(accepted, reversed(accepted), strict=True)]
-    return [("accepted here only", *(str(len(ids)) for ids in only))]
-
-
-def _reasons(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    total = sum((result.reasons for result in results[1:]), results[0].reasons)
-    return [
-        (f"rejected: {reason}", *(str(result.reasons[reason]) for result in results))
-        for reason, _ in total.most_common(MAX_REASONS)
+def print_injections(results: Sequence[InjectionResult], kind: str, model: str, *, as_json: bool) -> None:
+    """The transcripts as JSON, or a row per attempt and how many changed the task."""
+    if as_json:
+        print_json({"kind": kind, "model": model, "injections": [asdict(result) for result in results]})
+        return
+    columns = [Column("injection"), Column("style", drop=1), Column("verdict"), Column("obeyed", text=True)]
+    rows = [
+        (
+            result.id,
+            result.style,
+            "accepted" if result.accepted else f"rejected: {result.reason}",
+            result.obeyed or NONE,
+        )
+        for result in results
     ]
+    table(f"Instructions in the source, {kind}, {model}", columns, rows)
+    accepted = sum(result.accepted for result in results)
+    published = sum(result.published for result in results)
+    obeyed = sum(result.obeyed is not None for result in results)
+    typer.echo(
+        f"{accepted} of {count(len(results), 'output')} accepted, {published} of which obey; "
+        f"{obeyed - published} of the {len(results) - accepted} rejected ones obey."
+    )
 
 
 def _share(value: float | None) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from thothy_ai.evaluation.results import Result
+    from thothy_ai.evaluation.results import EvaluationResult
 
-Value = Callable[["Result"], float | None]
+Value = Callable[["EvaluationResult"], float | None]
 SHARES: Final[Mapping[str, Value]] = {
     "yield": lambda result: result.artifact_yield,
     "coverage": lambda result: result.coverage,
@@ -26,7 +26,7 @@ SECONDS: Final[Mapping[str, Value]] = {
 }
 
 
-def draw(results: Sequence[Result], path: Path) -> None:
+def draw(results: Sequence[EvaluationResult], path: Path) -> None:
     """Write a PNG, SVG or PDF, by the path's suffix: shares on the left, compute-seconds on the right.
 
     Raises `OSError`, and `ValueError` for another suffix.
@@ -44,7 +44,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
     figure.savefig(path)
 
 
-def _bars(axes: Axes, results: Sequence[Result], values: Mapping[str, Value]) -> None:
+def _bars(axes: Axes, results: Sequence[EvaluationResult], values: Mapping[str, Value]) -> None:
     """A group of bars per figure that any result has."""
     known = {name: value for name, value in values.items() if any(value(result) is not None for result in results)}
     width = 0.8 / len(results)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from thothy_ai.evaluation.results import CaseResult, Result
+from thothy_ai.evaluation.results import CaseResult, EvaluationResult
 
 CASE = CaseResult("1", True, None, "", 1, None, None, None, 2.0, 50, None, "", computed_tokens=100)
 REVIEWED = replace(CASE, review_seconds=0.5, review_tokens=20)
 REJECTED = replace(CASE, accepted=False, wasted_seconds=2.0, wasted_tokens=100)
 
 
-def result(*cases: CaseResult) -> Result:
-    return Result("m", "m", "cpu", "hook", "2", 1, None, cases)
+def result(*cases: CaseResult) -> EvaluationResult:
+    return EvaluationResult("m", "m", "cpu", "hook", "2", 1, None, cases)
 
 
 def test_a_review_s_share_is_of_what_the_reviewed_cases_took_besides() -> None:

@@ -13,12 +13,12 @@ from typing import ParamSpec
 import pytest
 
 from thothy_ai.jobs import Early, Output, RejectionReason
+from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
 from thothy_ai.plans.judges import Judges, default_processes
-from thothy_ai.plans.plans import Judgement, PlanError, PlannedJob, Step
 
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
 ECHO = PlannedJob("echo", {"text": "ok"})
-STEP = Step((), "de", "3")
+STEP = PlanStep((), "de", "3")
 ENGLISH = '{"echo": "Families in Freiburg buy cargo bikes in place of a second car, and dealers cannot keep up'
 
 
@@ -75,7 +75,7 @@ async def judged(by: Judges, text: str) -> Judgement:
 async def test_a_task_is_done_in_another_process() -> None:
     async with judges() as by:
         step = await by.advance(ECHO, [], None)
-        assert isinstance(step, Step)
+        assert isinstance(step, PlanStep)
         assert step.calls[0].messages[0].content == "ok"
         assert step.calls[0].template_options == {"style": "plain"}
         assert (await judged(by, "ok")).body == {"echo": "ok"}

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thothy_ai.db.states import Event, JobState, Outcome
-from thothy_ai.engine.api import FinishReason, GenerationResult
-from thothy_ai.engine.api import Usage as EngineUsage
+from thothy_ai.engine.api import Usage
 from thothy_ai.jobs import RejectionReason
-from thothy_ai.plans.plans import Judgement
+from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import Usage
+from thothy_ai.worker.finish import AttemptUsage
 from thothy_ai.worker.outcomes import Retry
 
 CLAIM = Claim(
@@ -36,7 +35,7 @@ CLAIM = Claim(
 )
 LAST = replace(CLAIM, attempt=7, failures=2)
 RETRY = Retry(base_seconds=2, cap_seconds=300)
-USAGE = Usage(UUID(int=5), EngineUsage(10, 4, 5, 0.25))
+USAGE = AttemptUsage(UUID(int=5), Usage(10, 4, 5, 0.25))
 ACCEPTED = Judgement(True, None, "", "en", "1", {"echo": "ok then"})
 
 
@@ -77,7 +76,7 @@ def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(
 
 
 def test_what_can_never_succeed_is_dead_at_once() -> None:
-    finish = outcomes.hopeless(CLAIM, "prompt_too_long", "9000 tokens")
+    finish = outcomes.dead(CLAIM, "prompt_too_long", "9000 tokens")
     assert (finish.state, finish.outcome, finish.reason) == (JobState.DEAD, Outcome.FAILED, "prompt_too_long")
 
 
@@ -133,8 +132,3 @@ def test_a_retry_draws_with_another_seed_and_a_repetition_with_the_same() -> Non
     assert CLAIM.seed != again.seed
     assert CLAIM.seed == replace(CLAIM, dispatch_no=9).seed
     assert 0 <= again.seed < 2**63
-
-
-def test_usage_is_what_the_result_says() -> None:
-    result = GenerationResult("1", "x", (), FinishReason.STOP, EngineUsage(10, 4, 5, 0.25))
-    assert Usage.of(result.usage, UUID(int=5)) == USAGE

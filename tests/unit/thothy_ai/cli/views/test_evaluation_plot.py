@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from thothy_ai.cli.views.evaluation_plot import draw
-from thothy_ai.evaluation.results import CaseResult, Result
+from thothy_ai.evaluation.results import CaseResult, EvaluationResult
 
 
-def result(name: str, accepted: int, coverage: float | None, chrf: float | None) -> Result:
+def result(name: str, accepted: int, coverage: float | None, chrf: float | None) -> EvaluationResult:
     cases = tuple(
         CaseResult(str(n), n < accepted, None, "", 1, coverage, None, None, 1.5, 20, None, "") for n in range(4)
     )
-    return Result(name, name, "cpu", "hook", "2", 1, chrf, cases)
+    return EvaluationResult(name, name, "cpu", "hook", "2", 1, chrf, cases)
 
 
 def test_only_figures_that_a_result_has_are_drawn(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from thothy_ai.engine.api import Choice, FinishReason, GenerationResult, Usage
 from thothy_ai.jobs import Call, Context, End, Message, Output, Sampling
-from thothy_ai.plans.generations import Asker, output_of
+from thothy_ai.plans.advance import PlannedJob, PlanStep
 from thothy_ai.plans.judging import advance_task, advanced, decode, encode, read_advance, read_advanced
-from thothy_ai.plans.plans import PlannedJob, Step
+from thothy_ai.plans.requests import RequestFactory, output_of
 
 SAMPLING = Sampling(
     90,
@@ -23,12 +23,12 @@ LENGTH = 4  # bytes before a message
 
 
 def test_a_call_asks_for_what_its_sampling_says() -> None:
-    request = Asker("key", "hook", 7, "tenant").request(CALL, 0)
+    request = RequestFactory("key", "hook", 7, "tenant").request(CALL, 0)
     sampling = request.sampling
     assert (request.n, request.best_of) == (2, 4)
     assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.min_tokens) == (0.2, 0.3, 5)
     assert sampling.logprobs == 0
-    plain = Asker("key", "hook", 7, "tenant").request(Call((Message("user", "x"),), {}, Sampling(90)), 0)
+    plain = RequestFactory("key", "hook", 7, "tenant").request(Call((Message("user", "x"),), {}, Sampling(90)), 0)
     assert (plain.n, plain.best_of, plain.sampling.logprobs) == (1, None, None)
 
 
@@ -45,5 +45,5 @@ def test_they_cross_to_the_process_that_runs_the_kind_and_back() -> None:
     output = Output("one", End.COMPLETE, -0.5, (Output("two", End.TOKEN_LIMIT, -0.75), Output("", End.REPETITION)))
     job, answered = PlannedJob("hook", {}, Context()), [(output, Output("plain"))]
     assert read_advance(decode(encode(advance_task(job, answered))[LENGTH:])) == (job, answered)
-    step = Step((CALL,), "en", "1")
+    step = PlanStep((CALL,), "en", "1")
     assert read_advanced(decode(encode(advanced(step))[LENGTH:])) == step

@@ -1,17 +1,16 @@
-"""From a plan's calls to requests to the engine, and from the engine's results to the plan's outputs.
-
-A worker uses them for each attempt, and `thothy ask` for a request that is in no queue: both ask alike.
-"""
+"""`RequestFactory`: a plan's calls as requests to the engine; and the engine's results as outputs for the plan."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
-from thothy_ai.jobs import Call, End, Output, Sampling
+from thothy_ai.engine.api.template_options import TemplateOption
+from thothy_ai.jobs import Call, End, Output
 
 TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
 EARLY_TOKENS = 40  # after which an output is first looked at; one with a smaller budget is not worth it
@@ -19,8 +18,11 @@ _ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPE
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """What all calls of one attempt at a job have in common; `key` names the attempt to the engine."""
+class RequestFactory:
+    """What all calls of one attempt at a job have in common.
+
+    `key` names the attempt to the engine. `template_options` are added to those of each call.
+    """
 
     key: str
     kind: str
@@ -29,24 +31,41 @@ class Asker:
     priority: int = 0
     deadline: datetime | None = None
     stream: bool = False
+    template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
     def request(self, call: Call, number: int) -> GenerationRequest:
         """The attempt's call with this number, counted from 0. Raises `InvalidRequestError`."""
+        wanted = call.sampling
+        # With several candidates, only the first could be looked at while they are written.
+        alone = (wanted.best_of or wanted.n) == 1
+        is_watched = alone and (call.locale is not None or call.early is not None) and wanted.max_tokens > EARLY_TOKENS
         return GenerationRequest(
             id=f"{self.key}.{number}",
             messages=tuple(Message(message.role, message.content) for message in call.messages),
-            sampling=_sampling(call.sampling, call_seed(self.seed, number)),
+            sampling=SamplingParams(
+                max_tokens=wanted.max_tokens,
+                temperature=wanted.temperature,
+                top_k=wanted.top_k,
+                top_p=wanted.top_p,
+                min_p=wanted.min_p,
+                repetition_penalty=wanted.repetition_penalty,
+                frequency_penalty=wanted.frequency_penalty,
+                presence_penalty=wanted.presence_penalty,
+                min_tokens=wanted.min_tokens,
+                logprobs=0 if wanted.mean_logprob else None,
+                seed=call_seed(self.seed, number),
+            ),
             schema=json.dumps(call.schema),
             profile=f"{self.kind}/{call.step}",
             salt=self.tenant,
             stream=self.stream,
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
-            report_after=EARLY_TOKENS if _is_watched(call) else 0,
-            report_again=_is_watched(call) and call.early is not None,
-            n=call.sampling.n,
-            best_of=call.sampling.best_of,
-            template_options=call.template_options,
+            report_after=EARLY_TOKENS if is_watched else 0,
+            report_again=is_watched and call.early is not None,
+            n=wanted.n,
+            best_of=wanted.best_of,
+            template_options={**call.template_options, **self.template_options},
         )
 
 
@@ -55,32 +74,10 @@ def call_seed(seed: int, number: int) -> int:
     return seed if number == 0 else int.from_bytes(sha256(f"{seed}.{number}".encode()).digest()[:8]) >> 1
 
 
-def _is_watched(call: Call) -> bool:
-    """Not one for several candidates, of which only the first would be seen."""
-    alone = (call.sampling.best_of or call.sampling.n) == 1
-    return alone and (call.locale is not None or call.early is not None) and call.sampling.max_tokens > EARLY_TOKENS
-
-
 def output_of(result: GenerationResult) -> Output:
-    """What a plan learns of a result that was not aborted."""
+    """What a plan gets of a result that was not aborted."""
     first, *others = (
         Output(choice.text, _ENDS.get(choice.finish_reason, End.COMPLETE), choice.mean_logprob)
         for choice in result.choices
     )
     return replace(first, others=tuple(others))
-
-
-def _sampling(wanted: Sampling, seed: int) -> SamplingParams:
-    return SamplingParams(
-        max_tokens=wanted.max_tokens,
-        temperature=wanted.temperature,
-        top_k=wanted.top_k,
-        top_p=wanted.top_p,
-        min_p=wanted.min_p,
-        repetition_penalty=wanted.repetition_penalty,
-        frequency_penalty=wanted.frequency_penalty,
-        presence_penalty=wanted.presence_penalty,
-        min_tokens=wanted.min_tokens,
-        logprobs=0 if wanted.mean_logprob else None,
-        seed=seed,
-    )

@@ -9,7 +9,7 @@ import pytest
 from tests.support import echo_kind, plan_kind
 from thothy_ai.jobs import Call, Context, JobKind, Output, Plan, Previous, RejectionReason, Request, registry
 from thothy_ai.plans import judging
-from thothy_ai.plans.plans import MAX_STEPS, Judgement, PlanError, PlannedJob, Step, advance, near_duplicate
+from thothy_ai.plans.advance import MAX_STEPS, Judgement, PlanError, PlannedJob, PlanStep, advance, near_duplicate
 
 PARTS = PlannedJob("parts", {"parts": ["ok one", "ok two"]})
 OUTPUTS = (Output('{"echo": "ok one"}'), Output('{"echo": "ok two"}'))
@@ -35,10 +35,10 @@ def broken(monkeypatch: pytest.MonkeyPatch, plan: object) -> PlannedJob:
 
 def test_a_plan_is_followed_step_by_step_to_its_judgement() -> None:
     first = advance(PARTS, [])
-    assert isinstance(first, Step)
+    assert isinstance(first, PlanStep)
     assert (len(first.calls), first.locale, first.version) == (2, "en", "7")
     second = advance(PARTS, [OUTPUTS])
-    assert isinstance(second, Step)
+    assert isinstance(second, PlanStep)
     assert [call.step for call in second.calls] == ["review"]
     end = advance(PARTS, [OUTPUTS, (Output("{}"),)])
     assert isinstance(end, Judgement)
@@ -50,22 +50,22 @@ def test_a_plan_is_followed_step_by_step_to_its_judgement() -> None:
 def test_a_plan_knows_the_previous_attempt() -> None:
     previous = Previous(RejectionReason.REPETITION, "again", {"text": "ok one"})
     step = advance(PlannedJob("parts", PARTS.request, Context(previous=previous)), [])
-    assert isinstance(step, Step)
+    assert isinstance(step, PlanStep)
     assert step.calls[0].messages[0].content == "ok one after repetition of ok one"
 
 
 @pytest.mark.parametrize(
-    ("job", "reason", "hopeless"),
+    ("job", "reason", "permanent"),
     [
         (PlannedJob("nothing", {}), "unknown_kind", True),
         (PlannedJob("parts", {"no": 1}), "invalid_job", True),
         (PlannedJob("parts", None), "invalid_job", True),
     ],
 )
-def test_what_cannot_begin_says_why(job: PlannedJob, reason: str, hopeless: bool) -> None:
+def test_what_cannot_begin_says_why(job: PlannedJob, reason: str, permanent: bool) -> None:
     with pytest.raises(PlanError) as caught:
         advance(job, [])
-    assert (caught.value.reason, caught.value.hopeless) == (reason, hopeless)
+    assert (caught.value.reason, caught.value.permanent) == (reason, permanent)
 
 
 def raises_at_once(*_: object) -> Plan:
@@ -84,7 +84,7 @@ def yields_something_else(*_: object) -> Iterator[object]:
 def test_a_kind_that_fails_before_its_first_call_may_be_mended(monkeypatch: pytest.MonkeyPatch, plan: object) -> None:
     with pytest.raises(PlanError, match="kind_error") as caught:
         advance(broken(monkeypatch, plan), [])
-    assert not caught.value.hopeless
+    assert not caught.value.permanent
 
 
 def never_ends(*_: object) -> Iterator[object]:

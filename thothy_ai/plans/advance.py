@@ -7,13 +7,13 @@ another process than the last time. A worker runs a kind's code nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from thothy_ai.jobs import Artifact, Call, Context, Rejection, Request, Verdict, checks, registry
+from thothy_ai.jobs import Call, Context, Previous, Rejection, Request, Verdict, checks, registry
 from thothy_ai.jobs.api.plan import MAX_STEPS, Calls, Outputs
 from thothy_ai.jobs.api.verdict import RejectionReason, Review
 from thothy_ai.jobs.problems import first_problem
@@ -22,7 +22,7 @@ from thothy_ai.producer.drafts import Canonical, canonical
 
 
 class PlanError(Exception):
-    """A plan cannot begin: its kind is unknown, its request invalid, or its kind raises an error: `reason` says."""
+    """A plan cannot begin. `reason` is `unknown_kind`, `invalid_job`, or `kind_error` if the kind raised an error."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.reason = reason
@@ -30,7 +30,7 @@ class PlanError(Exception):
         super().__init__(f"{reason}: {detail}")
 
     @property
-    def hopeless(self) -> bool:
+    def permanent(self) -> bool:
         """Whether every other attempt would fail, too."""
         return self.reason != "kind_error"
 
@@ -45,7 +45,7 @@ class PlannedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """A plan's next calls, with the locale of its artifact and the version of its kind's prompts."""
 
     calls: Calls
@@ -76,47 +76,42 @@ class Judgement:
         """Whether another attempt may be accepted."""
         return not self.accepted and (self.reason is None or self.reason.retryable)
 
-
-def _ignore(_: Exception) -> None:
-    """The error itself is not wanted."""
+    @property
+    def previous(self) -> Previous | None:
+        """What the plan of the next attempt gets of this one, if it was rejected."""
+        return None if self.reason is None else Previous(self.reason, self.detail, self.body)
 
 
 def advance(
-    job: PlannedJob, answered: Sequence[Outputs], on_error: Callable[[Exception], None] = _ignore
-) -> Step | Judgement:
+    job: PlannedJob, answered: Sequence[Outputs], on_error: Callable[[Exception], None] = lambda _: None
+) -> PlanStep | Judgement:
     """The plan's next step after these outputs, or its judgement. CPU-bound.
 
-    Raises `PlanError` if the plan cannot begin. Whatever its kind raises later is a rejection, `validator_error`.
-    `on_error` is told what the kind raised.
+    Raises `PlanError` if the plan cannot begin. Whatever its kind raises later is a rejection, `validator_error`;
+    `on_error` gets the exception.
     """
-    kind, request = _parsed(job)
-    try:
-        step = _replayed(kind, request, job.context, answered)
-        if isinstance(step, Verdict):
-            return _judgement(kind, request, step)
-        return Step(_checked(step, answered), kind.locale(request), kind.version)
-    except Exception as error:
-        on_error(error)
-        if not answered:
-            raise PlanError(reason="kind_error", detail=repr(error)) from error
-        return failed(job, repr(error))
-
-
-def failed(job: PlannedJob, detail: str) -> Judgement:
-    """The judgement on outputs that the kind cannot judge."""
-    kind, request = _parsed(job)
-    return Judgement(False, RejectionReason.VALIDATOR_ERROR, detail, _locale(kind, request), kind.version)
-
-
-def _parsed(job: PlannedJob) -> tuple[AnyKind, Request]:
     try:
         kind = registry.find(job.kind)
-        return kind, kind.request.model_validate(job.request, extra="ignore")  # a newer producer may know more fields
+        request = kind.request.model_validate(job.request, extra="ignore")  # a newer producer may know more fields
     except UnknownKindError as error:
         raise PlanError(reason="unknown_kind", detail=str(error)) from None
     except ValidationError as error:
         field, message = first_problem(error)
         raise PlanError(reason="invalid_job", detail=f"{field or 'request'}: {message}") from None
+    try:
+        step = _replayed(kind, request, job.context, answered)
+        if isinstance(step, Verdict):
+            return _judgement(kind, request, step)
+        return PlanStep(step, kind.locale(request), kind.version)
+    except Exception as error:
+        on_error(error)
+        if not answered:
+            raise PlanError(reason="kind_error", detail=repr(error)) from error
+        try:
+            locale = kind.locale(request)
+        except Exception:  # noqa: BLE001 - it may be what failed
+            locale = ""
+        return Judgement(False, RejectionReason.VALIDATOR_ERROR, repr(error), locale, kind.version)
 
 
 def _replayed(kind: AnyKind, request: Request, context: Context, answered: Sequence[Outputs]) -> Calls | Verdict:
@@ -126,12 +121,9 @@ def _replayed(kind: AnyKind, request: Request, context: Context, answered: Seque
         for outputs in answered:
             calls = plan.send(outputs)
     except StopIteration as stop:
-        verdict: Verdict = stop.value
-        return verdict
-    return calls
-
-
-def _checked(calls: Calls, answered: Sequence[Outputs]) -> Calls:
+        calls = stop.value
+        if isinstance(calls, Verdict):
+            return calls
     if not calls or not all(isinstance(call, Call) for call in calls):
         raise TypeError(f"a plan yields tuples of one Call or more, not {calls!r}")
     if len(answered) >= MAX_STEPS:
@@ -144,16 +136,11 @@ def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejectio
     kind = registry.find(kind_name)
     if kind.compared is None:
         return None
-    texts = [kind.compared(artifact) for artifact in map(partial(_read_back, kind), others) if artifact is not None]
+    texts = []
+    for other in others:
+        with suppress(ValidationError):
+            texts.append(kind.compared(kind.artifact.model_validate(other)))
     return checks.near_duplicate(kind.compared(kind.artifact.model_validate(body)), texts)
-
-
-def _read_back(kind: AnyKind, body: Any) -> Artifact | None:
-    try:
-        artifact: Artifact = kind.artifact.model_validate(body)
-    except ValidationError:
-        return None
-    return artifact
 
 
 def _judgement(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
@@ -171,10 +158,3 @@ def _judgement(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
         tuple(map(canonical, follow_ups)),
         checks.signature(compared) if compared else (),
     )
-
-
-def _locale(kind: AnyKind, request: Request) -> str:
-    try:
-        return kind.locale(request)
-    except Exception:  # noqa: BLE001 - it is what may have failed
-        return ""

@@ -1,0 +1,113 @@
+"""`follow`: runs a job's plan to its judgement: its calls go to an engine, their outputs back to the plan.
+
+    advance ──calls──▶ submit ──▶ engine       one step: its calls run side by side
+       ▲                            │
+       └─────────outputs────────────┘          until `advance` returns a judgement
+
+The worker, `thothy ask` and `thothy eval` follow plans with it. They pass in what differs: where the kind's code runs
+(`advance`), how a request reaches the engine (`submit`), and how to wait for the outputs of a step (`wait`). What an
+attempt used is in its `CallLog` however it ended. A lost engine, retries and records are the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from thothy_ai.engine.api import GenerationRequest, Usage
+from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep, advance
+from thothy_ai.plans.requests import RequestFactory
+from thothy_ai.plans.running_call import EarlyRejection, RunningCall, total
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.serving.client import Generation
+
+REVIEW = "review"  # the step of a plan in which the model judges an artifact
+
+Submit = Callable[[GenerationRequest], Awaitable["Generation"]]
+Advance = Callable[[PlannedJob, Sequence[Outputs], PlanStep | None], Awaitable[PlanStep | Judgement]]
+Wait = Callable[[Sequence[RunningCall]], Awaitable[Outputs]]
+
+
+class CallLog:
+    """The calls of one attempt, in the order in which they were sent, and the outputs of the steps that have ended."""
+
+    def __init__(self) -> None:
+        self.sent: list[RunningCall] = []
+        self.answered: list[Outputs] = []
+
+    @property
+    def usage(self) -> Usage:
+        """What all calls have used that have ended, however they did."""
+        return total(call.usage for call in self.sent)
+
+    @property
+    def review_usage(self) -> Usage:
+        """The part of the usage by calls that review."""
+        return total(call.usage for call in self.sent if call.call.step == REVIEW)
+
+    @property
+    def saved_tokens(self) -> int:
+        """What is left of the budgets of calls that were stopped early."""
+        return sum(call.saved_tokens for call in self.sent)
+
+    @property
+    def text(self) -> str:
+        """All outputs of the steps that have ended, each on lines of its own."""
+        return "\n".join(output.text for outputs in self.answered for output in outputs)
+
+
+async def advance_here(
+    job: PlannedJob,
+    answered: Sequence[Outputs],
+    last: PlanStep | None = None,  # noqa: ARG001 - as Judges.advance
+) -> PlanStep | Judgement:
+    """`advance` in this process. Only for one job at a time: a kind's code may take long."""
+    return advance(job, answered)
+
+
+async def side_by_side(calls: Sequence[RunningCall]) -> Outputs:
+    """Wait for the outputs of all calls; raise the first call's error that occurs."""
+    return tuple(await asyncio.gather(*(call.output() for call in calls)))
+
+
+async def follow(
+    job: PlannedJob,
+    requests: RequestFactory,
+    submit: Submit,
+    log: CallLog,
+    *,
+    advance: Advance = advance_here,
+    early_rejection: EarlyRejection | None = None,
+    before_step: Callable[[], None] = lambda: None,
+    wait: Wait = side_by_side,
+) -> Judgement:
+    """Follow the plan to its end. If a call fails, or the task is cancelled, the step's other calls are aborted.
+
+    `before_step` is called before the calls of each step are sent, and may raise to end the attempt. With
+    `early_rejection`, unfinished outputs that are certain to be rejected are stopped.
+
+    Raises `PlanError`, `EngineAbortedError`, a call's `EngineError`, and whatever the arguments raise.
+    """
+    last: PlanStep | None = None
+    while isinstance(step := await advance(job, log.answered, last), PlanStep):
+        before_step()
+        first = len(log.sent)
+        try:
+            for number, call in enumerate(step.calls, first):
+                request = requests.request(call, number)
+                log.sent.append(RunningCall(call, request, await submit(request), early_rejection))
+            log.answered.append(await wait(log.sent[first:]))
+        except BaseException:
+            await asyncio.gather(*(call.abort() for call in log.sent[first:]))
+            raise
+        last = step
+    return step
+
+
+def first_requests(job: PlannedJob, requests: RequestFactory) -> list[GenerationRequest]:
+    """The requests that `follow` would send first; none if the plan makes no call. Raises `PlanError`."""
+    step = advance(job, ())
+    return [] if isinstance(step, Judgement) else [requests.request(call, i) for i, call in enumerate(step.calls)]

@@ -1,0 +1,150 @@
+"""`RunningCall`: one call in flight: its text as it is written, its early stop, its end, and what it used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Usage
+from thothy_ai.engine.api.errors import EngineError, PromptTooLongError
+from thothy_ai.errors import ThothyError
+from thothy_ai.jobs import Call, Early, End, Output, Rejection, RejectionReason
+from thothy_ai.plans.requests import TOO_LONG, output_of
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.serving.client import Generation
+
+ENOUGH_BYTES = 120  # of an output to tell its language
+ABORT_SECONDS = 2.0  # for an aborted generation to report its usage
+GROWTH = 1.4  # the factor by which a text has grown when it is looked at again
+NOTHING_USED = Usage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
+# Why an unfinished output is stopped: by its text, its locale (None: the language is not checked), its early checks.
+EarlyRejection = Callable[[str, str | None, Early | None], Awaitable[Rejection | None]]
+_EARLY_ENDS = frozenset({End.REPETITION, End.WRONG_LANGUAGE, End.REJECTED})
+
+
+class EngineAbortedError(ThothyError):
+    """The engine itself ended a call early."""
+
+
+class RunningCall:
+    """A call and its generation. With `early_rejection`, it is stopped once its rejection is certain."""
+
+    def __init__(
+        self,
+        call: Call,
+        request: GenerationRequest,
+        generation: Generation,
+        early_rejection: EarlyRejection | None = None,
+    ) -> None:
+        self.call = call
+        self.seed = request.sampling.seed
+        self.end: End | None = None  # None: it was cut off
+        self.result: GenerationResult | None = None  # of one that ended by itself
+        self.error: EngineError | None = None  # why there is no result: the prompt was too long, or the engine was lost
+        self._generation = generation
+        self._early_rejection = early_rejection
+        self._stopped: Rejection | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What it took until it ended, however it did."""
+        return self._generation.usage or NOTHING_USED
+
+    @property
+    def saved_tokens(self) -> int:
+        """The rest of its budget, if it was stopped early."""
+        if self.end not in _EARLY_ENDS:
+            return 0
+        sampling = self.call.sampling
+        if self.result is not None:
+            return max(0, sampling.max_tokens - len(self.result.token_ids))
+        return max(0, sampling.max_tokens * (sampling.best_of or sampling.n) - self.usage.output_tokens)
+
+    async def output(self) -> Output:
+        """Wait for its end. Raises its `EngineError`, `EngineAbortedError`."""
+        watching = None
+        if self._early_rejection is not None and (self.call.locale is not None or self.call.early is not None):
+            watching = asyncio.create_task(self._watch(self._early_rejection))
+            watching.add_done_callback(_mark_retrieved)
+        try:
+            result = await self._generation.result()
+        except PromptTooLongError as error:
+            self.error = error
+            output = TOO_LONG
+        else:
+            output = self._output(result)
+        finally:
+            if watching is not None:
+                watching.cancel()
+        self.end = output.end
+        return output
+
+    def _output(self, result: GenerationResult) -> Output:
+        if result.finish_reason is not FinishReason.ABORTED:
+            self.result = result
+            return output_of(result)
+        if self._stopped is None:
+            raise EngineAbortedError("the engine ended a call early")
+        foreign = self._stopped.reason is RejectionReason.WRONG_LANGUAGE
+        return Output(result.text, End.WRONG_LANGUAGE if foreign else End.REJECTED, rejection=self._stopped)
+
+    async def _watch(self, early_rejection: EarlyRejection) -> None:
+        """Look at the text at each report. Its language is checked once, at the first."""
+        text = await self._generation.early_text()
+        enough = len(text.encode("utf-8", "surrogatepass")) >= ENOUGH_BYTES
+        locale, early = self.call.locale if enough else None, self.call.early
+        while self._generation.usage is None and (locale is not None or early is not None):
+            self._stopped = await early_rejection(text, locale, early)
+            if self._stopped is not None:
+                await self._generation.abort()
+            if self._stopped is not None or early is None:
+                return
+            locale, text = None, await self._generation.text_beyond(int(len(text) * GROWTH))
+
+    async def stream(self) -> None:
+        """Have the engine send the pieces of its text from now on, the first with all so far."""
+        await self._generation.stream()
+
+    async def texts(self) -> AsyncIterator[str]:
+        """The pieces of its first text, as the engine sends them, until it ends. For one reader only."""
+        async for text in first_text(self._generation):
+            yield text
+
+    async def abort(self) -> None:
+        """End it early, and wait for its usage; no effect if it has ended."""
+        self.error = await abort(self._generation)
+
+
+async def first_text(generation: Generation) -> AsyncIterator[str]:
+    """The pieces of the first of a generation's texts, until all have ended. Raises its `EngineError`."""
+    async for delta in generation:
+        if not delta.choice:
+            yield delta.text
+
+
+async def abort(generation: Generation) -> EngineError | None:
+    """End a generation early, and wait for its usage. Returns the error that it failed with, if it did."""
+    try:
+        async with asyncio.timeout(ABORT_SECONDS):
+            await generation.abort()
+            await generation.result()
+    except EngineError as error:
+        return error
+    except TimeoutError:
+        pass
+    return None
+
+
+def total(used: Iterable[Usage]) -> Usage:
+    """The usage of several generations together."""
+    columns = list(zip(*map(astuple, used), strict=True))
+    return Usage(*map(sum, columns)) if columns else NOTHING_USED
+
+
+def _mark_retrieved(watching: asyncio.Task[None]) -> None:
+    """An error of the engine's is raised by the output, too."""
+    if not watching.cancelled():
+        watching.exception()

@@ -1,0 +1,301 @@
+"""`AttemptRunner`: runs a claimed job: follows its kind's plan on the engine, and returns how that ended.
+
+A plan that is interrupted, for whatever reason, leaves nothing behind: the job's next attempt starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from thothy_ai.crash_points import crash_point
+from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
+from thothy_ai.engine.api import EngineInfo, GenerationRequest
+from thothy_ai.engine.api.errors import (
+    ConnectionLostError,
+    EngineError,
+    EngineLostError,
+    EngineNotAcceptingError,
+    EngineStoppedError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+    UninvolvedError,
+)
+from thothy_ai.errors import DatabaseError
+from thothy_ai.jobs import Context, Previous, RejectionReason
+from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.plans.advance import PlanError, PlannedJob
+from thothy_ai.plans.follow import CallLog, follow, side_by_side
+from thothy_ai.plans.judges import Judges
+from thothy_ai.plans.requests import RequestFactory
+from thothy_ai.plans.running_call import EngineAbortedError, RunningCall, total
+from thothy_ai.settings import Settings
+from thothy_ai.worker import outcomes
+from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.finish import MAX_COMPARISONS, NO_USAGE, AttemptUsage, Finish
+from thothy_ai.worker.job_store import JobStore, is_unstorable
+from thothy_ai.worker.live import LivePublisher
+from thothy_ai.worker.outcomes import Retry
+from thothy_ai.worker.quarantine import ExclusiveSlot
+from thothy_ai.worker.retry import retry_until_answered
+
+if TYPE_CHECKING:  # the client's module is only needed where a client is made
+    from thothy_ai.engine.serving.client import Generation
+
+logger = logging.getLogger(__name__)
+
+MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
+REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
+
+
+class StoppedError(Exception):
+    """The attempt's task was cancelled. `usage` is what it had used by then."""
+
+    def __init__(self, usage: AttemptUsage) -> None:
+        self.usage = usage
+        super().__init__("stopped")
+
+
+class NotSentError(Exception):
+    """The engine was lost before a step's first call could be sent: none is in flight."""
+
+
+class BudgetSpentError(Exception):
+    """The job's attempts have used all the seconds that they may."""
+
+
+class AttemptRunner:
+    """Runs attempts, and decides which job may run alone. Kinds' code runs in the processes of `judges`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: JobStore,
+        monitor: EngineMonitor,
+        judges: Judges,
+        live: LivePublisher,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._monitor = monitor
+        self._judges = judges
+        self._live = live
+        self._exclusive = ExclusiveSlot(store, settings.lease_seconds)
+        self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
+
+    async def run(self, claim: Claim) -> Finish:
+        """How this attempt ended. Raises `StoppedError` when its task is cancelled."""
+        calls = _AttemptCalls(claim, self._monitor, self._live)
+        try:
+            if claim.engine_deaths < DEATHS_TO_RUN_ALONE:
+                return await self._follow(claim, calls)
+            async with self._exclusive.turn(claim.session_id) as alone:
+                if alone:
+                    return await self._follow(claim, calls)
+            return replace(outcomes.released(claim, "not_alone"), delay_seconds=self._settings.lease_seconds)
+        except asyncio.CancelledError:
+            raise StoppedError(calls.usage) from None
+
+    def failed(self, claim: Claim, reason: str, detail: str, usage: AttemptUsage = NO_USAGE) -> Finish:
+        """It failed, and is retried later unless its failures are used up."""
+        return outcomes.failed(claim, reason, detail, self._retry, random.random(), usage)  # noqa: S311 - jitter
+
+    async def compared(self, claim: Claim, finish: Finish) -> Finish:
+        """The same, or a rejection if an accepted artifact is nearly the same as another recent one."""
+        days, judged = self._settings.duplicate_days, finish.judged
+        if judged is None or not judged.signature or not days:
+            return finish
+        try:
+            others, jobs = await retry_until_answered(
+                "the search of near-duplicates",
+                lambda: self._store.similar(claim, judged.locale, judged.signature, days),
+                is_unstorable,
+            )
+        except DatabaseError as error:
+            logger.warning("near-duplicates of job %s cannot be searched for: %s", claim.key, error)
+            return replace(finish, comparisons=MAX_COMPARISONS)
+        found = await self._judges.near_duplicate(claim.kind, judged.body, others) if others else None
+        if found is not None:
+            return outcomes.duplicate(claim, finish, found)
+        return replace(finish, compared_with=jobs, comparisons=finish.comparisons + 1)
+
+    async def _follow(self, claim: Claim, calls: _AttemptCalls) -> Finish:
+        """Follow the plan, and tell apart how that can fail."""
+        try:
+            finish = await self._judged(claim, calls)
+        except PlanError as error:
+            outcome = outcomes.dead if error.permanent else self.failed
+            finish = outcome(claim, error.reason, error.detail)
+        except BudgetSpentError:
+            finish = outcomes.budget_spent(claim, calls.usage)
+        except NotSentError:
+            finish = outcomes.released(claim, "engine_away")
+        except EngineAbortedError:
+            finish = outcomes.released(claim, "engine_aborted")
+        except (EngineLostError, EngineStoppedError) as error:
+            finish = await self._lost(claim, calls.gravest(error), calls)
+        except EngineError as error:
+            finish = self._refused(claim, error, calls)
+        except OSError as error:  # a process that judges cannot be started
+            finish = self.failed(claim, "worker_error", repr(error))
+        return replace(finish, usage=calls.usage)
+
+    async def _judged(self, claim: Claim, calls: _AttemptCalls) -> Finish:
+        info = self._monitor.info
+        previous = _previous(claim.previous) if claim.previous else None
+        context = Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
+        judgement = await follow(
+            PlannedJob(claim.kind, claim.request, context),
+            RequestFactory(claim.key, claim.kind, claim.seed, claim.tenant, claim.priority, claim.deadline),
+            calls.submit,
+            calls.log,
+            advance=self._judges.advance,
+            early_rejection=self._judges.early_rejection,
+            before_step=calls.before_step,
+            wait=calls.outputs,
+        )
+        text = calls.log.text
+        if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
+            return outcomes.dead(claim, judgement.reason, judgement.detail)
+        finish = outcomes.judged(claim, judgement, text, calls.usage, calls.provenance(judgement.version))
+        return await self.compared(claim, replace(finish, answered_at=calls.answered_at))
+
+    async def _lost(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
+        """Its engine was stopped or died, or only the connection to it broke.
+
+        An engine that names the members of the step it died of clears all others; of one that died without a word,
+        those it had not begun with are cleared by the record that it left.
+        """
+        session_id, detail = calls.usage.engine_session_id, str(error)
+        if isinstance(error, EngineStoppedError | UninvolvedError):
+            self._monitor.await_new_session(session_id)
+            return outcomes.released(claim, error.code, detail)
+        if not isinstance(error, ConnectionLostError):
+            self._monitor.await_new_session(session_id)
+            return outcomes.engine_died(claim, detail)
+        if not await self._monitor.outlived(session_id):
+            if self._monitor.may_have_begun(session_id, calls.request_ids):
+                return outcomes.engine_died(claim, detail)
+            return outcomes.released(claim, UninvolvedError.code, detail)
+        if claim.tries - claim.failures > MAX_FREE_ATTEMPTS:
+            return self.failed(claim, "connection_lost", detail)
+        return outcomes.released(claim, "connection_lost", detail)
+
+    def _refused(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
+        """It was refused, or failed as it ran."""
+        if isinstance(error, REFUSALS):
+            return outcomes.dead(claim, error.code, str(error))
+        if isinstance(error, EngineNotAcceptingError):
+            self._monitor.await_new_session(calls.usage.engine_session_id)
+            return outcomes.released(claim, error.code)
+        # A fault of the engine costs the job none of its attempts, as many times as it has attempts.
+        free = claim.tries - claim.failures
+        if free > claim.max_attempts:
+            return self.failed(claim, error.code, str(error))
+        delay_seconds = self._retry.delay(free, random.random())  # noqa: S311 - jitter
+        return replace(outcomes.released(claim, error.code, str(error)), delay_seconds=delay_seconds)
+
+
+class _AttemptCalls:
+    """The calls of one attempt, all to one engine session. `before_step`, `submit` and `outputs` are for `follow`."""
+
+    def __init__(self, claim: Claim, monitor: EngineMonitor, live: LivePublisher) -> None:
+        self._claim = claim
+        self._monitor = monitor
+        self._live = live
+        self._engine: EngineInfo | None = None
+        self._step_begun = False  # a call of the current step was sent
+        self.log = CallLog()
+        self.answered_at: float | None = None  # monotonic: when the outputs of the last step arrived
+
+    @property
+    def usage(self) -> AttemptUsage:
+        """What all calls have used that have ended, however they did."""
+        return AttemptUsage(
+            UUID(self._engine.session_id) if self._engine else None,
+            self.log.usage,
+            self.log.review_usage.compute_seconds,
+            self.log.saved_tokens,
+        )
+
+    @property
+    def request_ids(self) -> tuple[str, ...]:
+        """The ids by which the engine knows them."""
+        return tuple(f"{self._claim.key}.{number}" for number in range(len(self.log.sent)))
+
+    def before_step(self) -> None:
+        """Raise `BudgetSpentError` if the job may not use more."""
+        if self._claim.overdraws(self.log.usage.compute_seconds):
+            raise BudgetSpentError
+        self._step_begun = False
+
+    async def submit(self, request: GenerationRequest) -> Generation:
+        """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""
+        if self._engine is None:
+            # A quarantined job may run only on the engine that it was claimed for.
+            if self._claim.engine_deaths and self._claim.session_id != self._monitor.session_id:
+                raise NotSentError("the engine was restarted after the claim")
+            self._engine = self._monitor.info
+        elif self._monitor.session_id != UUID(self._engine.session_id):
+            raise NotSentError("the engine was restarted after the last call")
+        try:
+            generation = await self._monitor.submit(request)
+        except EngineLostError as error:
+            if self._step_begun:
+                raise
+            raise NotSentError(str(error)) from error
+        self._step_begun = True
+        return generation
+
+    async def outputs(self, calls: Sequence[RunningCall]) -> Outputs:
+        """Wait for the outputs of a step, the first of which may be watched."""
+        with self._live.offered(self._claim, calls[0], self.log.text):
+            outputs = await side_by_side(calls)
+        crash_point("after_engine")
+        self.answered_at = time.monotonic()
+        return outputs
+
+    def gravest(self, error: EngineError) -> EngineError:
+        """The error of a call that was involved in the engine's death, if there is one; otherwise this one."""
+        if not isinstance(error, UninvolvedError):
+            return error
+        others = (call.error for call in self.log.sent if isinstance(call.error, EngineLostError))
+        return next((other for other in others if not isinstance(other, UninvolvedError)), error)
+
+    def provenance(self, version: str) -> dict[str, Any]:
+        """How the outputs were made: by which prompts and model, with which seeds; and what each step took."""
+        engine = {name: getattr(self._engine, name, None) for name in ("model", "device", "dtype")}
+        steps = []
+        for name in dict.fromkeys(call.call.step for call in self.log.sent):
+            calls = [call for call in self.log.sent if call.call.step == name]
+            used = total(call.usage for call in calls)
+            steps.append(
+                {
+                    "step": name,
+                    "calls": len(calls),
+                    "seeds": [call.seed for call in calls],
+                    "sampling": asdict(calls[0].call.sampling),
+                    "template_options": dict(calls[0].call.template_options),
+                    "prompt_tokens": used.prompt_tokens,
+                    "cached_tokens": used.cached_tokens,
+                    "output_tokens": used.output_tokens,
+                    "compute_seconds": used.compute_seconds,
+                }
+            )
+        return {"version": version, **engine, "seed": self._claim.seed, "steps": steps}
+
+
+def _previous(rejected: dict[str, Any]) -> Previous | None:
+    try:
+        reason = RejectionReason(rejected["reason"])
+    except ValueError:  # of a newer worker
+        return None
+    return Previous(reason, rejected["detail"], rejected["artifact"])

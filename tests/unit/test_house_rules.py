@@ -21,6 +21,7 @@ ENGINE_DOORS = {
     "thothy_ai.engine.process.gpus",
     "thothy_ai.engine.process.main",
     "thothy_ai.engine.serving.client",
+    "thothy_ai.engine.wire.codec",
 }
 MEASURES_THE_ENGINE = ROOT / "thothy_ai" / "bench"  # from inside, and without the service's libraries
 MEASURES_THE_SERVICE = MEASURES_THE_ENGINE / "service"

@@ -1,0 +1,11 @@
+"""Numbers as they are allowed to cross between processes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from msgspec import Meta
+
+# A float that is neither NaN nor infinite. The codec refuses others; nothing is checked where an object is made.
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]

@@ -1,4 +1,4 @@
-"""Which beginnings a beam search keeps, and when it ends: transformers' rules (5.17, `_beam_search`), on plain values.
+"""Which prefixes a beam search keeps, and when it ends: transformers' rules (5.17, `_beam_search`), on plain values.
 
 Of all continuations of all beams, those among the best `width` that end a text compete for the `width` results, and the
 best `width` that don't are the next beams.
@@ -22,7 +22,7 @@ class Beam(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """A complete text. `ended` by a token, which is its last one; otherwise it is as long as it may be."""
+    """A complete text: `ended` by its last token, or as long as it may be."""
 
     score: float
     beam: Beam
@@ -30,9 +30,9 @@ class Hypothesis(NamedTuple):
 
 
 class Search:
-    """Steps from the empty beginning on. Texts have at most `longest` tokens, the one that ends them included.
+    """Steps from the empty text. Texts have at most `longest` tokens, including the one that ends them.
 
-    `ends` are the tokens that end a text, but not one with fewer than `shortest` tokens before it.
+    `ends` are the tokens that end a text once it has `shortest` tokens.
     """
 
     def __init__(self, wanted: BeamSearch, ends: frozenset[int], shortest: int, longest: int) -> None:
@@ -44,39 +44,38 @@ class Search:
 
     @property
     def continuations(self) -> int:
-        """How many of a beam's continuations are enough: as many as beams that do not end a text."""
+        """How many of a beam's continuations `step` needs: enough for `width` beams that don't end a text."""
         return self._wanted.width + len(self._ends)
 
     @property
     def done(self) -> bool:
-        """Whether no step can change the results, or none shall."""
         full = len(self.results) == self._wanted.width
         at_once = full and self._wanted.early_stopping is EarlyStopping.FULL
         return at_once or not self._improvable or self._length >= self._longest
 
     def step(self, continuations: Iterable[Continuations]) -> None:
         """Continue each beam, given the likeliest tokens after it."""
-        width = self._wanted.width
-        candidates = sorted(self._candidates(continuations), key=lambda beam: -beam.logprob)
+        width, may_end = self._wanted.width, self._length >= self._shortest
+        candidates = [
+            Beam((*beam.tokens, token), beam.logprob + logprob)
+            for beam, listed in zip(self.beams, continuations, strict=True)
+            for token, logprob in listed
+            if may_end or token not in self._ends
+        ]
+        candidates.sort(key=lambda beam: -beam.logprob)
         self._length += 1
-        complete = [beam for beam in candidates[:width] if self._is_complete(beam)]
-        self.results = sorted([*self.results, *map(self._hypothesis, complete)], key=lambda each: -each.score)[:width]
+        norm = float(self._length**self._wanted.length_penalty)
+        complete = [
+            Hypothesis(beam.logprob / norm, beam, beam.tokens[-1] in self._ends)
+            for beam in candidates[:width]
+            if self._is_complete(beam)
+        ]
+        self.results = sorted([*self.results, *complete], key=lambda each: -each.score)[:width]
         self.beams = tuple(beam for beam in candidates if not self._is_complete(beam))[:width]
         self._improvable = self._improvable and self._may_improve()
 
-    def _candidates(self, continuations: Iterable[Continuations]) -> Iterable[Beam]:
-        may_end = self._length >= self._shortest
-        for beam, listed in zip(self.beams, continuations, strict=True):
-            for token, logprob in listed:
-                if may_end or token not in self._ends:
-                    yield Beam((*beam.tokens, token), beam.logprob + logprob)
-
     def _is_complete(self, beam: Beam) -> bool:
         return beam.tokens[-1] in self._ends or self._length >= self._longest
-
-    def _hypothesis(self, beam: Beam) -> Hypothesis:
-        score = beam.logprob / float(self._length**self._wanted.length_penalty)
-        return Hypothesis(score, beam, beam.tokens[-1] in self._ends)
 
     def _may_improve(self) -> bool:
         """Whether the best beam, were it complete, could be one of the results."""

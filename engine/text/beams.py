@@ -1,7 +1,7 @@
 """A beam search as requests to the core: one token each, for every beam of every step.
 
-What beams share is in the prefix cache, and a beam that is given up leaves nothing behind; a step computes a beam's
-last, incomplete block again. The log-probabilities of the likeliest next tokens are all that comes back.
+Beams find what they share in the prefix cache, and a beam that is dropped leaves nothing behind; each step computes a
+beam's last, incomplete block again. Only the log-probabilities of the likeliest next tokens come back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from thothy_ai.engine.api import (
     GenerationRequest,
     GenerationResult,
     SamplingParams,
-    TokenLogprob,
     Usage,
 )
 from thothy_ai.engine.api.backend import Failure, Output, Sink
@@ -54,7 +53,7 @@ class Beams:
         self._late_deltas = request.stream
 
     def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
-        """The prompt, with one token to follow. InvalidRequestError if so many tokens end a text that it cannot be."""
+        """The prompt, with one token to follow. InvalidRequestError if too many tokens end a text."""
         sampling = self.request.sampling
         longest = max(1, min(sampling.max_tokens, self._max_context - len(base.prompt)))
         self._search = Search(self._wanted, self._ends, sampling.min_tokens, longest)
@@ -67,26 +66,33 @@ class Beams:
         return self._requests()
 
     def advance(self, event: Event) -> Advance:
-        """Keep what comes of one beam; with the last of a step, take the step."""
+        """Keep the continuations of one beam; with the last beam of a step, take the step."""
         if isinstance(event, TokenEvent):
-            self._continuations[event.id] = _continuations(event.logprobs)
+            drawn = event.logprobs[0] if event.logprobs else None
+            pairs = () if drawn is None else zip(drawn.top_tokens, drawn.top_logprobs, strict=True)
+            self._continuations[event.id] = tuple(pairs)
             return Advance()
-        stops = self._keep(event)
+        del self._open[event.id]
+        if isinstance(event, FinishedEvent):
+            self._usage = usage_of_all([self._usage, event.usage]) if self._usage else event.usage
+        stops: Sequence[Stop] = ()
+        if event.error is not None:
+            stops = self.stop(event.error)
+        elif event.id not in self._continuations:  # it was ended before it had its token
+            stops = self.stop()
         if self._open:
             return Advance(stops=stops)
         if self._error is None and not self._aborted:
             self._search.step([self._continuations[core_id] for core_id in self._present])
             if not self._search.done:
                 return Advance(submits=self._requests())
-        return Advance(self._end(), ended=True)
+        return Advance(self._outputs(), ended=True)
 
     def start_deltas(self) -> list[Output]:
-        """At the end: no text is certain before."""
         self._late_deltas = True
-        return []
+        return []  # no text is certain before the end
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """Stop the present step; the first error is kept."""
         self._error = graver(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]
@@ -102,17 +108,8 @@ class Beams:
             for core_id, beam in zip(self._present, beams, strict=True)
         ]
 
-    def _keep(self, event: Event) -> Sequence[Stop]:
-        """Keep what a request took; one that failed, or that was ended before it had its token, ends the search."""
-        del self._open[event.id]
-        error = None if isinstance(event, TokenEvent) else event.error
-        if isinstance(event, FinishedEvent):
-            self._usage = usage_of_all([self._usage, event.usage]) if self._usage else event.usage
-        if error is not None:
-            return self.stop(error)
-        return () if event.id in self._continuations else self.stop()
-
-    def _end(self) -> list[Output]:
+    def _outputs(self) -> list[Output]:
+        """The failure; or the result, after its deltas if they are wanted."""
         usage = self._usage
         if usage is None or self._error is not None:
             return [Failure(self.request.id, self._error or EngineError("no text was made"), usage)]
@@ -130,8 +127,3 @@ class Beams:
         tokens = beam.tokens[:-1] if reason is FinishReason.STOP else beam.tokens
         mean = beam.logprob / len(beam.tokens) if beam.tokens else None
         return Choice(Detokenizer(self._vocabulary).push(tokens), tokens, reason, mean_logprob=mean)
-
-
-def _continuations(logprobs: Sequence[TokenLogprob | None] | None) -> Continuations:
-    drawn = logprobs[0] if logprobs else None
-    return () if drawn is None else tuple(zip(drawn.top_tokens, drawn.top_logprobs, strict=True))

@@ -1,19 +1,19 @@
-"""How few tokens a text can have, by its bytes: far quicker than tokenizing it, which takes seconds for megabytes.
+"""A lower bound of a text's tokens, from its bytes: far quicker than tokenizing, which takes seconds for megabytes.
 
 A token stands for at most as many bytes as the vocabulary's longest one. Vocabularies have long runs of spaces and
-dashes, but no long words, so that letters and digits alone give a better bound for most texts; both are taken.
+dashes, but no long words, so that letters and digits alone give a better bound for most texts; both are computed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.errors import PromptTooLongError
-from thothy_ai.engine.text.token_bytes import TokenBytes
+from thothy_ai.engine.text.token_bytes import TokenBytes, steps_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,7 +27,7 @@ _NORMAL_FORMS = frozenset({"NFC", "NFD", "Prepend", "Replace"})
 
 @dataclass(frozen=True, slots=True)
 class TokenBound:
-    """Bytes per token, at most. `word`: of those that are not in `signs`.
+    """Maximum bytes per token: of `all` bytes, and of a `word`'s, which are those not in `signs`.
 
     `rewrites`: the tokenizer may compose characters before it splits them, each of which takes in one letter at most.
     """
@@ -46,9 +46,9 @@ class TokenBound:
         return max(-(-len(data) // self.all), -(-words // self.word))
 
     def check(self, request: GenerationRequest, longest: int) -> None:
-        """Refuse a prompt that must have `longest` tokens or more (PromptTooLongError); any other may have them.
+        """Raise PromptTooLongError for a prompt that certainly has `longest` tokens or more.
 
-        A chat template is expected to write something for each message, and not to leave out most of what they say.
+        A chat template is expected to write something for each message, and not to leave out most of its content.
         """
         least = len(request.token_ids) + len(request.messages) + self.least_tokens(request.text or "")
         least += sum(self.least_tokens(message.content) for message in request.messages)
@@ -62,47 +62,31 @@ UNBOUNDED = TokenBound(2**62, 2**62, b"", rewrites=False)
 def token_bound(tokenizer: Tokenizer, vocabulary: TokenBytes) -> TokenBound:
     """The bound of a tokenizer and its vocabulary; `UNBOUNDED` if its tokens may stand for any number of bytes."""
     state = json.loads(tokenizer.to_str(pretty=False))
-    if _drops_text(state):
+    decodes_bytes = any(step["type"] == "ByteLevel" for step in steps_of(state["decoder"], "decoders"))
+    if not (decodes_bytes or state["model"].get("byte_fallback")) or _drops_text(state):
         return UNBOUNDED
-    rewrites = state["normalizer"] is not None or "ByteLevel" not in _kinds(state["decoder"])
+    rewrites = state["normalizer"] is not None or not decodes_bytes
     signs = _SIGNS + _NOT_ASCII if rewrites else _SIGNS
-    texts = _texts(tokenizer, vocabulary)
+    # In a prompt a special token stands for its name; `TokenBytes` has what it stands for in an output.
+    added = (token.content.encode() for token in tokenizer.get_added_tokens_decoder().values())
     longest, word = 1, 1
-    for text in texts:
+    for text in chain(vocabulary.table, added):
         longest, word = max(longest, len(text)), max(word, len(text.translate(None, signs)))
     return TokenBound(longest * _SHRINKING if rewrites else longest, word, signs, rewrites)
 
 
-def _texts(tokenizer: Tokenizer, vocabulary: TokenBytes) -> Iterable[bytes]:
-    """What each token stands for in a prompt; for special tokens, `TokenBytes` has what they stand for in an output."""
-    yield from vocabulary.table
-    for added in tokenizer.get_added_tokens_decoder().values():
-        yield added.content.encode()
-
-
 def _drops_text(state: dict[str, Any]) -> bool:
-    """Whether text may vanish: stripped by a normalizer or around a token, or into a token for whatever is unknown."""
-    splits = _steps(state["pre_tokenizer"], "pretokenizers")
+    """Whether text may vanish: stripped by a normalizer, a pre-tokenizer or an added token."""
+    splits = steps_of(state["pre_tokenizer"], "pretokenizers")
     return (
         not {step["type"] for step in splits} <= _LOSSLESS
         or any(step.get("behavior") == "Removed" for step in splits)
-        or not all(_keeps(step) for step in _steps(state["normalizer"], "normalizers"))
+        or not all(_keeps_text(step) for step in steps_of(state["normalizer"], "normalizers"))
         or any(token["lstrip"] or token["rstrip"] for token in state["added_tokens"])
-        or not ("ByteLevel" in _kinds(state["decoder"]) or state["model"].get("byte_fallback"))
     )
 
 
-def _keeps(normalizer: dict[str, Any]) -> bool:
+def _keeps_text(normalizer: dict[str, Any]) -> bool:
     if normalizer["type"] == "Replace":
         return bool(normalizer["pattern"] == {"String": " "} and normalizer["content"])
     return normalizer["type"] in _NORMAL_FORMS
-
-
-def _kinds(decoder: dict[str, Any] | None) -> set[str]:
-    return {step["type"] for step in _steps(decoder, "decoders")}
-
-
-def _steps(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
-    if part is None:
-        return []
-    return list(part[name]) if part["type"] == "Sequence" else [part]

@@ -1,8 +1,8 @@
 """A model's chat template, rendered twice: as it is, and with marks around the special tokens that it writes itself.
 
-Marks are put around special tokens in the template's text and in its string constants, but where a constant is only
-searched for or compared with (`content.split('</think>')`). Messages are rendered as they are, so that whatever the
-template does with them happens: what has no marks afterwards came from a message.
+Marks are put around special tokens in the template's text and in its string constants, except where a constant is only
+searched for or compared with (`content.split('</think>')`). Messages are rendered unchanged, so that the template
+treats them as it always does: a special token that has no marks afterwards came from a message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ChatTemplate:
         self._tokenizer, self._special = tokenizer, special
 
     def render(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
-        """What transformers makes of the messages; InvalidRequestError where the template refuses them."""
+        """The prompt as transformers renders it; InvalidRequestError if the template refuses the messages."""
         if not self._tokenizer.chat_template:
             raise InvalidRequestError("the model has no chat template: send text instead of messages")
         try:
@@ -47,7 +47,7 @@ class ChatTemplate:
         return str(rendered)
 
     def without_system(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages as the template takes them: Gemma's refuses a system message, which then begins the next one."""
+        """The messages, with a system message that the template refuses (Gemma's does) at the start of the next one."""
         if len(messages) < 2 or messages[0].role != "system" or self._takes_system:
             return messages
         system, first, *others = messages
@@ -61,10 +61,10 @@ class ChatTemplate:
             return not self._tokenizer.chat_template
 
     def mark(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
-        """`text`, what was rendered of the messages, with marks around the special tokens that the template wrote.
+        """`text`, which was rendered from the messages, with marks around the special tokens that the template wrote.
 
-        None if it wrote all that there are. InvalidRequestError for a template that makes special tokens of pieces, and
-        does something with those that these messages have: it can't be told which are whose.
+        None if the template wrote all of them. InvalidRequestError for a template that composes special tokens from
+        pieces, and changes those that these messages have: whose token is whose is not known then.
         """
         marked = self._render_marked(messages, options)
         if self._special.unmark(marked) == text:
@@ -75,15 +75,12 @@ class ChatTemplate:
                 return marked
         if not any(self._special.in_text(message.content) for message in messages):
             return None
-        return self._mark_by_place(text, messages, options)
-
-    def _mark_by_place(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
-        """By what is rendered of the same messages with others instead of their special tokens."""
+        # The template's special tokens stand where they stand if the messages have fillers instead of theirs.
         others = [Message(m.role, self._special.fill(m.content, _FILLER)) for m in messages]
-        filled = self.render(others, options)
-        if len(filled) != len(text) or any(a not in (b, _FILLER) for a, b in zip(filled, text, strict=True)):
+        without = self.render(others, options)
+        if len(without) != len(text) or any(a not in (b, _FILLER) for a, b in zip(without, text, strict=True)):
             raise InvalidRequestError("a message contains a special token, which the chat template cannot handle")
-        return self._special.mark_as_in(filled, text)
+        return self._special.mark_as_in(without, text)
 
     def _render_marked(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
         variables = {
@@ -99,7 +96,7 @@ class ChatTemplate:
                 **variables,
                 **options,
             )
-        except Exception:  # noqa: BLE001  which the template itself may not raise for messages that are not filled
+        except Exception:  # noqa: BLE001  a template may refuse marks, or fillers instead of a message
             return ""
 
     @cached_property

@@ -38,16 +38,22 @@ class StopStrings:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """The text that is final now: it contains no stop string, and does not end with the beginning of one."""
+        """The text that is final now: it contains no stop string, and no suffix that a stop string begins with."""
         if not self._stops or self.hit:
             return "" if self.hit else text
         self._held += text
-        start = self._first_stop()
-        if start is None:
-            return self._release(len(self._held) - self._undecided())
-        self.hit = True
-        decided, self._held = self._held[:start], ""
-        return decided
+        found = ((self._held.find(stop), stop) for stop in self._stops)
+        ends = [(start + len(stop), start) for start, stop in found if start >= 0]
+        if ends:
+            self.hit = True
+            start = min(ends)[1]  # of those that end together, the longest
+            decided, self._held = self._held[:start], ""
+            return decided
+        for count in range(min(self._longest - 1, len(self._held)), 0, -1):
+            suffix = self._held[-count:]
+            if any(stop.startswith(suffix) for stop in self._stops):
+                return self._release(len(self._held) - count)
+        return self.flush()
 
     def flush(self) -> str:
         """The text that was held back, at the end of the output."""
@@ -56,17 +62,3 @@ class StopStrings:
     def _release(self, count: int) -> str:
         decided, self._held = self._held[:count], self._held[count:]
         return decided
-
-    def _first_stop(self) -> int | None:
-        """Start of the stop string that ends first; of those that end together, the longest."""
-        found = ((self._held.find(stop), stop) for stop in self._stops)
-        ends = [(start + len(stop), start) for start, stop in found if start >= 0]
-        return min(ends)[1] if ends else None
-
-    def _undecided(self) -> int:
-        """Length of the longest suffix of the text that is a prefix of a stop string."""
-        longest = min(self._longest - 1, len(self._held))
-        return next((n for n in range(longest, 0, -1) if self._begins_a_stop(self._held[-n:])), 0)
-
-    def _begins_a_stop(self, text: str) -> bool:
-        return any(stop.startswith(text) for stop in self._stops)

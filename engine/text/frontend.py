@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -72,9 +72,15 @@ class Frontend:
         """Queue a request for the input thread."""
         follower = self._follower(request, sink)
         ids = (request.id,) if isinstance(follower, Stream) else follower.core_ids
+        refusal: EngineError
         with self._lock:
-            refusal = self._refusal(ids)
-            if refusal is None:
+            if self._stopped:
+                refusal = EngineStoppedError("the engine has stopped")
+            elif not self._accepting:
+                refusal = EngineNotAcceptingError("the engine accepts no new requests")
+            elif not self._open.isdisjoint(ids):
+                refusal = InvalidRequestError(f"a request with id {request.id!r} is in flight")
+            else:
                 self._open.update(ids)
                 self._inputs.put(partial(self._prepare, follower, time.monotonic()))
                 return
@@ -91,7 +97,6 @@ class Frontend:
         self._inputs.put(partial(self._outputs.put, partial(self._start_deltas, request_id)))
 
     def stats(self) -> EngineStats:
-        """The core's, and the frontend's own."""
         stats = self._core.stats()
         refused = stats.text.requests_refused + self._refused
         with self._lock:
@@ -100,11 +105,10 @@ class Frontend:
         return replace(stats, text=text)
 
     def info(self) -> EngineInfo:
-        """The core's."""
         return self._core.info()
 
     def stop_accepting(self) -> None:
-        """Refuse new requests. The core goes on accepting: a beam search submits to it at every step until its end."""
+        """Refuse new requests. The core still accepts: a beam search submits to it at every step until its end."""
         with self._lock:
             self._accepting = False
 
@@ -119,22 +123,13 @@ class Frontend:
         self._inputs.put(None)
 
     def _follower(self, request: GenerationRequest, sink: Sink) -> Stream | RequestGroup:
-        """What makes the request's outputs of the core's events."""
+        """What makes the request's outputs from the core's events."""
         if request.beam_search is not None:
             ends = self._core.info().end_tokens
             return Beams(request, request.beam_search, sink, self._tools.vocabulary, ends, self._longest)
         if request.candidates > 1:
             return Candidates(request, sink, self._tools.vocabulary)
         return Stream(request, sink, self._tools.vocabulary)
-
-    def _refusal(self, request_ids: Sequence[str]) -> EngineError | None:
-        if self._stopped:
-            return EngineStoppedError("the engine has stopped")
-        if not self._accepting:
-            return EngineNotAcceptingError("the engine accepts no new requests")
-        if not self._open.isdisjoint(request_ids):
-            return InvalidRequestError(f"a request with id {request_ids[0]!r} is in flight")
-        return None
 
     def _on_events(self, events: list[Event]) -> None:
         if events:
@@ -145,34 +140,36 @@ class Frontend:
     def _prepare(self, follower: Stream | RequestGroup, submitted_at: float) -> None:
         """Open the stream or group, then submit its request to the core; an error ends this request only."""
         request = follower.request
-        self._outputs.put(partial(self._open_one, follower))
+        self._outputs.put(partial(self._open_follower, follower))
         try:
             with self._admissions.entered(request.id):
-                base = self._core_request(request, submitted_at)
+                self._tools.bound.check(request, self._longest)
+                base = CoreRequest(
+                    id=request.id,
+                    prompt=self._tools.prompts.encode(request),
+                    sampling=request.sampling,
+                    profile=request.profile,
+                    salt=request.salt,
+                    priority=request.priority,
+                    deadline=request.deadline,
+                    schema=request.schema,
+                    submitted_at=0.0 if request.beam_search else submitted_at,
+                )
             for each in (base,) if isinstance(follower, Stream) else follower.begin(base):
                 self._core.submit(each)
-        except Exception as error:  # noqa: BLE001  tokenizers come with the model and may raise anything
+        except Exception as error:  # tokenizers come with the model and may raise anything
+            if isinstance(error, EngineError):
+                refusal = error
+            else:
+                log.exception("request %s could not be prepared", request.id)
+                refusal = InvalidRequestError(f"the request could not be prepared: {error!r}")
             with self._lock:
                 self._refused += 1
-            self._outputs.put(partial(self._fail, request.id, _typed(error)))
-
-    def _core_request(self, request: GenerationRequest, submitted_at: float) -> CoreRequest:
-        self._tools.bound.check(request, self._longest)
-        return CoreRequest(
-            id=request.id,
-            prompt=self._tools.prompts.encode(request),
-            sampling=request.sampling,
-            profile=request.profile,
-            salt=request.salt,
-            priority=request.priority,
-            deadline=request.deadline,
-            schema=request.schema,
-            submitted_at=0.0 if request.beam_search else submitted_at,
-        )
+            self._outputs.put(partial(self._fail, request.id, refusal))
 
     # ---- the output thread
 
-    def _open_one(self, follower: Stream | RequestGroup) -> None:
+    def _open_follower(self, follower: Stream | RequestGroup) -> None:
         if isinstance(follower, Stream):
             self._streams[follower.request.id] = follower
         else:
@@ -183,7 +180,7 @@ class Frontend:
         outputs: dict[Sink, list[Output]] = defaultdict(list)
         for event in events:
             if (stream := self._streams.get(event.id)) is not None:
-                outputs[stream.sink] += self._outputs_of(stream, event)
+                outputs[stream.sink] += self._stream_outputs(stream, event)
             elif (group := self._groups.get(event.id)) is not None:
                 outputs[group.sink] += self._group_outputs(group, event)
         for sink, gained in outputs.items():
@@ -198,27 +195,25 @@ class Frontend:
                 self._errors.update(failed)
         _call(sink, outputs)
 
-    def _outputs_of(self, stream: Stream, event: Event) -> list[Output]:
+    def _stream_outputs(self, stream: Stream, event: Event) -> list[Output]:
         """What a request gains by an event; an error here ends this request, and no other event of its step."""
         try:
-            return self._advanced(stream, event)
+            if not isinstance(event, TokenEvent):
+                self._forget(event.id)
+                return stream.end(event)
+            before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
+            if reason is not None and before is None:
+                self._core.abort(event.id, reason)
+                self._count_stopped(stream.saved_tokens, reason)
         except Exception as error:
             log.exception("the output of request %s cannot be made", event.id)
             stream.fail(EngineError(f"the output cannot be made: {error!r}"))
+        else:
+            return gained
         if not isinstance(event, TokenEvent):
             return stream.end(event)
         self._core.abort(event.id)
         return []
-
-    def _advanced(self, stream: Stream, event: Event) -> list[Output]:
-        if not isinstance(event, TokenEvent):
-            self._forget(event.id)
-            return stream.end(event)
-        before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
-        if reason is not None and before is None:
-            self._core.abort(event.id, reason)
-            self._count_stopped(stream.saved_tokens, reason)
-        return gained
 
     def _count_stopped(self, saved: int, reason: FinishReason) -> None:
         if reason is FinishReason.REPETITION:
@@ -257,7 +252,7 @@ class Frontend:
             _call(follower.sink, gained)
 
     def _fail(self, request_id: str, error: EngineError) -> None:
-        """A request that the core never got."""
+        """End a request that never reached the core."""
         follower = self._streams.get(request_id) or self._groups[request_id]
         if isinstance(follower, Stream):
             self._forget(request_id)
@@ -301,11 +296,3 @@ def _call(sink: Sink, outputs: list[Output]) -> None:
         sink(outputs)
     except Exception:
         log.exception("outputs of %s could not be delivered", ", ".join(output.id for output in outputs))
-
-
-def _typed(error: Exception) -> EngineError:
-    """The error itself if it is typed; any other is logged and becomes an InvalidRequestError."""
-    if isinstance(error, EngineError):
-        return error
-    log.error("a request could not be prepared", exc_info=error)
-    return InvalidRequestError(f"the request could not be prepared: {error!r}")

@@ -1,7 +1,7 @@
 """Requests that are several requests to the core: how the frontend follows them.
 
-The core's first request has the id of the whole; the others' ids are made from it. All are computed by their own, and
-find the prompt in the prefix cache. What all of them took is the usage of the whole.
+The core's first request has the id of the whole; the others' ids are made from it. Each is computed separately, and
+finds the prompt in the prefix cache. The usage of the whole is their sum.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from math import inf
 from typing import NamedTuple, Protocol
 
 from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
@@ -20,7 +21,7 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Stop(NamedTuple):
-    """A request to the core that is to end. `saved`: tokens of its budget, if it was stopped in a loop."""
+    """A core request that is to end. `saved`: unused tokens of its budget, if it was stopped in a loop."""
 
     core_id: str
     reason: FinishReason = FinishReason.ABORTED
@@ -29,7 +30,7 @@ class Stop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What follows from an event: outputs to the client, requests to the core, and those of its requests to stop."""
+    """What follows from an event: outputs to the client, requests to the core, and core requests to stop."""
 
     outputs: list[Output] = field(default_factory=list)
     submits: Sequence[CoreRequest] = ()
@@ -51,13 +52,13 @@ class RequestGroup(Protocol):
         """The first requests; `base` is what the core would get for the request, were it a single one."""
 
     def advance(self, event: Event) -> Advance:
-        """What follows from an event of one of its requests."""
+        """What follows from an event of one of its requests; at the end of the last, the result or the failure."""
 
     def start_deltas(self) -> list[Output]:
-        """Send deltas from now on; what there is of them already."""
+        """Send deltas from now on; returns those that are due already."""
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """End early, with this error if there is one; what to stop for it."""
+        """End early, with this error if there is one; the first error is kept. Returns the requests to stop."""
 
 
 def core_ids(request_id: str, count: int) -> tuple[str, ...]:
@@ -66,12 +67,12 @@ def core_ids(request_id: str, count: int) -> tuple[str, ...]:
 
 
 def graver(first: EngineError | None, second: EngineError | None) -> EngineError | None:
-    """Which error is a group's: the first, unless it says that the engine's death was none of that request's doing."""
+    """A group's error: the first, unless it says that the engine's death was not that request's doing."""
     return second or first if first is None or isinstance(first, UninvolvedError) else first
 
 
 def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
-    """The prompt once, as little of it cached as for the first that computed it, and the sums of the rest."""
+    """The prompt once, with the fewest cached tokens that a part had, and the sums of the rest."""
     if not parts:
         return None
     return Usage(
@@ -91,7 +92,7 @@ class Candidates:
         self.core_ids = core_ids(request.id, request.candidates)
         self._ranked = request.candidates > request.n
         self._streams = {
-            core_id: Stream(self._part(number), sink, vocabulary, number)
+            core_id: Stream(self._request_of(number), sink, vocabulary, number)
             for number, core_id in enumerate(self.core_ids)
         }
         self._open = dict.fromkeys(self.core_ids)
@@ -102,72 +103,62 @@ class Candidates:
         self._late_deltas = request.stream
 
     def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
-        """One for each candidate, with a seed of its own."""
         return [
             replace(base, id=core_id, sampling=stream.request.sampling) for core_id, stream in self._streams.items()
         ]
 
     def advance(self, event: Event) -> Advance:
-        """Follow one of the texts; at the end of the last, the result or the failure."""
         stream = self._streams[event.id]
         if isinstance(event, TokenEvent):
-            return self._take(stream, event)
+            before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
+            if reason is None or before is not None:
+                return Advance(gained)
+            saved = stream.saved_tokens if reason is FinishReason.REPETITION else 0
+            return Advance(gained, stops=[Stop(event.id, reason, saved)])
         *outputs, end = stream.end(event)
         del self._open[event.id]
-        stops = self._keep(event.id, end)
+        stops: Sequence[Stop] = ()
+        if isinstance(end, GenerationResult):
+            self._results[event.id] = end
+            self._usages.append(end.usage)
+        elif isinstance(end, Failure):  # the whole fails, and the others stop
+            self._usages += [end.usage] if end.usage is not None else []
+            stops = self.stop(end.error)
         if self._open:
             return Advance(outputs, stops=stops)
-        return Advance([*outputs, *self._end()], ended=True)
+        return Advance([*outputs, *self._outputs()], ended=True)
 
     def start_deltas(self) -> list[Output]:
-        """From now on, or at the end if the texts are ranked."""
         self._late_deltas = True
         if self._ranked:
-            return []
+            return []  # until the end
         return [output for stream in self._streams.values() for output in stream.start_deltas()]
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """Stop all that have not ended; the first error is kept."""
         self._error = graver(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]
 
-    def _part(self, number: int) -> GenerationRequest:
-        """The request as the one for this candidate alone."""
+    def _request_of(self, number: int) -> GenerationRequest:
+        """The request for this candidate alone."""
         request, sampling = self.request, self.request.sampling
         if sampling.seed is not None and number:
-            sampling = replace(sampling, seed=_seed(sampling.seed, number))
+            sampling = replace(sampling, seed=candidate_seed(sampling.seed, number))
         if self._ranked and sampling.logprobs is None:
             sampling = replace(sampling, logprobs=0)
         early = request.report_after if not (number or self._ranked) else 0
         streams = request.stream and not self._ranked
         return replace(request, sampling=sampling, n=1, best_of=None, stream=streams, report_after=early)
 
-    def _take(self, stream: Stream, event: TokenEvent) -> Advance:
-        before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
-        if reason is None or before is not None:
-            return Advance(gained)
-        saved = stream.saved_tokens if reason is FinishReason.REPETITION else 0
-        return Advance(gained, stops=[Stop(event.id, reason, saved)])
-
-    def _keep(self, core_id: str, end: Output) -> Sequence[Stop]:
-        """Keep how a text ended; a failure is that of the whole, and stops the others."""
-        match end:
-            case GenerationResult():
-                self._results[core_id] = end
-                self._usages.append(end.usage)
-            case Failure():
-                self._usages += [end.usage] if end.usage is not None else []
-                return self.stop(end.error)
-        return ()
-
-    def _end(self) -> list[Output]:
+    def _outputs(self) -> list[Output]:
+        """The failure; or the result, after its deltas if they had to wait for the ranking."""
         usage = usage_of_all(self._usages)
         if usage is None or self._error is not None:
             return [Failure(self.request.id, self._error or EngineError("no text was made"), usage)]
-        choices = [_choice(self._results[core_id]) for core_id in self.core_ids]
+        choices = [self._results[core_id].choices[0] for core_id in self.core_ids]
         if self._ranked:
-            choices = sorted(choices, key=_rank, reverse=True)[: self.request.n]
+            choices.sort(key=lambda each: -inf if each.mean_logprob is None else each.mean_logprob, reverse=True)
+            choices = choices[: self.request.n]
         if self._aborted:
             choices[0] = replace(choices[0], finish_reason=FinishReason.ABORTED)
         if self.request.sampling.logprobs is None:
@@ -181,14 +172,6 @@ def late_deltas(request: GenerationRequest, choices: Sequence[Choice]) -> list[O
     return [Delta(request.id, each.text, each.token_ids, number) for number, each in enumerate(choices)]
 
 
-def _choice(result: GenerationResult) -> Choice:
-    return result.choices[0]
-
-
-def _rank(choice: Choice) -> float:
-    return float("-inf") if choice.mean_logprob is None else choice.mean_logprob
-
-
-def _seed(seed: int, number: int) -> int:
-    """Of a further candidate: 63 bits."""
+def candidate_seed(seed: int, number: int) -> int:
+    """The seed (63 bits) of a further candidate of a request with a seed."""
     return int.from_bytes(sha256(f"{seed}/{number}".encode()).digest()[:8]) >> 1

@@ -46,15 +46,12 @@ class PromptEncoder:
         return self._encode_chat(request)
 
     def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
-        """Without thinking, if the template has that option and a grammar leaves no room for thoughts.
-
-        The request's own options come last.
-        """
         if any(self._special.in_text(message.role) for message in request.messages):
             raise InvalidRequestError("a message's role contains a special token")
         texts = (value for value in request.template_options.values() if isinstance(value, str))
         if any(map(self._special.in_text, texts)):
             raise InvalidRequestError("a template option contains a special token")
+        # A schema leaves no room for thoughts; a template without that option ignores it.
         options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
         options |= request.template_options
         messages = self._template.without_system(request.messages)

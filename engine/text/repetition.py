@@ -20,14 +20,14 @@ MIN_TOKENS_WITHOUT_LETTERS = 96
 _EVERY = 4  # tokens between two searches
 _TAIL = 8  # tokens, whose earlier occurrences give the periods to try
 _TRIES = 4
-_PROSE_WORDS = 8
+_PROSE_WORDS = 8  # of a string that is longer than the value of an enum would be
 _QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 _TYPE = "i"
 _SIZE = array(_TYPE).itemsize
 
 
 class RepetitionDetector:
-    """One output's; `is_json` if it matches a schema."""
+    """Follows one output. `is_json`: it matches a schema."""
 
     def __init__(self, vocabulary: TokenBytes, *, is_json: bool) -> None:
         self._vocabulary, self._is_json = vocabulary, is_json
@@ -64,7 +64,10 @@ class RepetitionDetector:
         text = self._text(count)
         if not any(map(str.isalpha, text)):
             return self._repeats(period, MIN_TOKENS_WITHOUT_LETTERS)
-        return not self._is_json or not _QUOTE.search(text) or _holds_prose(self._text(period))
+        if not self._is_json or not _QUOTE.search(text):
+            return True
+        strings = _QUOTE.split(2 * self._text(period))
+        return any(len(string.split()) >= _PROSE_WORDS for string in strings)
 
     def _repeats(self, period: int, count: int) -> bool:
         """Whether the last `count` tokens have this period."""
@@ -72,8 +75,3 @@ class RepetitionDetector:
 
     def _text(self, count: int) -> str:
         return self._vocabulary.of(self._tokens[-count:]).decode(errors="replace")
-
-
-def _holds_prose(text: str) -> bool:
-    """Whether a string of a JSON text is longer than the value of an enum would be."""
-    return any(len(part.split()) >= _PROSE_WORDS for part in _QUOTE.split(text + text))

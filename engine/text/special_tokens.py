@@ -32,27 +32,26 @@ class SpecialTokens:
         self._marked = re.compile(f"{self._open}({name}){self._close}")
 
     def in_text(self, text: str) -> bool:
-        """Whether a text has any, marked or not."""
+        """Whether a text has a special token, marked or not."""
         return self._name.search(text) is not None
 
     def unmarked_in(self, text: str) -> bool:
-        """Whether a text has any that no marks are around."""
+        """Whether a text has a special token without marks around it."""
         return self.in_text(self._marked.sub("\0", text))
 
     def mark(self, text: str) -> str:
-        """The text with marks around each of them."""
+        """The text with marks around each special token."""
         return self._name.sub(lambda found: f"{self._open}{found[0]}{self._close}", text)
 
     def unmark(self, text: str) -> str:
-        """The text without marks."""
         return self._marked.sub(lambda found: found[1], text)
 
     def fill(self, text: str, filler: str) -> str:
-        """The text with as many fillers instead of each of them."""
+        """The text with fillers instead of each character of a special token."""
         return self._name.sub(lambda found: filler * len(found[0]), text)
 
     def mark_as_in(self, filled: str, text: str) -> str:
-        """`text`, as long as `filled`, with marks at the places of those in `filled`."""
+        """`text`, as long as `filled`, with marks where `filled` has special tokens."""
         pieces, end = [], 0
         for found in self._name.finditer(filled):
             begin, after = found.span()
@@ -62,19 +61,34 @@ class SpecialTokens:
 
 
 class MarkedTokenizer:
-    """Encodes texts in which only marked special tokens are any."""
+    """Encodes texts in which only special tokens with marks are special."""
 
     def __init__(self, tokenizer: Tokenizer, special: SpecialTokens) -> None:
         added = tokenizer.get_added_tokens_decoder()
-        learnt = tokenizer.get_vocab(with_added_tokens=False)
-        self._tokenizer = _without_added(tokenizer)
-        self._tokenizer.add_tokens([_renamed(token, special.mark(token.content)) for token in added.values()])
+        vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+        self._tokenizer = Tokenizer(tokenizer.model)  # parts are shared: a large vocabulary takes seconds to copy
+        if tokenizer.normalizer is not None:
+            self._tokenizer.normalizer = tokenizer.normalizer
+        if tokenizer.pre_tokenizer is not None:
+            self._tokenizer.pre_tokenizer = tokenizer.pre_tokenizer
+        marked = [
+            AddedToken(
+                special.mark(token.content),
+                single_word=token.single_word,
+                lstrip=token.lstrip,
+                rstrip=token.rstrip,
+                normalized=token.normalized,
+                special=token.special,
+            )
+            for token in added.values()
+        ]
+        self._tokenizer.add_tokens(marked)
         ids = {self._tokenizer.token_to_id(special.mark(token.content)): id_ for id_, token in added.items()}
         self._ids = {ours: theirs for ours, theirs in ids.items() if ours is not None and ours != theirs}
-        self._control = {learnt[t.content] for t in added.values() if t.content.strip() and t.content in learnt}
+        self._control = {vocabulary[t.content] for t in added.values() if t.content.strip() and t.content in vocabulary}
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids; InvalidRequestError if the vocabulary itself makes a special token of what has no marks."""
+        """Token ids; InvalidRequestError if the vocabulary itself has a special token that the text has unmarked."""
         encoded = token_ids(self._tokenizer, text, adds_special=False)
         if not self._control.isdisjoint(encoded):
             raise InvalidRequestError("a message contains a special token, which this tokenizer cannot encode as text")
@@ -82,35 +96,15 @@ class MarkedTokenizer:
 
 
 def unlimited(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
-    """Its backend, which neither pads nor truncates from now on: a copy would take as long as to load it again."""
-    backend: Tokenizer = tokenizer.backend_tokenizer
+    """The tokenizer's backend, which neither pads nor truncates from now on."""
+    backend: Tokenizer = tokenizer.backend_tokenizer  # no copy, which takes as long as to load it again
     backend.no_padding()
     backend.no_truncation()
     return backend
 
 
 def token_ids(tokenizer: Tokenizer, text: str, *, adds_special: bool) -> list[int]:
-    """As `encode`, which holds the GIL, and also finds where in the text each token is."""
+    """The ids of a text's tokens."""
+    # `encode` would hold the GIL, and find each token's place in the text.
     ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=adds_special)[0].ids
     return ids
-
-
-def _without_added(tokenizer: Tokenizer) -> Tokenizer:
-    """A tokenizer with the same parts, which are shared: a large vocabulary takes seconds to copy."""
-    made = Tokenizer(tokenizer.model)
-    if tokenizer.normalizer is not None:
-        made.normalizer = tokenizer.normalizer
-    if tokenizer.pre_tokenizer is not None:
-        made.pre_tokenizer = tokenizer.pre_tokenizer
-    return made
-
-
-def _renamed(token: AddedToken, name: str) -> AddedToken:
-    return AddedToken(
-        name,
-        single_word=token.single_word,
-        lstrip=token.lstrip,
-        rstrip=token.rstrip,
-        normalized=token.normalized,
-        special=token.special,
-    )

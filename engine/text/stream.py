@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob, Usage
+from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob
 from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import FinishedEvent, RefusedEvent
 from thothy_ai.engine.api.errors import EngineError
@@ -20,7 +20,7 @@ Logprobs = Sequence[TokenLogprob | None]
 
 
 class Stream:
-    """Owned by the frontend's output thread. The text ends before a stop string, and the tokens with its last one.
+    """Owned by the frontend's output thread. The text ends before a stop string; the tokens end with its last one.
 
     `number`: which of the request's candidates it is.
     """
@@ -29,7 +29,9 @@ class Stream:
         self.request, self.sink, self._number = request, sink, number
         self._detokenizer = Detokenizer(vocabulary)
         self._stops = StopStrings(request.sampling.stop)
-        self._repetition = _detector(request, vocabulary)
+        is_json = request.schema is not None
+        detects = is_json if request.stop_repetition is None else request.stop_repetition
+        self._repetition = RepetitionDetector(vocabulary, is_json=is_json) if detects else None
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._sent = self._sent_texts = 0  # tokens and texts already sent in deltas
@@ -37,11 +39,11 @@ class Stream:
         self._logprobs: list[TokenLogprob | None] = []
         self._streams = request.stream
         self._report_after = request.report_after
-        self._error: EngineError | None = None  # ours, not the core's
+        self._error: EngineError | None = None  # the frontend's, not the core's
 
     @property
     def stop_reason(self) -> FinishReason | None:
-        """Why the text ends though the core goes on: it reached a stop string, or repeats itself."""
+        """Why the text ends before the core ends it: it reached a stop string, or repeats itself."""
         if self._stops.hit:
             return FinishReason.STOP
         return FinishReason.REPETITION if self._repetition is not None and self._repetition.found else None
@@ -67,7 +69,10 @@ class Stream:
         if self.request.sampling.logprobs is not None:
             self._logprobs += logprobs or (None,) * len(tokens)
         if self.request.sampling.stop:
-            self._add_one_by_one(tokens)
+            for token in tokens:  # one by one: the tokens end with the one that completes a stop string
+                self._add((token,))
+                if self._stops.hit:
+                    break
         else:
             self._add(tokens)
         if self._repetition is not None:
@@ -87,59 +92,38 @@ class Stream:
         if error is not None:
             return [Failure(self.request.id, error, usage)]
         self._texts.append(self._stops.flush())
-        return [*self._delta(last=True), self._result(event.reason, usage)]
+        logprobs = tuple(self._logprobs[: len(self._tokens)])
+        result = GenerationResult(
+            id=self.request.id,
+            text="".join(self._texts),
+            token_ids=tuple(self._tokens),
+            finish_reason=self.stop_reason or event.reason,
+            usage=usage,
+            logprobs=logprobs,
+            mean_logprob=mean_logprob(logprobs),
+        )
+        return [*self._delta(last=True), result]
 
     def _add(self, tokens: Sequence[int]) -> None:
         self._tokens += tokens
         text = self._detokenizer.push(tokens)
         self._texts.append(self._stops.push(text) if len(self._tokens) > self._min_tokens else text)
 
-    def _add_one_by_one(self, tokens: Sequence[int]) -> None:
-        """Up to the token that completes a stop string."""
-        for token in tokens:
-            self._add((token,))
-            if self._stops.hit:
-                return
-
     def _delta(self, *, last: bool = False) -> list[Output]:
-        """What was not sent yet, if it is time to send it."""
-        if not self._streams and (last or not self._reports_now()):
+        """The text that was not sent yet, if it is time to send it."""
+        count = len(self._tokens)
+        if not self._streams and (last or not 0 < self._report_after <= count):
             return []
         text, unsent = "".join(self._texts[self._sent_texts :]), self._tokens[self._sent :]
         if not (text or (last and unsent)):
             return []
-        self._sent, self._sent_texts = len(self._tokens), len(self._texts)
-        self._report_after = self._next_report()
+        self._sent, self._sent_texts = count, len(self._texts)
+        # Reports grow further apart: an output of n tokens has O(log n) of them.
+        self._report_after = count + (count + 1) // 2 if self.request.report_again else 0
         return [Delta(self.request.id, text, tuple(unsent), self._number)]
-
-    def _reports_now(self) -> bool:
-        return 0 < self._report_after <= len(self._tokens)
-
-    def _next_report(self) -> int:
-        """Reports grow further apart, so that an output of n tokens has O(log n) of them."""
-        return len(self._tokens) + (len(self._tokens) + 1) // 2 if self.request.report_again else 0
-
-    def _result(self, reason: FinishReason, usage: Usage) -> GenerationResult:
-        logprobs = tuple(self._logprobs[: len(self._tokens)])
-        return GenerationResult(
-            id=self.request.id,
-            text="".join(self._texts),
-            token_ids=tuple(self._tokens),
-            finish_reason=self.stop_reason or reason,
-            usage=usage,
-            logprobs=logprobs,
-            mean_logprob=mean_logprob(logprobs),
-        )
 
 
 def mean_logprob(logprobs: Logprobs) -> float | None:
-    """Over the tokens that were drawn; None if there are none."""
+    """The mean over the tokens that were drawn; None if there are none."""
     drawn = [each.logprob for each in logprobs if each is not None]
     return sum(drawn) / len(drawn) if drawn else None
-
-
-def _detector(request: GenerationRequest, vocabulary: TokenBytes) -> RepetitionDetector | None:
-    """One that ends the request if it repeats itself; None if it may."""
-    is_json = request.schema is not None
-    wanted = is_json if request.stop_repetition is None else request.stop_repetition
-    return RepetitionDetector(vocabulary, is_json=is_json) if wanted else None

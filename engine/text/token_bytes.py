@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE_MARK = "\u2581"
+# GPT-2's alphabet: printable Latin-1 bytes are their own characters, the other bytes are U+0100 and up, in order.
+_PRINTABLE = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTE_OF = {chr(byte): bytes([byte]) for byte in _PRINTABLE} | {
+    chr(256 + index): bytes([byte]) for index, byte in enumerate(_OTHERS)
+}
+_NOT_LATIN_1 = "\ufffe"
+_LATIN_1 = {ord(character): chr(data[0]) for character, data in _BYTE_OF.items()} | dict.fromkeys(_OTHERS, _NOT_LATIN_1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,8 @@ class TokenBytes:
 
 def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
     """Read a tokenizer's vocabulary; UnsupportedModelError if it belongs to neither family."""
-    steps = _steps(json.loads(tokenizer.decoder.__getstate__())) if tokenizer.decoder else []
+    state = json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else None
+    steps = steps_of(state, "decoders")
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
         read, drops = _byte_level, False
@@ -53,14 +62,17 @@ def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
     return TokenBytes(tuple(table.get(id_, b"") for id_ in range(max(table, default=-1) + 1)), drops)
 
 
-def _steps(decoder: dict[str, Any]) -> list[dict[str, Any]]:
-    return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+def steps_of(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """The steps of a part of a tokenizer.json, which may be a sequence of them under `name`, or be absent."""
+    if part is None:
+        return []
+    return list(part[name]) if part["type"] == "Sequence" else [part]
 
 
-def _drops_space(step: dict[str, Any]) -> bool:
-    if step["type"] == "Metaspace":
-        return bool(step["prepend_scheme"] != "never")
-    return bool(step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
+def _drops_space(decoder: dict[str, Any]) -> bool:
+    if decoder["type"] == "Metaspace":
+        return bool(decoder["prepend_scheme"] != "never")
+    return bool(decoder["type"] == "Strip" and decoder["content"] == " " and decoder["start"] > 0)
 
 
 def _byte_level(token: str) -> bytes:
@@ -73,18 +85,3 @@ def _byte_level(token: str) -> bytes:
 def _sentence_piece(token: str) -> bytes:
     byte = _BYTE_TOKEN.fullmatch(token)
     return bytes.fromhex(byte[1]) if byte else token.replace(_SPACE_MARK, " ").encode()
-
-
-def _byte_alphabet() -> dict[str, bytes]:
-    """GPT-2's map: printable Latin-1 bytes are their own characters, the other bytes are U+0100 and up, in order."""
-    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): bytes([byte]) for byte in printable}
-    return alphabet | {chr(256 + index): bytes([byte]) for index, byte in enumerate(others)}
-
-
-_BYTE_OF = _byte_alphabet()
-_NOT_LATIN_1 = "\ufffe"
-_LATIN_1 = {ord(character): chr(data[0]) for character, data in _BYTE_OF.items()} | {
-    number: _NOT_LATIN_1 for number in range(256) if chr(number) not in _BYTE_OF
-}

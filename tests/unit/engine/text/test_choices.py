@@ -16,8 +16,7 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import InvalidRequestError, NoFiniteScoreError, PromptTooLongError
-from thothy_ai.engine.text.groups import _seed as seed_of
-from thothy_ai.engine.text.groups import core_ids
+from thothy_ai.engine.text.groups import candidate_seed, core_ids
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 PROMPT = tuple(range(3, 33))
@@ -51,7 +50,7 @@ def test_each_choice_is_what_it_would_be_alone(
     loaded: LoadedModel, tokenizer: PreTrainedTokenizerFast, *, overlap: bool, prefix_cache: bool
 ) -> None:
     options = replace(ROOMY, overlap=overlap, prefix_cache=prefix_cache)
-    seeds = [11, *(seed_of(11, number) for number in range(1, 5))]
+    seeds = [11, *(candidate_seed(11, number) for number in range(1, 5))]
     alone = [ask(f"alone {place}", replace(DRAWN, seed=seed)) for place, seed in enumerate(seeds)]
     with text_engine(loaded, options, tokenizer) as engine:
         together = result(engine, ask("five", n=5))

@@ -2,9 +2,9 @@
 
 Owns reference counts, the free list and the prefix index; holds no tensors. All is O(1) per block, except `walk`.
 
-The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's
-parent is the salt. Entries are compared by identity and by token ids, never by hash alone, thus two prompts
-can't collide. Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas.
+The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's parent
+is the salt. Entries are compared by identity and by token ids, never by hash alone, so that two prompts can't collide.
+Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas.
 """
 
 from __future__ import annotations
@@ -75,12 +75,10 @@ class BlockPool:
 
     @property
     def stats(self) -> BlockStats:
-        """Gauges of this moment."""
         return BlockStats(self.total, self._used, self._cached)
 
     @property
     def counts(self) -> PoolCounts:
-        """How the pool is divided at this moment."""
         return PoolCounts(self._available - self._cached, self._cached, self._used)
 
     def blocks_for(self, tokens: int) -> int:
@@ -88,13 +86,21 @@ class BlockPool:
         return -(-tokens // self.block_size)
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` blocks, the least recently freed first; their cached contents are forgotten."""
+        """Take `count` blocks, the least recently freed first; their cached contents are evicted."""
         if count > self._available:
             raise NoFreeBlocksError(f"{count} blocks wanted, {self._available} available")
-        return [self._take_head() for _ in range(count)]
+        taken = []
+        for _ in range(count):
+            block = self._next[DUMMY_BLOCK]
+            self._unlink(block)
+            self._references[block] = 1
+            self._used += 1
+            self._cached -= self._hide(block)
+            taken.append(block)
+        return taken
 
     def retain(self, blocks: Iterable[int]) -> None:
-        """Hold blocks that `find` returned, once more each."""
+        """Add a reference to each of the blocks that `find` returned."""
         for block in blocks:
             if self._references[block] == 0:
                 self._unlink(block)
@@ -108,12 +114,20 @@ class BlockPool:
             if self._references[block] == 0:
                 raise RuntimeError(f"block {block} was released twice")
             self._references[block] -= 1
-            if self._references[block] == 0:
-                self._used -= 1
-                self._give_back(block)
+            if self._references[block]:
+                continue
+            self._used -= 1
+            # A block that can be found again is appended at the tail; one that can't is evicted next.
+            findable = self._keys[block] is not None
+            after = self._previous[DUMMY_BLOCK] if findable else DUMMY_BLOCK
+            before = self._next[after]
+            self._next[after] = self._previous[before] = block
+            self._previous[block], self._next[block] = after, before
+            self._cached += findable
+            self._available += 1
 
     def find(self, tokens: Sequence[int], salt: str, *, limit: int) -> Prefix:
-        """The longest registered chain of full blocks over the first `limit` tokens; holds nothing."""
+        """The longest registered chain of full blocks over the first `limit` tokens; takes no references."""
         found: list[int] = []
         chain: Chain = salt
         for start in range(0, limit - self.block_size + 1, self.block_size):
@@ -140,17 +154,17 @@ class BlockPool:
         return self._entries
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Make these blocks, held or not, impossible to find; blocks registered below them are then unreachable, and
-        are evicted in time.
+        """Remove blocks, held or not, from the index; blocks registered below them are then unreachable, and are
+        evicted in time.
         """
         for block in blocks:
             hidden = self._hide(block)
             self._cached -= hidden and not self._references[block]
 
     def check(self, *, held: int | None = None) -> None:
-        """Raise RuntimeError unless the counts agree; `held` is how many blocks should be in use.
+        """Raise RuntimeError unless the counts agree; every few seconds, unless the blocks do, too (`walk`).
 
-        Compares the counts each time, and every few seconds the blocks themselves (`walk`).
+        `held`: how many blocks should be in use.
         """
         counts = self.counts
         if counts.free + counts.cached + counts.used != self.total or min(counts.free, counts.cached) < 0:
@@ -178,32 +192,14 @@ class BlockPool:
         if len(self._index) != len(keys) - keys.count(None):
             raise RuntimeError(f"{len(self._index)} blocks can be found, which is not the number registered")
 
-    def _take_head(self) -> int:
-        block = self._next[DUMMY_BLOCK]
-        self._unlink(block)
-        self._references[block] = 1
-        self._used += 1
-        self._cached -= self._hide(block)
-        return block
-
     def _hide(self, block: int) -> bool:
-        """Take a block out of the index; whether it was there."""
+        """Remove a block from the index; returns whether it was there."""
         key = self._keys[block]
         if key is None:
             return False
         del self._index[key]
         self._keys[block] = None
         return True
-
-    def _give_back(self, block: int) -> None:
-        """A block that can be found again is appended at the tail; one that can't is evicted next."""
-        findable = self._keys[block] is not None
-        after = self._previous[DUMMY_BLOCK] if findable else DUMMY_BLOCK
-        before = self._next[after]
-        self._next[after] = self._previous[before] = block
-        self._previous[block], self._next[block] = after, before
-        self._cached += findable
-        self._available += 1
 
     def _unlink(self, block: int) -> None:
         before, after = self._previous[block], self._next[block]

@@ -6,8 +6,8 @@ others, "Replacing suffix trees with enhanced suffix arrays", 2004). Each sequen
 of the tree, therefore, either all sequences below it form one group, or its children keep their groups and the
 sequences in none of them form one: whichever saves more reads.
 
-Under windows some of a sequence's first blocks may be others' by now. It is compared by those that it had: where two
-have the same block at the same place, what either still sees of that place is in that block.
+Under windows, some of a sequence's first blocks may belong to others by now. It is compared by those that it had: where
+two have the same block at the same place, what either still sees of that place is in that block.
 
 Owned by the scheduler. Joining costs O(log n) comparisons; choosing groups O(n), once after sequences joined or left.
 """
@@ -71,7 +71,7 @@ class _Node:
         self.ungrouped += child.ungrouped
 
     def _saves(self, size: int, rows: int) -> int:
-        """Block reads that so many sequences save together, in groups of `rows`."""
+        """Block reads that `size` sequences save together, in groups of `rows`."""
         return (size - -(-size // rows)) * self.depth
 
 
@@ -116,7 +116,7 @@ class PrefixGroups:
         self._shared = None
 
     def arrange(self, members: Mapping[Sequence, Member]) -> tuple[list[Member], list[PrefixGroup]]:
-        """Members of a step with each group's side by side, and the groups, by place in that list."""
+        """The members of a step, with each group's side by side, and the groups, by place in that list."""
         if self._shared is None:
             self._shared = _divide(self._depths, self._rows)
         if not self._shared:
@@ -125,23 +125,20 @@ class PrefixGroups:
         ordered: list[Member] = []
         groups: list[PrefixGroup] = []
         for places, depth in self._shared:
-            if depth >= self._min_blocks:
-                sequences = (self._sequences[place] for place in places)
-                present = [left.pop(sequence) for sequence in sequences if sequence in left]
-                groups += self._split(len(ordered), len(present), depth * self._block_size)
-                ordered += present
+            if depth < self._min_blocks:
+                continue
+            sequences = (self._sequences[place] for place in places)
+            present = [left.pop(sequence) for sequence in sequences if sequence in left]
+            parts = -(-len(present) // self._rows)  # of even size; a single sequence is no group
+            bounds = [len(ordered) + len(present) * part // parts for part in range(parts + 1)] if parts else []
+            groups += [PrefixGroup(a, b - a, depth * self._block_size) for a, b in pairwise(bounds) if b - a > 1]
+            ordered += present
         ordered += left.values()
         return ordered, groups
 
     def _depth(self, place: int) -> int:
         """Blocks in common with the one before this place; -1 at the first."""
         return common_length(self._blocks[place - 1], self._blocks[place]) if place else -1
-
-    def _split(self, first: int, size: int, shared: int) -> list[PrefixGroup]:
-        """Even parts of at most `rows`; a single sequence is no group."""
-        parts = -(-size // self._rows)
-        bounds = [first + size * part // parts for part in range(parts + 1)] if parts else []
-        return [PrefixGroup(a, b - a, shared) for a, b in pairwise(bounds) if b - a > 1]
 
 
 def _divide(depths: Seq[int], rows: int) -> list[_Shared]:

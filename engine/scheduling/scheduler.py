@@ -56,7 +56,6 @@ class Scheduler:
 
     @property
     def stats(self) -> SchedulerStats:
-        """Gauges of this moment."""
         return SchedulerStats(self.running, self.waiting, self.preemptions)
 
     def add(self, sequence: Sequence) -> None:
@@ -80,7 +79,12 @@ class Scheduler:
             self._refused = None
         else:
             if sequence.broken:
-                self._forget(sequence)
+                # Its blocks may hold numbers that are not finite: those before the broken token too, since a masked key
+                # times NaN is NaN, and those that it released.
+                self._pool.forget(sequence.held)
+                if sequence.released:
+                    found = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
+                    self._pool.forget(found.blocks)
             self._running.remove(sequence)
             self._vacate(sequence)
         if sequence.finish_reason is not FinishReason.ABORTED:
@@ -94,8 +98,8 @@ class Scheduler:
     def _advance(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
         """Add a running sequence's next tokens, at most `budget`, to the step; returns how many.
 
-        While blocks are lacking, the last sequence is preempted, in the end this one. Sequences are planned in their
-        order, so that a victim is never a member of this step already.
+        While too few blocks are free, the last sequence is preempted, in the end this one. Sequences are planned in
+        their order, so that a victim is never a member of this step already.
         """
         known, computed = sequence.known, sequence.computed
         count = min(known - computed, budget)
@@ -104,19 +108,22 @@ class Scheduler:
         end = computed + count
         if self._config.window is not None:
             self._release_unread(sequence)
-        while end > len(sequence.blocks) * self._config.block_size and not self._grow(sequence, end):
-            victim = self._running[-1]
-            self._preempt(victim, sequence)
-            if victim is sequence:
-                return 0
+        if end > len(sequence.blocks) * self._config.block_size:
+            missing = self._pool.blocks_for(end) - len(sequence.blocks)
+            while missing > self._pool.available:
+                victim = self._running[-1]
+                self._preempt(victim, sequence)
+                if victim is sequence:
+                    return 0
+            sequence.blocks += self._pool.allocate(missing)
         self._take(sequence, end, builder, samples=end == known)
         return count
 
     def _admit_urgent(self, budget: int, builder: StepBuilder) -> int:
-        """Admit those with a higher priority than the lowest that runs; returns what is left of the budget.
+        """Admit those with a higher priority than the lowest that runs; returns the rest of the budget.
 
-        This comes before the running ones are planned, so that those preempted are not members of this step. What runs
-        with at least the same priority keeps its reserve, so that planning it preempts none of those admitted here.
+        This comes before the running ones are planned, so that those preempted are not members of this step. Running
+        sequences of at least the same priority keep their reserve: planning them preempts none of those admitted here.
         """
         while budget and self._running:
             sequence = self._waiting.first_above(self._running[-1].priority)
@@ -130,7 +137,7 @@ class Scheduler:
         return budget
 
     def _admit(self, budget: int, builder: StepBuilder) -> None:
-        """Admit into free rows and blocks."""
+        """Admit waiting sequences into free rows and blocks."""
         growth: int | None = None
         while budget and self._rows and self._waiting:
             sequence = self._waiting.first()
@@ -147,13 +154,10 @@ class Scheduler:
         return not (sequence is self._refused or sequence.pending or sequence.ending)
 
     def _begin(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
-        """Add a sequence that was given a row to the running ones and to the step; returns its tokens.
-
-        One that was displaced often enough is displaced no more: bursts of urgent ones must not stop it for ever.
-        """
+        """Add a sequence that was given a row to the running ones and to the step; returns its tokens."""
         self._waiting.remove(sequence)
         if sequence.displaced >= _MAX_DISPLACED:
-            sequence.priority = MAX_PRIORITY
+            sequence.priority = MAX_PRIORITY  # else bursts of urgent ones could starve it
         insort(self._running, sequence, key=_order)
         builder.admit(sequence)
         known, computed = sequence.known, sequence.computed
@@ -200,8 +204,8 @@ class Scheduler:
         return sum(self._expected_blocks(sequence, sequence.computed) - sequence.num_held for sequence in sequences)
 
     def _expected_blocks(self, sequence: Sequence, computed: int) -> int:
-        """Most blocks that a sequence is expected to hold at once, which without a window is at its end; at least those
-        for one token more than it has. `computed`: the tokens that it has KV of, or will have found.
+        """The most blocks that a sequence is expected to hold at once, which without a window is at its end; at least
+        those for one token more than it has. `computed`: tokens whose KV it has, or will find in the prefix cache.
         """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
@@ -220,21 +224,6 @@ class Scheduler:
             self._pool.release(sequence.blocks[sequence.released : first])
             sequence.released, self._refused = first, None
 
-    def _forget(self, broken: Sequence) -> None:
-        """Make blocks impossible to find that may hold what is not finite: those before the broken token too, since a
-        masked key times NaN is NaN, and those that it released.
-        """
-        self._pool.forget(broken.held)
-        if broken.released:
-            self._pool.forget(self._pool.find(broken.tokens, broken.request.salt, limit=len(broken.tokens)).blocks)
-
-    def _grow(self, sequence: Sequence, tokens: int) -> bool:
-        missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
-        if missing > self._pool.available:
-            return False
-        sequence.blocks += self._pool.allocate(missing)
-        return True
-
     def _take(self, sequence: Sequence, end: int, builder: StepBuilder, *, samples: bool) -> None:
         """Add the sequence's tokens up to `end` to the step, and count them as computed: later steps build on that."""
         start = sequence.computed
@@ -242,19 +231,16 @@ class Scheduler:
         sequence.computed = end
         sequence.pending += samples
         sequence.in_flight += 1
-        if end >= (sequence.registered + 1) * self._config.block_size:
-            self._register_full_blocks(sequence)
+        size = self._config.block_size
+        if end >= (sequence.registered + 1) * size:
+            # Registered before they are computed: each layer writes its KV before any sequence reads it.
+            for index in range(sequence.registered, min(end, len(sequence.tokens)) // size):
+                tokens = sequence.tokens[index * size : (index + 1) * size]
+                sequence.chain = self._pool.register(sequence.blocks[index], sequence.chain, tokens)
+                sequence.registered += 1
         if count == 1 and start >= sequence.prompt_tokens:
             self._groups.join(sequence)
         builder.add(sequence, start, count, samples=samples)
-
-    def _register_full_blocks(self, sequence: Sequence) -> None:
-        """Register full blocks before they are computed: each layer writes its KV before any sequence reads it."""
-        size = self._config.block_size
-        for index in range(sequence.registered, min(sequence.computed, len(sequence.tokens)) // size):
-            tokens = sequence.tokens[index * size : (index + 1) * size]
-            sequence.chain = self._pool.register(sequence.blocks[index], sequence.chain, tokens)
-            sequence.registered += 1
 
     def _preempt(self, sequence: Sequence, other: Sequence) -> None:
         """Release a running sequence's blocks and row for another; it is next in the queue, and starts again."""

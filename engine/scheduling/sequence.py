@@ -73,7 +73,6 @@ class Sequence:
 
     @property
     def num_held(self) -> int:
-        """How many."""
         return len(self.blocks) - self.released
 
     @property
@@ -88,7 +87,6 @@ class Sequence:
 
     @property
     def usage(self) -> Usage:
-        """What it took so far."""
         return Usage(self.prompt_tokens, self.cached_tokens, self.output_tokens, self.compute_seconds, self.preemptions)
 
     def finish(self, reason: FinishReason, error: EngineError | None = None) -> None:

@@ -1,6 +1,6 @@
 """Sequences in the order of their prompts, in which those that begin alike are neighbours, however deep they nest.
 
-Prompts are compared by hashes of their beginnings, one for each `_STRIDE` tokens, so that a long house prompt costs few
+Prompts are compared by hashes of their prefixes, one for each `_STRIDE` tokens, so that a long house prompt costs few
 comparisons. A collision would cost a better order, nothing else.
 """
 
@@ -19,7 +19,7 @@ Path = tuple[int, ...]
 
 
 class Place(NamedTuple):
-    """Where a sequence stands in the order; `arrival` is its own."""
+    """A sequence's place in the order; `arrival` is the sequence's."""
 
     path: Path
     arrival: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def path_of(sequence: Sequence) -> Path:
-    """Hashes of the beginnings of the prompt, the shortest first, and of no other salt's."""
+    """Hashes of the prompt's prefixes, the shortest first; they depend on the salt."""
     prompt, known = sequence.request.prompt, hash(sequence.request.salt)
     path = []
     for end in range(_STRIDE, len(prompt) + 1, _STRIDE):
@@ -37,26 +37,23 @@ def path_of(sequence: Sequence) -> Path:
 
 
 class PromptOrder:
-    """Adding and removing cost O(log n) comparisons of paths."""
+    """A sorted list: adding and removing cost O(log n) comparisons of paths."""
 
     def __init__(self) -> None:
         self._places: list[Place] = []
 
     def __len__(self) -> int:
-        """Sequences in the order."""
         return len(self._places)
 
     def add(self, place: Place) -> None:
-        """Add a sequence."""
         insort(self._places, place)
 
     def remove(self, place: Place) -> None:
-        """Remove a sequence that was added."""
         del self._places[bisect_left(self._places, place)]
 
-    def beginning(self, place: Place, most: int) -> Path | None:
-        """The shortest beginning of the sequence's prompt that at most so many sequences share, itself included; None
-        if more share all of it.
+    def prefix(self, place: Place, most: int) -> Path | None:
+        """The shortest prefix of the sequence's prompt that at most `most` sequences share, itself included; None if
+        more share all of it.
         """
         index = bisect_left(self._places, place)
         runs = range(max(0, index - most), min(index, len(self._places) - 1 - most) + 1)
@@ -64,10 +61,9 @@ class PromptOrder:
         depth = 1 + max(shared, default=-1)
         return place.path[:depth] if depth <= len(place.path) else None
 
-    def sharing(self, beginning: Path) -> Iterator[Place]:
-        """The sequences whose prompts begin so."""
-        first = bisect_left(self._places, beginning, key=lambda place: place.path)
+    def sharing(self, prefix: Path) -> Iterator[Place]:
+        first = bisect_left(self._places, prefix, key=lambda place: place.path)
         for index in range(first, len(self._places)):
-            if self._places[index].path[: len(beginning)] != beginning:
+            if self._places[index].path[: len(prefix)] != prefix:
                 return
             yield self._places[index]

@@ -2,17 +2,16 @@
 
 A sampled token is never sent: the device writes it to its row itself. Everything else that a sequence gains (its
 prompt, forced tokens, blocks) is sent with the next step that has the sequence as a member; a sequence that starts, or
-starts again after a preemption, gets a new row, to which all of it is sent.
+starts again after a preemption, gets a new row, to which everything is sent.
 
-CUDA graphs are of single-token members. A step that would be such a one but for a few more tokens, which grammars have
-forced, has a member for each of those: each layer writes all of a step's KV before it reads any, thus a token finds
-that of the tokens before it, whether they belong to the same member or not.
+CUDA graphs are for single-token members. A step that has a few more tokens, which grammars have forced, gets a member
+for each of them: each layer writes all of a step's KV before it reads any, so that a token finds the KV of the tokens
+before it, whether they belong to the same member or not.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +31,7 @@ from thothy_ai.engine.api.step import (
     StartedRows,
     Step,
 )
-from thothy_ai.engine.scheduling.prefix_groups import PrefixGroup, PrefixGroups
+from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _MAX_SPLIT = 128  # tokens: each reads its sequence's KV again
@@ -42,10 +41,10 @@ _Member = tuple[Sequence, int, int, int, bool, bool]
 
 @dataclass(frozen=True, eq=False)
 class ScheduledStep:
-    """A step, and the sequences that its members stand for, in the step's order; one may have several members.
+    """A step, and the sequence of each of its members; a sequence may have several.
 
     `prefill` [N] bool: the member's tokens begin inside its prompt. `admitted` started, or started again, in this step.
-    `planned`: the members in the order in which they were planned: one that reads another's KV comes after it.
+    `planned`: the sequences in the order in which they were planned: one that reads another's KV comes after it.
     """
 
     step: Step
@@ -56,7 +55,7 @@ class ScheduledStep:
 
     @property
     def order(self) -> Int32:
-        """Places in the step of the planned members [N]; those of one sequence in the step's order."""
+        """Places in the step of the members [N] in planned order; of one sequence's, in the step's order."""
         places: dict[Sequence, list[int]] = defaultdict(list)
         for place, sequence in enumerate(self.members):
             places[sequence].append(place)
@@ -78,7 +77,7 @@ class StepBuilder:
         self._tokens, self._blocks = _Updates(), _Updates()
 
     def admit(self, sequence: Sequence) -> None:
-        """The sequence has a new row: the device has nothing of it."""
+        """Add a sequence with a new row, of which the device has nothing."""
         sequence.tokens_sent = sequence.blocks_sent = 0
         self._admitted.append(sequence)
 
@@ -98,7 +97,7 @@ class StepBuilder:
     def build(self, prefix_groups: PrefixGroups, graph_rows: int = 0) -> ScheduledStep | None:
         """The step, with single-token members first and groups side by side; None without any members.
 
-        `graph_rows`: the most single-token members for which there is a graph.
+        `graph_rows`: the maximum number of single-token members for which there is a graph.
         """
         if not self._members:
             return None
@@ -107,16 +106,23 @@ class StepBuilder:
         if _nearly_fits(longer, len(singles), graph_rows):
             for member in longer:
                 member[0].in_flight += member[3] - 1
-            longer = [single for member in longer for single in _split(member)]
+            longer = [
+                (sequence, row, place, 1, samples and place == start + count - 1, place < sequence.prompt_tokens)
+                for sequence, row, start, count, samples, _ in longer
+                for place in range(start, start + count)
+            ]
         ordered = [*singles, *longer]
         sequences, rows, starts, counts, samples, prefill = zip(*ordered, strict=True)
-        starting = [_start(sequence) for sequence in self._admitted]
+        starting = [
+            Start(each.row, each.request.sampling, each.seed, each.prompt_tokens, each.end_tokens)
+            for each in self._admitted
+        ]
         step = Step(
             np.array(rows, np.int32),
             np.array(starts, np.int32),
             np.array(counts, np.int32),
             np.array(samples, np.bool_),
-            _group_columns(groups),
+            Groups(*np.ascontiguousarray(np.array(groups, np.int32).T)) if groups else NO_GROUPS,
             StartedRows.of(starting),
             self._tokens.columns(),
             self._blocks.columns(),
@@ -126,19 +132,13 @@ class StepBuilder:
         return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)
 
 
-def _start(of: Sequence) -> Start:
-    return Start(of.row, of.request.sampling, of.seed, of.prompt_tokens, of.end_tokens)
-
-
 class _Updates:
-    """Gathers `RowUpdates`."""
-
     def __init__(self) -> None:
         self._updates: list[tuple[int, int, int]] = []  # (row, first, count)
         self._values: list[int] = []
 
     def add(self, row: int, first: int, values: Seq[int]) -> None:
-        """The row lacks `values` from place `first` on."""
+        """The row lacks `values[first:]`, from place `first` on."""
         self._updates.append((row, first, len(values) - first))
         self._values += values[first:]
 
@@ -150,19 +150,7 @@ class _Updates:
 
 
 def _nearly_fits(longer: Seq[_Member], singles: int, graph_rows: int) -> bool:
-    """Whether these members are a few forced tokens: there is a graph for a step of that many single-token members."""
+    """Whether these members are forced tokens, few enough that a graph has room for a member for each of them."""
     forced = sum(member[3] for member in longer)
     few = forced <= min(graph_rows - singles, _MAX_SPLIT)
     return few and not any(prefill for *_, prefill in longer)
-
-
-def _split(member: _Member) -> Iterator[_Member]:
-    """A single-token member for each token, of which the last samples if the whole does."""
-    sequence, row, start, count, samples, _ = member
-    end = start + count
-    for place in range(start, end):
-        yield sequence, row, place, 1, samples and place == end - 1, place < sequence.prompt_tokens
-
-
-def _group_columns(groups: Seq[PrefixGroup]) -> Groups:
-    return Groups(*np.ascontiguousarray(np.array(groups, np.int32).T)) if groups else NO_GROUPS

@@ -2,9 +2,9 @@
 
 The highest priority goes first; of equals the preempted ones, then the earliest deadline, then the longest expected
 output, since a drain that ends with long ones ends with steps that read all weights for few tokens. Siblings of the one
-that went follow at once, those that share most of its prompt first, so that they find it in the cache; a beginning that
-more than `_FAMILY` share makes no siblings, since one of so many always runs. Deadlines are rounded, the more coarsely
-the further off they are, and after every `_PATIENCE` others the sequence that has waited longest goes next.
+that went follow at once, those that share most of its prompt first, so that they find it in the cache; a prefix that
+more than `_FAMILY` sequences share makes no siblings, since one of them always runs. Deadlines are rounded, more
+coarsely the further off they are, and after every `_PATIENCE` others the sequence that has waited longest goes next.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _Rank(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """Siblings whose turn it is: those whose prompts begin so, as long as `left` is not used up."""
+    """Siblings whose turn it is: at most `left` more whose prompts have this prefix."""
 
-    beginning: Path
+    prefix: Path
     last: Path  # the one that went last
     left: int
 
@@ -56,14 +56,17 @@ class WaitingQueue:
         self._passed = 0  # left since a sequence that had waited longest did
 
     def __len__(self) -> int:
-        """Sequences that wait."""
         return len(self._arrivals)
 
     def add(self, sequence: Sequence) -> None:
-        """Add a new sequence."""
         sequence.arrival, self._arrived = self._arrived, self._arrived + 1
         insort(self._arrivals, (sequence.arrival, sequence))
-        self._line(sequence.priority).add(sequence, _rounded(sequence.request.deadline, self._clock()))
+        deadline = math.inf
+        if sequence.request.deadline is not None:
+            slack = max(sequence.request.deadline - self._clock(), _MIN_SLACK)
+            grain = 2.0 ** math.floor(math.log2(slack / 4))  # between an eighth and a quarter of the slack
+            deadline = sequence.request.deadline // grain * grain
+        self._line(sequence.priority).add(sequence, deadline)
 
     def push_front(self, sequence: Sequence) -> None:
         """Add a preempted sequence before all others of its priority."""
@@ -73,9 +76,16 @@ class WaitingQueue:
     def first(self) -> Sequence:
         """The next sequence; the queue must not change before it is removed."""
         priority = max(self._lines)
-        if self._passed >= _PATIENCE and self._lines[priority].between_families:
-            self._bring_forward(self._arrivals[0][1], priority)
-        return self._lines[priority].first()
+        line = self._lines[priority]
+        if self._passed >= _PATIENCE and line.between_families:
+            oldest = self._arrivals[0][1]
+            if oldest.priority == priority:
+                line.lead(oldest)
+            else:
+                self._take(oldest)
+                oldest.priority = priority
+                line.push_front(oldest)
+        return line.first()
 
     def first_above(self, priority: int) -> Sequence | None:
         """The next sequence of those with the highest priority, if that is higher than `priority`."""
@@ -88,16 +98,6 @@ class WaitingQueue:
         del self._arrivals[index]
         self._passed = self._passed + 1 if index else 0
         self._take(sequence)
-
-    def _bring_forward(self, sequence: Sequence, priority: int) -> None:
-        """Make the sequence the next of this priority, which may be higher than its own."""
-        line = self._lines[priority]
-        if sequence.priority != priority:
-            self._take(sequence)
-            sequence.priority = priority
-            line.push_front(sequence)
-        else:
-            line.lead(sequence)
 
     def _line(self, priority: int) -> _Line:
         line = self._lines.get(priority)
@@ -113,7 +113,7 @@ class WaitingQueue:
 
 
 class _Line:
-    """Sequences of one priority."""
+    """Waiting sequences of one priority."""
 
     def __init__(self, lengths: LengthEstimator) -> None:
         self._lengths = lengths
@@ -125,12 +125,11 @@ class _Line:
         self._next: Place | None = None  # as chosen since the last change
 
     def __len__(self) -> int:
-        """Sequences in the line."""
         return len(self._front) + len(self._ranks)
 
     @property
     def between_families(self) -> bool:
-        """Whether the next sequence, if no preempted one, is not the sibling of the one before."""
+        """Whether the next sequence is neither a preempted one nor a sibling of the one before."""
         return not self._front and self._sibling() is None
 
     def add(self, sequence: Sequence, deadline: float) -> None:
@@ -147,11 +146,15 @@ class _Line:
         if self._front:
             return self._front[0]
         if self._next is None:
-            self._next = self._sibling() or self._most_urgent()
+            self._next = self._sibling()
+        if self._next is None:
+            firsts = [ranks[0] for ranks in self._profiles.values()]
+            urgency = lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)  # noqa: E731
+            self._next = min(firsts, key=urgency).place
         return self._next.sequence
 
     def lead(self, sequence: Sequence) -> None:
-        """Make this one the next, unless preempted ones are."""
+        """Make the sequence the next one after those that were preempted."""
         if rank := self._ranks.get(sequence):
             self._next = rank.place
 
@@ -175,29 +178,17 @@ class _Line:
         if family is None or not family.left:
             return None
         closest = lambda place: (common_length(place.path, family.last), self._length(place), -place.arrival)  # noqa: E731
-        return max(self._prompts.sharing(family.beginning), key=closest, default=None)
-
-    def _most_urgent(self) -> Place:
-        firsts = [ranks[0] for ranks in self._profiles.values()]
-        return min(firsts, key=lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)).place
+        return max(self._prompts.sharing(family.prefix), key=closest, default=None)
 
     def _family_after(self, place: Place) -> _Family | None:
         """The family whose turn it is once this one has gone."""
         family = self._family
-        if family and family.left and place.path[: len(family.beginning)] == family.beginning:
-            return _Family(family.beginning, place.path, family.left - 1)
+        if family and family.left and place.path[: len(family.prefix)] == family.prefix:
+            return _Family(family.prefix, place.path, family.left - 1)
         most = min(_FAMILY, len(self._prompts) // 2)
-        beginning = self._prompts.beginning(place, most)
-        return None if beginning is None else _Family(beginning, place.path, _FAMILY - 1)
+        prefix = self._prompts.prefix(place, most)
+        return None if prefix is None else _Family(prefix, place.path, _FAMILY - 1)
 
     def _length(self, place: Place) -> float:
         sequence = place.sequence
         return self._lengths.expected(sequence.request.profile, sequence.max_tokens)
-
-
-def _rounded(deadline: float | None, now: float) -> float:
-    """The deadline, rounded down to the power of two that is between an eighth and a quarter of what is left."""
-    if deadline is None:
-        return math.inf
-    grain = 2.0 ** math.floor(math.log2(max(deadline - now, _MIN_SLACK) / 4))
-    return deadline // grain * grain

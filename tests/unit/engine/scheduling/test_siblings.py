@@ -54,7 +54,7 @@ def test_beginnings_are_those_that_counting_finds(parts: list[list[int]], most: 
     assert len(order) == len(places)
     place = places[chosen % len(places)]
     paths = [other.path for other in places]
-    assert order.beginning(place, most) == shortest_shared_by_at_most(paths, place.path, most)
+    assert order.prefix(place, most) == shortest_shared_by_at_most(paths, place.path, most)
     for depth in range(len(place.path) + 1):
         beginning = place.path[:depth]
         expected = [other for other in places if other.path[:depth] == beginning]

@@ -39,7 +39,7 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.memory import MaskMemory
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Call, Context, Request, registry

@@ -57,7 +57,7 @@ _STAGES = (  # of which module, what, and the name in the table
     ("scheduling.step_builder", "StepBuilder.build", "- build"),
     ("core.loop", "EngineCore._sample", "masks: wait, sample"),
     ("core.tokens", "PendingMasks.wait", "- wait for masks"),
-    ("grammar_batch", "_compute", "(computing masks)"),
+    ("grammar.batch", "_compute", "(computing masks)"),
 )
 _CPU = "turn, of the thread's CPU"
 _DEVICE = ("device", "device idle before the step", "device idle before sampling")

@@ -26,8 +26,8 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import table
 from thothy_ai.engine.execution.mask_table import MaskTable
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
-from thothy_ai.engine.grammar.grammar import batch as grammar_batch
+from thothy_ai.engine.grammar import batch as grammar_batch
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import THREADS
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks

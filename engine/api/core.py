@@ -15,7 +15,7 @@ from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
 from thothy_ai.engine.api.statistics import EngineStats
 
 if TYPE_CHECKING:
-    from thothy_ai.engine.grammar.grammar import Grammar
+    from thothy_ai.engine.grammar.compiler import Grammar
 
 
 @dataclass(frozen=True, slots=True)

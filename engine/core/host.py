@@ -15,7 +15,7 @@ from thothy_ai.engine.api.core import CoreRequest, OnEvents, RefusedEvent
 from thothy_ai.engine.api.errors import BudgetTooSmallError, EngineError, GrammarError, PromptTooLongError
 from thothy_ai.engine.api.inflight_log import GRAMMARS, Admissions
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.compiler import Grammar
 
 log = logging.getLogger(__name__)
 

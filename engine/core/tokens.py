@@ -19,7 +19,7 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, NoFini
 from thothy_ai.engine.api.sampling import MAX_END_TOKENS
 from thothy_ai.engine.api.step import Step, StepMasks
 from thothy_ai.engine.grammar.batch import Filling, advance_all, goes_on, start_filling
-from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.scheduling.sequence import Sequence
 from thothy_ai.kernels.sampling import NO_TOKEN

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.fields import StateKey
-from thothy_ai.engine.grammar.grammar import Grammar
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import THREADS
 from thothy_ai.engine.grammar.memory import RowMasks

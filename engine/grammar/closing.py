@@ -1,6 +1,6 @@
 """Brings a text under a grammar to its end before its budget is used up, so that it is never cut off.
 
-How far the text is from its end is the length of its shortest completion (`grammar_completion`). What the budget has
+How far the text is from its end is the length of its shortest completion (`completion.py`). What the budget has
 beyond that decides:
 
     plenty          nothing changes

@@ -2,7 +2,7 @@
 
 A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first; but it
 serves one thread at a time. A schema therefore has one lexer for few grammars, and as many as there are threads for
-many (see `grammar_batch`).
+many (see `batch.py`).
 
 A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
 breaks that one at once fails. Later grammars of the schema share a new lexer.

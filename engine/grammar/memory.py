@@ -1,4 +1,4 @@
-"""Masks and forced tokens that were found before, by the state of the text (`grammar_fields`).
+"""Masks and forced tokens that were found before, by the state of the text (`fields.py`).
 
 To compute a mask takes 40 to 1,500 us, to find what is forced 20 and more. Masks are remembered on the device, and the
 core knows where; the host keeps only those from which others follow.

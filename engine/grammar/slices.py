@@ -4,7 +4,7 @@ A slice is the tokens that match a regular expression, such as "up to ten charac
 grammar allows everything that the expression matches, so that a mask walks the other tokens only: 30 to 50 us instead
 of 900 with a vocabulary of 131,072. Slices never change a mask. Those of prose serve most schemas; a schema whose
 texts are of other character classes gets slices of those, and of what its patterns repeat. There are few: each takes 20
-to 50 ms to build, with the interpreter's lock held, and most masks are remembered (`grammar_memory.py`).
+to 50 ms to build, with the interpreter's lock held, and most masks are remembered (`memory.py`).
 
 llguidance compares repetitions only: it sees that `(a| b){1,20}` may come where `(a| b|, c){30,110}` goes on, if
 nothing else does. A pattern profits whose repeated alternatives end alike and begin differently.

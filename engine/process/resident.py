@@ -16,7 +16,7 @@ from thothy_ai.engine.api.options import EngineOptions, required_model
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
 from thothy_ai.engine.process.sizing import MAX_CONTEXT, plan_memory

@@ -19,7 +19,7 @@ from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution import draws
 from thothy_ai.engine.execution.mixed_graphs import MixedGraphs
-from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 

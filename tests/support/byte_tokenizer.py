@@ -7,7 +7,7 @@ import json
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from thothy_ai.engine.grammar.grammar import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.weights.model_text import core_tokenizer
 
 SCHEMA = {

@@ -19,7 +19,7 @@ from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import GrammarError, NoFiniteScoreError
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 
 

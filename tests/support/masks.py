@@ -11,7 +11,7 @@ from torch import Tensor
 from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.grammar.batch import start_filling
-from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 
 _ROWS = 64

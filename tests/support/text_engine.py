@@ -14,7 +14,7 @@ from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.grammar.grammar import Grammar
+from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder

@@ -25,8 +25,8 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.oracle import ROOMY, TINY_POOL
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.grammar import batch as grammar_batch
 from thothy_ai.engine.grammar.batch import Filling
-from thothy_ai.engine.grammar.grammar import batch as grammar_batch
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

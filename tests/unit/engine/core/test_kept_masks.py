@@ -21,8 +21,8 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution import mask_table
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
-from thothy_ai.engine.grammar.grammar import memory as grammar_memory
+from thothy_ai.engine.grammar import memory as grammar_memory
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.model_text import core_tokenizer

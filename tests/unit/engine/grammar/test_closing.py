@@ -20,7 +20,7 @@ from tests.support.json_schemas import matches, pattern_of, record, schemas, tex
 from tests.support.masks import Masks
 from tests.unit.engine.conftest import make_tokenizer
 from thothy_ai.engine.api.errors import BudgetTooSmallError
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.tokens import SENTENCE_END
 from thothy_ai.engine.grammar.walk import Walker

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.grammars import compiled
 from tests.support.masks import Masks
 from thothy_ai.engine.grammar.batch import advance_all
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.fields import StateKey
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import ForcedMemory
 from thothy_ai.engine.grammar.position import JsonPosition

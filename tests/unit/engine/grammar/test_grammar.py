@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.masks import Masks
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.grammar.grammar import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.weights.model_text import core_tokenizer
 
 EOS = (0, 2)

@@ -15,7 +15,7 @@ from tests.support.json_schemas import record, text
 from tests.support.masks import Masks
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError
 from thothy_ai.engine.grammar.batch import advance_all, catch_up, goes_on
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context

@@ -18,10 +18,10 @@ from tests.support.json_schemas import record
 from tests.support.masks import Masks
 from tests.support.plans import PLAIN
 from thothy_ai.engine.api.errors import EngineError, GrammarError, ModelLoadError
+from thothy_ai.engine.grammar import batch as grammar_batch
+from thothy_ai.engine.grammar import lexers as grammar_lexers
 from thothy_ai.engine.grammar.batch import advance_all, start_filling
-from thothy_ai.engine.grammar.grammar import MAX_SCHEMA_BYTES, GrammarCompiler
-from thothy_ai.engine.grammar.grammar import batch as grammar_batch
-from thothy_ai.engine.grammar.grammar import lexers as grammar_lexers
+from thothy_ai.engine.grammar.compiler import MAX_SCHEMA_BYTES, GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.weights.model_text import core_tokenizer

@@ -16,8 +16,8 @@ from tests.support.grammars import compiled
 from tests.support.json_schemas import record, text
 from tests.support.masks import Masks
 from thothy_ai.engine.api.step import ANY, StepMasks, remembered_masks
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
-from thothy_ai.engine.grammar.grammar import memory as grammar_memory
+from thothy_ai.engine.grammar import memory as grammar_memory
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.grammar.tokens import allowed_tokens

@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.support.grammars import compiled
 from tests.support.json_schemas import record
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.fields import TextFields
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
 from thothy_ai.engine.grammar.position import JsonPosition, Place
 from thothy_ai.engine.grammar.tokens import JsonTokens
 from thothy_ai.engine.grammar.walk import END, Walker

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 from thothy_ai.engine.api import BeamSearch, Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.api.backend import Failure, Output
 from thothy_ai.engine.api.errors import EngineNotAcceptingError, EngineStoppedError, GrammarError, InvalidRequestError
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.null.instances import instance_text
 from thothy_ai.engine.weights.model_text import core_tokenizer

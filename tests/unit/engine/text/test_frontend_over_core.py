@@ -22,7 +22,7 @@ from thothy_ai.engine.api.errors import (
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.grammar.grammar import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.serving.client import LocalEngineClient
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder

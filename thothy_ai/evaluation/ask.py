@@ -29,7 +29,7 @@ from thothy_ai.plans.advance import Judgement, PlannedJob
 from thothy_ai.plans.follow import CallLog, follow
 from thothy_ai.plans.requests import RequestFactory
 from thothy_ai.plans.running_call import RunningCall, abort, first_text, total
-from thothy_ai.producer.drafts import DEFAULT, draft, parse_request
+from thothy_ai.producer.drafts import EnqueueOptions, draft, parse_request
 from thothy_ai.settings import Settings
 
 PRIORITY = MAX_PRIORITY  # before every job: a person waits for the answer
@@ -195,7 +195,7 @@ class JobPrompt:
 
 def request_body(kind: AnyKind, values: Mapping[str, Any], settings: Settings) -> Any:
     """A request as JSON values, with its defaults, as the queue would keep it. Raises `InvalidJobError`."""
-    drafted = draft(parse_request(kind.name, values), DEFAULT, settings, datetime.now(UTC))
+    drafted = draft(parse_request(kind.name, values), EnqueueOptions(), settings, datetime.now(UTC))
     return json.loads(drafted.request)
 
 

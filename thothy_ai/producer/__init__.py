@@ -5,7 +5,7 @@ from __future__ import annotations
 from thothy_ai.producer.aio import AsyncJob, AsyncProducer
 from thothy_ai.producer.drafts import EnqueueOptions
 from thothy_ai.producer.gathering import Ended
-from thothy_ai.producer.jobs import Jobs
+from thothy_ai.producer.operations import Jobs
 from thothy_ai.producer.snapshot import Snapshot
 from thothy_ai.producer.sync import Job, Producer
 from thothy_ai.queue.webhooks.signing import WebhookMessage, verify_webhook

@@ -1,39 +1,37 @@
-"""`AsyncProducer` and `AsyncJob`: the async versions of `sync`, using the same statements and pure functions."""
+"""`AsyncProducer` and `AsyncJob`: what `operations` says, on an event loop. `sync` documents each method."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 from uuid import UUID
 
-from sqlalchemy import RowMapping, TextClause
-
 from thothy_ai.db.connect import make_async_engine, reaching
-from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.api.kind import A, A_co
-from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one, inserted
-from thothy_ai.producer.drafts import (
-    Draft,
-    EnqueueOptions,
-    Entry,
-    draft,
-    draft_all,
-    insertion,
-    load_kinds,
-    settle,
-    taken_keys,
-)
+from thothy_ai.producer import operations
+from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one
+from thothy_ai.producer.drafts import Draft, EnqueueOptions, Entry, draft, draft_all
 from thothy_ai.producer.gathering import Ended, Gathering, ids_of
-from thothy_ai.producer.jobs import Jobs
 from thothy_ai.producer.joined import async_joined
-from thothy_ai.producer.listener import Listener
-from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
-from thothy_ai.producer.wakeup import Wakeup
+from thothy_ai.producer.listener import Waiter
+from thothy_ai.producer.operations import (
+    Jobs,
+    Operation,
+    Pause,
+    ProducerBase,
+    Query,
+    Rows,
+    Transaction,
+    Wait,
+    drive_async,
+)
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,31 +39,18 @@ if TYPE_CHECKING:
 
     from thothy_ai.producer.joined import AsyncGiven
 
+T = TypeVar("T")
 
-class AsyncProducer:
+
+class AsyncProducer(ProducerBase):
     """Enqueues jobs and looks them up, on one event loop. Close it, or use it as an async context manager.
 
-    It sees the jobs of its own tenant only: to it, those of others do not exist.
-
-    Every method raises `DatabaseUnreachableError` if Postgres cannot be reached, and `MigrationsBehindError` if its
-    schema is older than this code.
+    Its methods do what those of `Producer` do, and raise the same errors.
     """
 
     def __init__(self, settings: Settings) -> None:
-        load_kinds(settings)
-        self.settings = settings
+        super().__init__(settings)
         self._engine = make_async_engine(settings, application="producer")
-        self._listener = Listener(settings)
-
-    @classmethod
-    def from_env(cls) -> Self:
-        """Create from `THOTHY_*`, or from the embedded stack running in `$THOTHY_HOME`. Raises `ConfigError`."""
-        return cls(Settings.load())
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Create from settings. Raises `ConfigError` if they do not name a database."""
-        return cls(settings)
 
     async def enqueue(
         self,
@@ -81,15 +66,7 @@ class AsyncProducer:
         webhook: str | None = None,
         connection: AsyncGiven | None = None,
     ) -> AsyncJob[A]:
-        """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
-
-        The end of the job is told to `webhook`, a URL. A job that existed keeps the webhook that it has.
-
-        With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
-        has been committed, and is gone if that is rolled back.
-
-        Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
-        """
+        """Enqueue one job, as `Producer.enqueue` does. `connection` is an AsyncConnection or an AsyncSession."""
         options = EnqueueOptions(
             priority, deadline, not_before, idempotency_key, max_attempts, max_compute_seconds, model
         )
@@ -105,14 +82,7 @@ class AsyncProducer:
         notify: str = "batch",
         connection: AsyncGiven | None = None,
     ) -> Jobs[AsyncJob[A]]:
-        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
-
-        With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is told when all of them have
-        ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.
-
-        Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
-        naming the entry; two entries with one idempotency key and different requests are a conflict, too.
-        """
+        """Enqueue all entries or none, as `Producer.enqueue_many` does."""
         return await self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
 
     @overload
@@ -126,26 +96,9 @@ class AsyncProducer:
     ) -> list[Ended[Any]]: ...
 
     async def wait_all(self, jobs: Iterable[AsyncJob | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:  # noqa: ASYNC109 - as the sync version
-        """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
-
-        A timeout of 0 or less looks once. `jobs` are handles or ids. One query serves many jobs. Raises
-        `WaitTimeoutError`, which names the open ones, `UnknownJobError`, and `InvalidJobError` for what is no job and
-        no id.
-        """
+        """Wait up to `timeout` seconds until all have ended, as `Producer.wait_all` does."""
         gathering = Gathering(ids_of(jobs), timeout)
-        event, told = Wakeup(), None
-        with self._listener.waiting(gathering.ids, event.set) as waiting:
-            while not await self._ended(gathering, told):
-                woken = await event.wait(gathering.next_delay(listening=waiting.listen()))
-                told = waiting.take() if woken else None
-                await asyncio.sleep(gathering.linger(told))
-                more = waiting.take()
-                told = None if told is None or more is None else told | more
-        bodies: dict[UUID, object] = {}
-        for ids, kinds in gathering.succeeded():
-            rows = await self._read("producer/artifacts", ids=ids, kinds=kinds)
-            bodies.update({row["job_id"]: row["body"] for row in rows})
-        return gathering.outcomes(bodies)
+        return await self._wait(gathering.ids, lambda waiter: operations.wait_all(gathering, waiter))
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -154,75 +107,56 @@ class AsyncProducer:
 
     async def snapshot(self, job_id: UUID) -> Snapshot:
         """Read the current state of a job. Raises `UnknownJobError`."""
-        with reaching(self.settings):
-            async with self._engine.connect() as connection:
-                found = await connection.execute(self._sql("producer/snapshot"), self._own(id=job_id))
-        return Snapshot.of(found.mappings().one_or_none(), job_id)
+        return await self._transact(operations.read_snapshot(job_id))
 
     async def cancel(self, job_id: UUID) -> bool:
-        """Cancel a job: immediately while it waits, within a heartbeat while it runs.
-
-        Returns False if the job had already ended. Raises `UnknownJobError`.
-        """
-        with reaching(self.settings):
-            async with self._engine.begin() as connection:
-                found = await connection.execute(self._sql("queue/cancel"), self._own(ids=[job_id]))
-        if found.one_or_none() is not None:
-            return True
-        await self.snapshot(job_id)
-        return False
+        """Cancel a job, as `Producer.cancel` does. False if it had already ended. Raises `UnknownJobError`."""
+        return await self._transact(operations.cancel(job_id))
 
     async def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        key = self._own(id=snapshot.id, kind=snapshot.kind)
-        with reaching(self.settings):
-            async with self._engine.connect() as connection:
-                found = await connection.execute(self._sql("producer/artifact"), key)
-        return read_artifact(snapshot, found.scalar_one_or_none())
+        return await self._transact(operations.accepted_artifact(snapshot))
 
     async def close(self) -> None:
         """Close all database connections."""
         await asyncio.to_thread(self._listener.close)
         await self._engine.dispose()
 
-    async def _ended(self, gathering: Gathering, told: set[UUID] | None) -> bool:
-        asked = gathering.ask(told)
-        if asked:
-            gathering.note(asked, await self._read("producer/snapshots", ids=asked))
-        return gathering.done
-
-    async def _read(self, name: str, **parameters: object) -> Sequence[RowMapping]:
-        with reaching(self.settings):
-            async with self._engine.connect() as connection:
-                return (await connection.execute(self._sql(name), self._own(**parameters))).mappings().all()
-
     async def _enqueue(
         self, drafts: list[Draft], given: AsyncGiven | None, batch: BatchDraft | None
     ) -> Jobs[AsyncJob[A]]:
         if not drafts:
             return Jobs()
+        settled, batch_id = await self._transact(operations.enqueue(drafts, self.settings.tenant, batch), given)
+        return Jobs((AsyncJob[A](self, one.id, one.kind, existed=one.existed) for one in settled), batch_id)
+
+    async def _transact(self, operation: Transaction[T], given: AsyncGiven | None = None) -> T:
+        """Run it in one transaction: the caller's, or one of its own."""
         with reaching(self.settings):
             async with self._engine.begin() if given is None else async_joined(given) as connection:
-                settled = await self._insert(connection, drafts, batch)
-                made = inserted(settled)
-                if batch and made:
-                    await connection.execute(self._sql("producer/batch"), batch.row(self.settings.tenant, made))
-        jobs = (AsyncJob[A](self, one.id, one.kind, existed=one.existed) for one in settled)
-        return Jobs(jobs, batch.id if batch and made else None)
+                return await drive_async(operation, lambda query: self._execute(connection, query))
 
-    async def _insert(self, connection: AsyncConnection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
-        name, given = insertion(drafts, self.settings.tenant, batch.id if batch else None)
-        taken = (await connection.execute(self._sql(name), given)).one().taken
-        if not taken:
-            return drafts
-        conflicts = self._own(keys=taken_keys(drafts, taken))
-        return settle(drafts, await connection.execute(self._sql("producer/jobs_by_key"), conflicts))
+    async def _wait(self, ids: Iterable[UUID], start: Callable[[Waiter], Operation[T]]) -> T:
+        """Run an operation that is woken when these jobs end."""
+        notified = Wakeup()
 
-    def _sql(self, name: str) -> TextClause:
-        return qualified(name, self.settings.database_schema)
+        async def perform(step: Query | Wait | Pause) -> Rows | bool | None:
+            match step:
+                case Query():
+                    with reaching(self.settings):
+                        async with self._engine.connect() as connection:
+                            return await self._execute(connection, step)
+                case Wait(seconds):
+                    return await notified.wait(seconds)
+                case Pause(seconds):
+                    await asyncio.sleep(seconds)
+                    return None
 
-    def _own(self, **parameters: object) -> dict[str, object]:
-        return {**parameters, "tenant": self.settings.tenant}
+        with self._listener.waiting(ids, notified.set) as waiter:
+            return await drive_async(start(waiter), perform)
+
+    async def _execute(self, connection: AsyncConnection, query: Query) -> Rows:
+        return operations.rows_of(await connection.execute(*self._statement(query)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -250,7 +184,7 @@ class AsyncJob(Generic[A_co]):
         return await self._producer.snapshot(self.id)
 
     async def state(self) -> JobState:
-        """Read only the job's state. Raises as `refresh`."""
+        """Read only the job's state. Raises the same errors as `refresh`."""
         return (await self.refresh()).state
 
     async def cancel(self) -> bool:
@@ -258,17 +192,32 @@ class AsyncJob(Generic[A_co]):
         return await self._producer.cancel(self.id)
 
     async def result(self, timeout: float | None = None) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
-        """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
-
-        A timeout of 0 or less looks once. Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or
-        `JobExpiredError` if the job ended without an artifact.
-        """
-        schedule = PollSchedule(self.id, timeout)
-        ended = Wakeup()
-        with self._producer._listener.waiting([self.id], ended.set) as waiting:
-            while not (snapshot := await self.refresh()).succeeded():
-                await ended.wait(schedule.next_delay(snapshot.state, listening=waiting.listen()))
-        return cast("A_co", await self._producer.artifact(snapshot))
+        """Wait up to `timeout` seconds for the artifact, as `Job.result` does, with the same errors."""
+        schedule = PollSchedule(timeout)
+        artifact = await self._producer._wait([self.id], lambda waiter: operations.result(self.id, schedule, waiter))
+        return cast("A_co", artifact)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id}, {self.kind!r})"
+
+
+class Wakeup:
+    """An event that another thread sets and one task waits for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Wake the task; from any thread."""
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for at most `seconds`; whether it was set. It is unset afterwards."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        was_set = self._event.is_set()
+        self._event.clear()
+        return was_set

@@ -1,8 +1,7 @@
-"""A call that asks for a webhook makes a batch: what may be asked for, and its row. Pure."""
+"""A call with a webhook makes a batch: its checks, and its row. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -11,7 +10,6 @@ from uuid_utils.compat import uuid7
 
 from thothy_ai.db.states import Notify
 from thothy_ai.errors import InvalidJobError
-from thothy_ai.producer.drafts import Draft
 from thothy_ai.queue.webhooks.addresses import checked_url
 
 
@@ -23,9 +21,9 @@ class BatchDraft:
     url: str
     notify: Notify
 
-    def row(self, tenant: str, jobs: int) -> dict[str, Any]:
-        """Parameters of the statement `producer/batch`."""
-        return {"id": str(self.id), "tenant": tenant, "url": self.url, "notify": self.notify, "jobs": jobs}
+    def row(self, jobs: int) -> dict[str, Any]:
+        """Parameters of the statement `producer/batch`, except the tenant."""
+        return {"id": str(self.id), "url": self.url, "notify": self.notify, "jobs": jobs}
 
 
 def draft_batch(webhook: str | None, notify: str) -> BatchDraft | None:
@@ -40,10 +38,5 @@ def draft_batch(webhook: str | None, notify: str) -> BatchDraft | None:
 
 
 def draft_one(webhook: str | None) -> BatchDraft | None:
-    """The batch of a single job, whose end is told to this webhook; None without one. Raises `InvalidJobError`."""
+    """The batch of a single job, of whose end this webhook is notified; None without one. Raises `InvalidJobError`."""
     return None if webhook is None else draft_batch(webhook, Notify.JOB)
-
-
-def inserted(drafts: Sequence[Draft]) -> int:
-    """How many of these drafts became jobs."""
-    return len({draft.id for draft in drafts if not draft.existed})

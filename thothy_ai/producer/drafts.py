@@ -48,7 +48,6 @@ class EnqueueOptions:
     model: str | None = None
 
 
-DEFAULT = EnqueueOptions()
 Entry = Request[A] | tuple[Request[A], EnqueueOptions]
 
 
@@ -116,34 +115,22 @@ def draft_all(entries: Iterable[Entry[A]], settings: Settings) -> list[Draft]:
     """
     now = datetime.now(UTC)
     drafts: list[Draft] = []
-    first: dict[str, int] = {}  # the entry that brought a key
+    first: dict[str, int] = {}  # the first entry of each key
     for number, entry in enumerate(entries):
         try:
-            drafts.append(draft(*_pair(entry), settings, now, number))
-            _check_key(drafts, first)
+            match entry:
+                case (Request() as request, EnqueueOptions() as options):
+                    drafts.append(draft(request, options, settings, now, number))
+                case Request():
+                    drafts.append(draft(entry, EnqueueOptions(), settings, now, number))
+                case _:
+                    raise InvalidJobError("request", "must be a request, or a pair of a request and its EnqueueOptions")
+            key = drafts[-1].options.idempotency_key
+            if key is not None and drafts[first.setdefault(key, number)].digest != drafts[-1].digest:
+                raise IdempotencyConflictError(key, other=first[key])
         except EntryError as error:
             raise error.at(number) from None
     return drafts
-
-
-def _pair(entry: object) -> tuple[Request, EnqueueOptions]:
-    match entry:
-        case (Request() as request, EnqueueOptions() as options):
-            return request, options
-        case Request():
-            return entry, DEFAULT
-        case _:
-            raise InvalidJobError("request", "must be a request, or a pair of a request and its EnqueueOptions")
-
-
-def _check_key(drafts: Sequence[Draft], first: dict[str, int]) -> None:
-    """Check the last draft's key against those of the drafts before it."""
-    last = drafts[-1]
-    if last.options.idempotency_key is None:
-        return
-    other = first.setdefault(last.options.idempotency_key, len(drafts) - 1)
-    if drafts[other].digest != last.digest:
-        raise IdempotencyConflictError(last.options.idempotency_key, other=other)
 
 
 def draft(
@@ -168,16 +155,24 @@ def canonical(request: Request) -> Canonical:
         kind = registry.kind_of(request)
     except KindError as error:
         raise InvalidJobError("request", str(error)) from None
-    return Canonical(kind.name, _canonical(kind, request), kind.source_key(request), kind.model)
+    try:
+        body = request.model_dump_json()
+        kind.request.model_validate_json(body)  # the request may have been built unchecked
+    except ValidationError as error:
+        raise _invalid(error, kind.request) from None
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
+    return Canonical(kind.name, body, kind.source_key(request), kind.model)
 
 
 def insertion(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -> tuple[str, dict[str, Any]]:
     """The statement that inserts these jobs, and its parameters: texts, which every driver can send."""
     stored = [texts.stored(draft.request) for draft in drafts]
     rows = [_row(draft, body) for draft, body in zip(drafts, stored, strict=True)]
-    given = {"tenant": tenant, "batch_id": str(batch) if batch else None, "jobs": _json(rows)}
+    jobs = json.dumps(rows, ensure_ascii=False)
+    given = {"tenant": tenant, "batch_id": str(batch) if batch else None, "jobs": jobs}
     if long := texts.shared(stored):
-        return "producer/enqueue_texts", given | {"texts": _json(long)}
+        return "producer/enqueue_texts", given | {"texts": json.dumps(long, ensure_ascii=False)}
     return "producer/enqueue", given
 
 
@@ -203,10 +198,6 @@ def _row(draft: Draft, body: texts.StoredRequest) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, ensure_ascii=False)
-
-
 def taken_keys(drafts: Sequence[Draft], taken: Sequence[str]) -> list[str]:
     """Keys of the drafts that were not inserted."""
     refused = set(taken)
@@ -219,29 +210,15 @@ def settle(drafts: Sequence[Draft], rows: Iterable[Any]) -> list[Draft]:
 
     Raises `IdempotencyConflictError` when the first job has a different request.
     """
-    holders = {row.idempotency_key: (UUID(row.id), row.digest) for row in rows}
-    return [_settled(draft, holders.get(draft.options.idempotency_key or "")) for draft in drafts]
-
-
-def _settled(draft: Draft, holder: tuple[UUID, str] | None) -> Draft:
-    if holder is None or holder[0] == draft.id:
-        return draft
-    job_id, digest = holder
-    if digest != draft.digest:
-        raise IdempotencyConflictError(draft.options.idempotency_key or "", job_id=job_id).at(draft.entry)
-    return replace(draft, id=job_id, existed=True)
-
-
-def _canonical(kind: AnyKind, request: Request) -> str:
-    """The request as JSON that a worker can read back; the request may have been built unchecked."""
-    try:
-        body = request.model_dump_json()
-        kind.request.model_validate_json(body)
-    except ValidationError as error:
-        raise _invalid(error, kind.request) from None
-    except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
-    return body
+    holders = {row["idempotency_key"]: (UUID(row["id"]), row["digest"]) for row in rows}
+    settled = []
+    for draft in drafts:
+        key = draft.options.idempotency_key or ""
+        job_id, digest = holders.get(key, (draft.id, draft.digest))
+        if digest != draft.digest:
+            raise IdempotencyConflictError(key, job_id=job_id).at(draft.entry)
+        settled.append(draft if job_id == draft.id else replace(draft, id=job_id, existed=True))
+    return settled
 
 
 def _invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:

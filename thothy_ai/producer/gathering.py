@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, cast
@@ -10,7 +9,7 @@ from uuid import UUID
 
 from thothy_ai.errors import InvalidJobError, JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
 from thothy_ai.jobs.api.kind import A_co
-from thothy_ai.producer.snapshot import LISTENING_DELAY, Snapshot, not_negative, parse_id, poll_delays, read_artifact
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 
 LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all
 ARTIFACTS_AT_ONCE = 500
@@ -35,14 +34,13 @@ def ids_of(jobs: object) -> list[UUID]:
     """The ids of these handles, UUIDs or texts of UUIDs, in their order. Raises `InvalidJobError` for anything else."""
     if not isinstance(jobs, Iterable) or isinstance(jobs, str | bytes):
         raise InvalidJobError("jobs", f"{jobs!r} is not a list of jobs or of their ids")
-    return [_id_of(job) for job in jobs]
-
-
-def _id_of(job: object) -> UUID:
-    job_id = getattr(job, "id", job)
-    if isinstance(job_id, UUID | str):
-        return parse_id(job_id)
-    raise InvalidJobError("jobs", f"{job!r} is neither a job nor the id of one")
+    ids = []
+    for job in jobs:
+        job_id = getattr(job, "id", job)
+        if not isinstance(job_id, UUID | str):
+            raise InvalidJobError("jobs", f"{job!r} is neither a job nor the id of one")
+        ids.append(parse_id(job_id))
+    return ids
 
 
 class Gathering:
@@ -50,20 +48,18 @@ class Gathering:
 
     def __init__(self, ids: Sequence[UUID], timeout: float | None) -> None:
         self.ids = ids
-        self._timeout = not_negative(timeout)
-        self._until = None if self._timeout is None else time.monotonic() + self._timeout
+        self._schedule = PollSchedule(timeout)
         self._open = dict.fromkeys(ids)  # an ordered set
         self._ended: dict[UUID, Snapshot] = {}
-        self._delays = poll_delays()
 
     @property
     def done(self) -> bool:
         """Whether all have ended."""
         return not self._open
 
-    def ask(self, told: set[UUID] | None) -> list[UUID]:
-        """Open jobs to read: those that are said to have ended, or all of them."""
-        return list(self._open) if told is None else [job_id for job_id in self._open if job_id in told]
+    def ask(self, notified: set[UUID] | None) -> list[UUID]:
+        """Open jobs to read: those notified as ended, or all of them (None)."""
+        return list(self._open) if notified is None else [job_id for job_id in self._open if job_id in notified]
 
     def note(self, asked: Sequence[UUID], rows: Iterable[Any]) -> None:
         """Note the rows of the statement `producer/snapshots`. Raises `UnknownJobError` for a job without one."""
@@ -76,15 +72,14 @@ class Gathering:
 
     def next_delay(self, *, listening: bool) -> float:
         """Seconds until the next poll. Raises `WaitTimeoutError` once the timeout has passed."""
-        left = None if self._until is None else self._until - time.monotonic()
-        if left is not None and left <= 0:
-            raise WaitTimeoutError(list(self._open), len(set(self.ids)), self._timeout or 0)
-        delay = LISTENING_DELAY if listening else next(self._delays)
-        return delay if left is None else min(delay, left)
+        delay = self._schedule.next_delay(listening=listening)
+        if delay is None:
+            raise WaitTimeoutError(list(self._open), len(set(self.ids)), self._schedule.timeout)
+        return delay
 
-    def linger(self, told: set[UUID] | None) -> float:
+    def linger(self, notified: set[UUID] | None) -> float:
         """Seconds to wait for further notifications before these are followed."""
-        return 0.0 if told is None or self._open.keys() <= told else LINGER_SECONDS
+        return 0.0 if notified is None or self._open.keys() <= notified else LINGER_SECONDS
 
     def succeeded(self) -> Iterator[tuple[list[UUID], list[str]]]:
         """Ids and kinds of the jobs whose artifacts are to be read, in parts."""

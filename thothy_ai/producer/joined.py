@@ -1,7 +1,7 @@
 """A caller's own transaction: what may be given as `connection=`, and how a producer's statements run inside it.
 
-They run under a savepoint. If they fail, the caller's transaction is as it was before, and can go on. They are never
-committed here. Statements name the schema, so that the connection may have any search path.
+They run under a savepoint, so that a failure leaves the caller's transaction as it was. They are never committed here.
+Statements name the schema, so that the connection may have any search path.
 """
 
 from __future__ import annotations
@@ -30,41 +30,31 @@ def joined(given: Given) -> Iterator[Connection]:
 
     Raises `InvalidConnectionError` if there is no transaction to join.
     """
-    with _usable(), _connection(given).begin_nested() as savepoint:
-        yield savepoint.connection
+    with _usable():
+        found: object = given.connection() if isinstance(given, Session | scoped_session) else given
+        if not isinstance(found, Connection):
+            raise InvalidConnectionError(f"{type(found).__name__} is neither a Connection nor a Session of SQLAlchemy")
+        _check(found)
+        with found.begin_nested() as savepoint:
+            yield savepoint.connection
 
 
 @asynccontextmanager
 async def async_joined(given: AsyncGiven) -> AsyncIterator[AsyncConnection]:
     """The async version of `joined`."""
-    with _usable():
-        connection = await _async_connection(given)
-        async with connection.begin_nested():
-            yield connection
-
-
-def _connection(given: object) -> Connection:
-    if isinstance(given, Session | scoped_session):
-        given = given.connection()
-    if not isinstance(given, Connection):
-        raise InvalidConnectionError(f"{type(given).__name__} is neither a Connection nor a Session of SQLAlchemy")
-    _check(given)
-    return given
-
-
-async def _async_connection(given: object) -> AsyncConnection:
     from sqlalchemy.ext.asyncio import (  # noqa: PLC0415 - slow to import, and rarely needed
         AsyncConnection,
         AsyncSession,
         async_scoped_session,
     )
 
-    if isinstance(given, AsyncSession | async_scoped_session):
-        given = await given.connection()
-    if not isinstance(given, AsyncConnection):
-        raise InvalidConnectionError(f"{type(given).__name__} is neither an AsyncConnection nor an AsyncSession")
-    await given.run_sync(_check)
-    return given
+    with _usable():
+        found: object = await given.connection() if isinstance(given, AsyncSession | async_scoped_session) else given
+        if not isinstance(found, AsyncConnection):
+            raise InvalidConnectionError(f"{type(found).__name__} is neither an AsyncConnection nor an AsyncSession")
+        await found.run_sync(_check)
+        async with found.begin_nested():
+            yield found
 
 
 def _check(connection: Connection) -> None:
@@ -76,7 +66,7 @@ def _check(connection: Connection) -> None:
 
 @contextmanager
 def _usable() -> Iterator[None]:
-    """A connection that is closed, or a session that waits for a rollback."""
+    """Translate SQLAlchemy's error for a closed connection, or for a session that waits for a rollback."""
     try:
         yield
     except InvalidRequestError as error:

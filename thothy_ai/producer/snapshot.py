@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,6 @@ from thothy_ai.errors import (
     JobEndedError,
     JobExpiredError,
     JobFailedError,
-    ResultTimeoutError,
     UnknownJobError,
     UnreadableArtifactError,
 )
@@ -30,7 +30,7 @@ from thothy_ai.jobs.registry import UnknownKindError
 MIN_DELAY = 0.05  # seconds between two polls of a job
 MAX_DELAY = 1.0
 DELAY_GROWTH = 1.3
-LISTENING_DELAY = 5.0  # while a connection listens: workers of earlier versions send no notifications
+LISTENING_DELAY = 5.0  # while a connection listens, in case that a notification is lost
 
 ENDED: Mapping[JobState, type[JobEndedError]] = {
     JobState.DEAD: JobFailedError,
@@ -68,8 +68,7 @@ class Snapshot:
 
     def succeeded(self) -> bool:
         """Whether the job succeeded; False while it is open. Raises a `JobEndedError` if it ended otherwise."""
-        error = self.error()
-        if error is not None:
+        if error := self.error():
             raise error
         return self.state is JobState.SUCCEEDED
 
@@ -98,34 +97,22 @@ def parse_id(job_id: UUID | str) -> UUID:
 
 
 class PollSchedule:
-    """The delays between polls of one job, growing from `MIN_DELAY` to `MAX_DELAY` until the timeout.
+    """The delays between polls, growing from `MIN_DELAY` to `MAX_DELAY` until the timeout. A negative timeout is 0.
 
-    While a connection listens for the job's end, they are `LISTENING_DELAY`.
+    While a connection listens for jobs' ends, they are `LISTENING_DELAY`.
     """
 
-    def __init__(self, job_id: UUID, timeout: float | None) -> None:
-        self._job_id = job_id
-        self._timeout = not_negative(timeout)
-        self._until = None if self._timeout is None else time.monotonic() + self._timeout
-        self._delays = poll_delays()
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = max(0.0, timeout or 0.0)
+        self._until = None if timeout is None else time.monotonic() + self.timeout
+        self._delay = MIN_DELAY
 
-    def next_delay(self, state: JobState, *, listening: bool = False) -> float:
-        """Seconds until the next poll. Raises `ResultTimeoutError` once the timeout has passed."""
-        left = None if self._until is None else self._until - time.monotonic()
-        if left is not None and left <= 0:
-            raise ResultTimeoutError(self._job_id, state, self._timeout or 0)
-        delay = LISTENING_DELAY if listening else next(self._delays)
-        return delay if left is None else min(delay, left)
-
-
-def not_negative(timeout: float | None) -> float | None:
-    """The same timeout, or 0 for a negative one: what is left until a moment that has passed."""
-    return None if timeout is None else max(0.0, timeout)
-
-
-def poll_delays() -> Iterator[float]:
-    """Seconds between two polls, growing."""
-    delay = MIN_DELAY
-    while True:
-        yield delay
-        delay = min(delay * DELAY_GROWTH, MAX_DELAY)
+    def next_delay(self, *, listening: bool = False) -> float | None:
+        """Seconds until the next poll; None once the timeout has passed."""
+        left = math.inf if self._until is None else self._until - time.monotonic()
+        if left <= 0:
+            return None
+        delay = LISTENING_DELAY
+        if not listening:
+            delay, self._delay = self._delay, min(self._delay * DELAY_GROWTH, MAX_DELAY)
+        return min(delay, left)

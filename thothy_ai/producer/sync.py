@@ -1,43 +1,35 @@
-"""`Producer` and `Job`. `aio` holds the async versions; everything except I/O is in `drafts` and `snapshot`."""
+"""`Producer` and `Job`: what `operations` says, on the caller's thread."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Generic, Self, cast, overload
+from typing import Any, Generic, Self, TypeVar, cast, overload
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, TextClause
+from sqlalchemy import Connection
 
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.api.kind import A, A_co
-from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one, inserted
-from thothy_ai.producer.drafts import (
-    Draft,
-    EnqueueOptions,
-    Entry,
-    draft,
-    draft_all,
-    insertion,
-    load_kinds,
-    settle,
-    taken_keys,
-)
+from thothy_ai.producer import operations
+from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one
+from thothy_ai.producer.drafts import Draft, EnqueueOptions, Entry, draft, draft_all
 from thothy_ai.producer.gathering import Ended, Gathering, ids_of
-from thothy_ai.producer.jobs import Jobs
 from thothy_ai.producer.joined import Given, joined
-from thothy_ai.producer.listener import Listener
-from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
+from thothy_ai.producer.listener import Waiter
+from thothy_ai.producer.operations import Jobs, Operation, Pause, ProducerBase, Query, Rows, Transaction, Wait, drive
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id
 from thothy_ai.settings import Settings
 
+T = TypeVar("T")
 
-class Producer:
+
+class Producer(ProducerBase):
     """Enqueues jobs and looks them up. Thread-safe. Close it, or use it as a context manager.
 
     It sees the jobs of its own tenant only: to it, those of others do not exist.
@@ -47,20 +39,8 @@ class Producer:
     """
 
     def __init__(self, settings: Settings) -> None:
-        load_kinds(settings)
-        self.settings = settings
+        super().__init__(settings)
         self._engine = make_engine(settings, application="producer")
-        self._listener = Listener(settings)
-
-    @classmethod
-    def from_env(cls) -> Self:
-        """Create from `THOTHY_*`, or from the embedded stack running in `$THOTHY_HOME`. Raises `ConfigError`."""
-        return cls(Settings.load())
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Create from settings. Raises `ConfigError` if they do not name a database."""
-        return cls(settings)
 
     def enqueue(
         self,
@@ -78,10 +58,10 @@ class Producer:
     ) -> Job[A]:
         """Enqueue one job. If a job with the same idempotency key exists, return that job instead.
 
-        The end of the job is told to `webhook`, a URL. A job that existed keeps the webhook that it has.
+        `webhook`, a URL, is notified of the job's end. A job that existed keeps the webhook that it has.
 
         With `connection`, the job belongs to the transaction that the connection or session is in: it runs after that
-        has been committed, and is gone if that is rolled back.
+        has been committed, and does not exist if that is rolled back.
 
         Raises `InvalidJobError`, and `IdempotencyConflictError` if the key belongs to a different request.
         """
@@ -102,8 +82,8 @@ class Producer:
     ) -> Jobs[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
 
-        With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is told when all of them have
-        ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.
+        With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is notified when all of them
+        have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.
 
         Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
         naming the entry; two entries with one idempotency key and different requests are a conflict, too.
@@ -120,25 +100,11 @@ class Producer:
         """Wait up to `timeout` seconds (None: indefinitely) until all have ended; how each did, in the order given.
 
         A timeout of 0 or less looks once. `jobs` are handles or ids. One query serves many jobs. Raises
-        `WaitTimeoutError`, which names the open ones, `UnknownJobError`, and `InvalidJobError` for what is no job and
-        no id.
+        `WaitTimeoutError`, which names the open ones, `UnknownJobError`, and `InvalidJobError` for anything that is
+        neither a job nor an id.
         """
         gathering = Gathering(ids_of(jobs), timeout)
-        event = threading.Event()
-        told: set[UUID] | None = None
-        with self._listener.waiting(gathering.ids, event.set) as waiting:
-            while not self._ended(gathering, told):
-                event.wait(gathering.next_delay(listening=waiting.listen()))
-                told = waiting.take() if event.is_set() else None
-                time.sleep(gathering.linger(told))
-                event.clear()
-                more = waiting.take()
-                told = None if told is None or more is None else told | more
-        bodies: dict[UUID, object] = {}
-        for ids, kinds in gathering.succeeded():
-            rows = self._read("producer/artifacts", ids=ids, kinds=kinds)
-            bodies.update({row["job_id"]: row["body"] for row in rows})
-        return gathering.outcomes(bodies)
+        return self._wait(gathering.ids, lambda waiter: operations.wait_all(gathering, waiter))
 
     def job(self, job_id: UUID | str) -> Job:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -147,67 +113,57 @@ class Producer:
 
     def snapshot(self, job_id: UUID) -> Snapshot:
         """Read the current state of a job. Raises `UnknownJobError`."""
-        with reaching(self.settings), self._engine.connect() as connection:
-            row = connection.execute(self._sql("producer/snapshot"), self._own(id=job_id)).mappings().one_or_none()
-        return Snapshot.of(row, job_id)
+        return self._transact(operations.read_snapshot(job_id))
 
     def cancel(self, job_id: UUID) -> bool:
         """Cancel a job: immediately while it waits, within a heartbeat while it runs.
 
         Returns False if the job had already ended. Raises `UnknownJobError`.
         """
-        with reaching(self.settings), self._engine.begin() as connection:
-            if connection.execute(self._sql("queue/cancel"), self._own(ids=[job_id])).one_or_none() is not None:
-                return True
-        self.snapshot(job_id)
-        return False
+        return self._transact(operations.cancel(job_id))
 
     def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-        key = self._own(id=snapshot.id, kind=snapshot.kind)
-        with reaching(self.settings), self._engine.connect() as connection:
-            body = connection.execute(self._sql("producer/artifact"), key).scalar_one_or_none()
-        return read_artifact(snapshot, body)
+        return self._transact(operations.accepted_artifact(snapshot))
 
     def close(self) -> None:
         """Close all database connections."""
         self._listener.close()
         self._engine.dispose()
 
-    def _ended(self, gathering: Gathering, told: set[UUID] | None) -> bool:
-        asked = gathering.ask(told)
-        if asked:
-            gathering.note(asked, self._read("producer/snapshots", ids=asked))
-        return gathering.done
-
-    def _read(self, name: str, **parameters: object) -> Sequence[RowMapping]:
-        with reaching(self.settings), self._engine.connect() as connection:
-            return connection.execute(self._sql(name), self._own(**parameters)).mappings().all()
-
     def _enqueue(self, drafts: list[Draft], given: Given | None, batch: BatchDraft | None) -> Jobs[Job[A]]:
         if not drafts:
             return Jobs()
+        settled, batch_id = self._transact(operations.enqueue(drafts, self.settings.tenant, batch), given)
+        return Jobs((Job[A](self, one.id, one.kind, existed=one.existed) for one in settled), batch_id)
+
+    def _transact(self, operation: Transaction[T], given: Given | None = None) -> T:
+        """Run it in one transaction: the caller's, or one of its own."""
         with reaching(self.settings), self._engine.begin() if given is None else joined(given) as connection:
-            settled = self._insert(connection, drafts, batch)
-            made = inserted(settled)
-            if batch and made:
-                connection.execute(self._sql("producer/batch"), batch.row(self.settings.tenant, made))
-        jobs = (Job[A](self, one.id, one.kind, existed=one.existed) for one in settled)
-        return Jobs(jobs, batch.id if batch and made else None)
+            return drive(operation, lambda query: self._execute(connection, query))
 
-    def _insert(self, connection: Connection, drafts: list[Draft], batch: BatchDraft | None) -> list[Draft]:
-        name, given = insertion(drafts, self.settings.tenant, batch.id if batch else None)
-        taken = connection.execute(self._sql(name), given).one().taken
-        if not taken:
-            return drafts
-        conflicts = self._own(keys=taken_keys(drafts, taken))
-        return settle(drafts, connection.execute(self._sql("producer/jobs_by_key"), conflicts).all())
+    def _wait(self, ids: Iterable[UUID], start: Callable[[Waiter], Operation[T]]) -> T:
+        """Run an operation that is woken when these jobs end."""
+        notified = threading.Event()
 
-    def _sql(self, name: str) -> TextClause:
-        return qualified(name, self.settings.database_schema)
+        def perform(step: Query | Wait | Pause) -> Rows | bool | None:
+            match step:
+                case Query():
+                    with reaching(self.settings), self._engine.connect() as connection:
+                        return self._execute(connection, step)
+                case Wait(seconds):
+                    was_set = notified.wait(seconds)
+                    notified.clear()
+                    return was_set
+                case Pause(seconds):
+                    time.sleep(seconds)
+                    return None
 
-    def _own(self, **parameters: object) -> dict[str, object]:
-        return {**parameters, "tenant": self.settings.tenant}
+        with self._listener.waiting(ids, notified.set) as waiter:
+            return drive(start(waiter), perform)
+
+    def _execute(self, connection: Connection, query: Query) -> Rows:
+        return operations.rows_of(connection.execute(*self._statement(query)))
 
     def __enter__(self) -> Self:
         return self
@@ -235,7 +191,7 @@ class Job(Generic[A_co]):
         return self._producer.snapshot(self.id)
 
     def state(self) -> JobState:
-        """Read only the job's state. Raises as `refresh`."""
+        """Read only the job's state. Raises the same errors as `refresh`."""
         return self.refresh().state
 
     def cancel(self) -> bool:
@@ -248,13 +204,9 @@ class Job(Generic[A_co]):
         A timeout of 0 or less looks once. Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or
         `JobExpiredError` if the job ended without an artifact.
         """
-        schedule = PollSchedule(self.id, timeout)
-        ended = threading.Event()
-        with self._producer._listener.waiting([self.id], ended.set) as waiting:
-            while not (snapshot := self.refresh()).succeeded():
-                ended.wait(schedule.next_delay(snapshot.state, listening=waiting.listen()))
-                ended.clear()
-        return cast("A_co", self._producer.artifact(snapshot))
+        schedule = PollSchedule(timeout)
+        artifact = self._producer._wait([self.id], lambda waiter: operations.result(self.id, schedule, waiter))
+        return cast("A_co", artifact)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id}, {self.kind!r})"

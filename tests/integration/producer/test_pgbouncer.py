@@ -22,7 +22,7 @@ from tests.support.worker_fleet import PATIENT, WorkerFleet, check_each_once
 from thothy_ai.db.connect import make_async_engine, make_engine
 from thothy_ai.db.pooler import refuse_pooler
 from thothy_ai.errors import ConfigError, PoolerError
-from thothy_ai.producer import AsyncProducer, Producer, gathering, listener, snapshot
+from thothy_ai.producer import AsyncProducer, Producer, listener, snapshot
 from thothy_ai.settings import Settings
 
 MANY = 12  # the driver prepares a statement at its fifth execution
@@ -128,7 +128,7 @@ def sessions(queue: Queue, tmp_path: Path) -> Iterator[Settings]:
 def test_producers_in_session_mode_are_notified_and_prepare_statements(
     queue: Queue, sessions: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((snapshot, "LISTENING_DELAY"), (gathering, "LISTENING_DELAY"), (listener, "IDLE_SECONDS")):
+    for module, name in ((snapshot, "LISTENING_DELAY"), (listener, "IDLE_SECONDS")):
         monkeypatch.setattr(module, name, 3600.0)  # no polls
     with Producer(sessions) as producer:
         jobs = [producer.enqueue(Echo(text=f"ok {turn}")) for turn in range(MANY)]

@@ -39,7 +39,6 @@ T = TypeVar("T")
 def _no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MIN_DELAY", "MAX_DELAY", "LISTENING_DELAY"):
         monkeypatch.setattr(snapshot, name, NEVER)
-    monkeypatch.setattr("thothy_ai.producer.gathering.LISTENING_DELAY", NEVER)
 
 
 def listeners(queue: Queue) -> int:

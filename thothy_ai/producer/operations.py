@@ -1,0 +1,179 @@
+"""What a producer does, without I/O: generators that yield queries and waits, and are sent their results.
+
+`Producer` runs them on the caller's thread, `AsyncProducer` on an event loop, as httpx does with authentication flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias, TypeVar
+from uuid import UUID
+
+from sqlalchemy import CursorResult, RowMapping, TextClause
+
+from thothy_ai.db.statements import qualified
+from thothy_ai.errors import ResultTimeoutError
+from thothy_ai.jobs import Artifact
+from thothy_ai.producer.batches import BatchDraft
+from thothy_ai.producer.drafts import Draft, insertion, load_kinds, settle, taken_keys
+from thothy_ai.producer.gathering import Ended, Gathering
+from thothy_ai.producer.listener import Listener, Waiter
+from thothy_ai.producer.snapshot import PollSchedule, Snapshot, read_artifact
+from thothy_ai.settings import Settings
+
+J = TypeVar("J")
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A named statement and its parameters, except the tenant. Its rows are sent back."""
+
+    name: str
+    parameters: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a notification, for at most `seconds`. Whether one came is sent back."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let `seconds` pass. None is sent back."""
+
+    seconds: float
+
+
+Rows: TypeAlias = Sequence[RowMapping]
+Transaction: TypeAlias = Generator[Query, Rows, T]  # its queries run in one transaction
+Operation: TypeAlias = Generator[Query | Wait | Pause, Any, T]  # each query runs in a transaction of its own
+
+
+def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Transaction[tuple[list[Draft], UUID | None]]:
+    """Insert the drafts. Returns them with the ids that their jobs have, and the id of the batch if it got a job.
+
+    Raises `IdempotencyConflictError`.
+    """
+    name, parameters = insertion(drafts, tenant, batch.id if batch else None)
+    (inserted,) = yield Query(name, parameters)
+    if inserted["taken"]:
+        holders = yield Query("producer/jobs_by_key", {"keys": taken_keys(drafts, inserted["taken"])})
+        drafts = settle(drafts, holders)
+    count = len({draft.id for draft in drafts if not draft.existed})
+    if batch is None or not count:
+        return drafts, None
+    yield Query("producer/batch", batch.row(count))
+    return drafts, batch.id
+
+
+def read_snapshot(job_id: UUID) -> Transaction[Snapshot]:
+    """Raises `UnknownJobError`."""
+    rows = yield Query("producer/snapshot", {"id": job_id})
+    return Snapshot.of(rows[0] if rows else None, job_id)
+
+
+def cancel(job_id: UUID) -> Transaction[bool]:
+    """False if the job had already ended. Raises `UnknownJobError`."""
+    if (yield Query("queue/cancel", {"ids": [job_id]})):
+        return True
+    yield from read_snapshot(job_id)
+    return False
+
+
+def accepted_artifact(snapshot: Snapshot) -> Transaction[Artifact]:
+    """Raises `UnreadableArtifactError`."""
+    rows = yield Query("producer/artifact", {"id": snapshot.id, "kind": snapshot.kind})
+    return read_artifact(snapshot, rows[0]["body"] if rows else None)
+
+
+def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter) -> Operation[Artifact]:
+    """Raises `ResultTimeoutError`, or the `JobEndedError` of a job that ended without an artifact."""
+    while not (snapshot := (yield from read_snapshot(job_id))).succeeded():
+        delay = schedule.next_delay(listening=waiter.listen())
+        if delay is None:
+            raise ResultTimeoutError(job_id, snapshot.state, schedule.timeout)
+        yield Wait(delay)
+    return (yield from accepted_artifact(snapshot))
+
+
+def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]]:
+    """Raises `WaitTimeoutError` and `UnknownJobError`."""
+    notified: set[UUID] | None = None  # None: any job may have ended
+    while True:
+        if asked := gathering.ask(notified):
+            gathering.note(asked, (yield Query("producer/snapshots", {"ids": asked})))
+        if gathering.done:
+            break
+        woken = yield Wait(gathering.next_delay(listening=waiter.listen()))
+        notified = waiter.take() if woken else None
+        yield Pause(gathering.linger(notified))
+        more = waiter.take()
+        notified = None if notified is None or more is None else notified | more
+    bodies: dict[UUID, object] = {}
+    for ids, kinds in gathering.succeeded():
+        rows = yield Query("producer/artifacts", {"ids": ids, "kinds": kinds})
+        bodies.update({row["job_id"]: row["body"] for row in rows})
+    return gathering.outcomes(bodies)
+
+
+def drive(operation: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+    """Run an operation to its end; `perform` does each step that it yields."""
+    try:
+        step = next(operation)
+        while True:
+            step = operation.send(perform(step))
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def drive_async(operation: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """Run an operation to its end on an event loop."""
+    try:
+        step = next(operation)
+        while True:
+            step = operation.send(await perform(step))
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+class ProducerBase:
+    """The state that producers of both kinds have: settings, kinds and a listener."""
+
+    def __init__(self, settings: Settings) -> None:
+        load_kinds(settings)
+        self.settings = settings
+        self._listener = Listener(settings)
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Create from `THOTHY_*`, or from the embedded stack running in `$THOTHY_HOME`. Raises `ConfigError`."""
+        return cls(Settings.load())
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Create from settings. Raises `ConfigError` if they do not name a database."""
+        return cls(settings)
+
+    def _statement(self, query: Query) -> tuple[TextClause, dict[str, object]]:
+        statement = qualified(query.name, self.settings.database_schema)
+        return statement, {**query.parameters, "tenant": self.settings.tenant}
+
+
+def rows_of(found: CursorResult[Any]) -> Rows:
+    """All rows; none of a statement that returns none."""
+    return found.mappings().all() if found.returns_rows else ()
+
+
+class Jobs(list[J]):
+    """Handles in the order of the entries. `batch_id` is their batch's, if a webhook is notified of new jobs."""
+
+    def __init__(self, jobs: Iterable[J] = (), batch_id: UUID | None = None) -> None:
+        super().__init__(jobs)
+        self.batch_id = batch_id

@@ -1,12 +1,13 @@
-"""Why a process ended, as far as its output says: the line to quote in an error, or none.
+"""Why a process ended: the line of its output to quote in an error, if one states the cause.
 
-The last line of a log is often unrelated to the end. Only a line that states a cause is quoted: the error line of a
-`thothy` command, the exception of a traceback, a critical record, a fatal message of Postgres or Valkey, or what the
-system says of a program that cannot be run.
+The last line of a log is often unrelated. A line states the cause if it is the error line of a `thothy` command, the
+exception of a traceback, a critical record, a fatal message of Postgres or Valkey, or the system's message about a
+program that cannot be run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
@@ -32,24 +33,38 @@ _INITDB = re.compile(r"initdb: error: (.+)")
 def describe_end(exit_code: int | None, log: Path, start: int = 0) -> str:
     """How a process ended, and why if what it wrote to `log` since `start` says so: "ended with status 1: why"."""
     if exit_code is not None and exit_code < 0:
-        return f"was killed by {_signal_name(-exit_code)}"
-    cause = cause_among(_tail(log, start)) if exit_code else ""
+        try:
+            return f"was killed by {signal.Signals(-exit_code).name}"
+        except ValueError:
+            return f"was killed by signal {-exit_code}"
+    tail: list[str] = []
+    if exit_code:
+        with contextlib.suppress(OSError), log.open("rb") as file:
+            file.seek(max(start, log.stat().st_size - TAIL_BYTES))
+            tail = file.read().decode(errors="replace").splitlines()
+    cause = cause_among(tail)
     return f"ended with status {exit_code}" + (f": {cause}" if cause else "")
 
 
 def cause_among(lines: Sequence[str]) -> str:
-    """The cause that the last lines of an output state; empty if they state none."""
+    """The cause that the last lines of an output state, or an empty string."""
     said = [line.strip() for line in lines if line.strip()]
     if not said:
         return ""
     for pattern in (_OWN, _UNRUNNABLE):
         if found := pattern.fullmatch(said[-1]):
             return _short(found[found.lastindex or 0])
-    return _exception(lines) or _near_the_end(said)
+    if exception := _last_exception(lines):
+        return _short(exception)
+    for pattern in (_FATAL, _CRITICAL, _VALKEY):
+        for line in reversed(said[-NEAR:]):
+            if found := pattern.fullmatch(line):
+                return _short(found[1])
+    return ""
 
 
 def initdb_error(output: str) -> str:
-    """What went wrong, from initdb's error output: its first error and the hint to it, not its last line."""
+    """The first error in initdb's output, with its hint: the last line says less."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     hint = next((f" ({found[1]})" for line in lines if (found := _HINT.fullmatch(line))), "")
     for pattern in (_FATAL, _INITDB):
@@ -60,15 +75,15 @@ def initdb_error(output: str) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """An error of the system, without its number: "/path/of/file: No space left on device"."""
-    if isinstance(error, shutil.Error):  # of a folder that was copied: a list of (from, to, why)
+    """A system error without its number: "/path/of/file: No space left on device"."""
+    if isinstance(error, shutil.Error):  # from copying a folder: a list of (from, to, reason)
         return str(error.args[0][0][2])
     reason = error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
-def _exception(lines: Sequence[str]) -> str:
-    """The exception that a traceback at the end names: nothing else was logged after it."""
+def _last_exception(lines: Sequence[str]) -> str:
+    """The exception named by a traceback after which nothing else was logged."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if not starts:
         return ""
@@ -76,31 +91,7 @@ def _exception(lines: Sequence[str]) -> str:
     if any(_RECORD.match(line) for line in after):
         return ""
     named = (line.strip() for line in after if not line.startswith(" "))
-    return _short(next((line for line in named if _EXCEPTION.fullmatch(line)), ""))
-
-
-def _near_the_end(said: Sequence[str]) -> str:
-    for pattern in (_FATAL, _CRITICAL, _VALKEY):
-        for line in reversed(said[-NEAR:]):
-            if found := pattern.fullmatch(line):
-                return _short(found[1])
-    return ""
-
-
-def _tail(log: Path, start: int) -> list[str]:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(start, log.stat().st_size - TAIL_BYTES))
-            return file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return next((line for line in named if _EXCEPTION.fullmatch(line)), "")
 
 
 def _short(text: str) -> str:

@@ -1,7 +1,7 @@
 """`Cluster`: a Postgres data folder, the account that owns it, and the binaries that serve it.
 
-Under root, the server runs as the account `nobody`, which must be able to reach every file it uses. What it cannot
-reach (a home or a virtual environment below /root) is kept in `SHARED`: a copy of the binaries, and the data folder.
+Under root, the server runs as the account `nobody`. If that account cannot reach the home or the virtual environment
+(both may be below /root), the data folder and a copy of the binaries are kept in `SHARED`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,18 @@ STALE_SECONDS = 15
 
 
 class Cluster:
-    """The data folder of one embedded Postgres; `folder` is ours, `data` belongs to the server's account."""
+    """The data folder of one embedded Postgres. This process owns `folder`; the server's account owns `data`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.account = _account()
-        self.data = self._place()
+        self.account: tuple[int, int] | None = None  # (uid, gid) of the server; None: this process's own
+        self.data = folder / "data"
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self.account = nobody.pw_uid, nobody.pw_gid
+            if not _reachable(folder):
+                digest = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+                self.data = SHARED / f"data-{digest}"
         self.binaries = Path()
         self.password = ""
 
@@ -46,25 +52,16 @@ class Cluster:
         try:
             self.binaries = _binaries(self.account)
             self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-            self.password = self._read_password()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = self.folder / "password"
+            with contextlib.suppress(FileExistsError):
+                _write_secret(file, secrets.token_hex(16))
+            self.password = file.read_text(encoding="ascii")
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(durable=durable)
             self._clear_stale_lock()
         except OSError as error:
             raise ServiceStartError(f"postgres: {describe_os_error(error)}") from error
-
-    def _place(self) -> Path:
-        if self.account is None or _reachable(self.folder):
-            return self.folder / "data"
-        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
-        return SHARED / f"data-{digest}"
-
-    def _read_password(self) -> str:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / "password"
-        with contextlib.suppress(FileExistsError):
-            _write_secret(file, secrets.token_hex(16))
-        return file.read_text(encoding="ascii")
 
     def _initialise(self, *, durable: bool) -> None:
         """Run initdb in a neighbouring folder, then rename it: a data folder is complete or missing."""
@@ -77,27 +74,26 @@ class Cluster:
         try:
             for path in (fresh, pwfile):
                 os.chown(path, *(self.account or (-1, -1)))
-            self._run_initdb(fresh, pwfile, durable=durable)
+            uid, gid = self.account or (None, None)
+            done = subprocess.run(
+                [
+                    *(self.binaries / "initdb", "-D", fresh, f"--pwfile={pwfile}", *INITDB, *LOCALE),
+                    *(() if durable else ("--no-sync",)),
+                ],
+                cwd="/",
+                env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+                user=uid,
+                group=gid,
+                extra_groups=None if uid is None else [],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise ServiceStartError(f"postgres: initdb failed in {fresh.parent}: {initdb_error(done.stderr)}")
         finally:
             pwfile.unlink()
         fresh.rename(self.data)
-
-    def _run_initdb(self, data: Path, pwfile: Path, *, durable: bool) -> None:
-        sync = () if durable else ("--no-sync",)
-        uid, gid = self.account or (None, None)
-        done = subprocess.run(
-            [self.binaries / "initdb", "-D", data, f"--pwfile={pwfile}", *INITDB, *LOCALE, *sync],
-            cwd="/",
-            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
-            user=uid,
-            group=gid,
-            extra_groups=None if uid is None else [],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise ServiceStartError(f"postgres: initdb failed in {data.parent}: {initdb_error(done.stderr)}")
 
     def _clear_stale_lock(self) -> None:
         """Stop a server that a crashed stack left running on this folder, and remove the lock of one that has ended.
@@ -106,7 +102,11 @@ class Cluster:
         """
         lock = self.data / "postmaster.pid"
         until = time.monotonic() + STALE_SECONDS
-        while (pid := _first_number(lock)) is not None:
+        while True:
+            try:
+                pid = int(lock.read_text(encoding="ascii").split("\n", 1)[0])
+            except (OSError, ValueError):
+                return
             if not _serves(pid, self.data):
                 lock.unlink(missing_ok=True)
                 return
@@ -117,18 +117,10 @@ class Cluster:
             time.sleep(0.1)
 
 
-def _account() -> tuple[int, int] | None:
-    """Account (uid, gid) that the server runs as; None for this process's own."""
-    if os.geteuid() != 0:
-        return None
-    nobody = pwd.getpwnam("nobody")
-    return nobody.pw_uid, nobody.pw_gid
-
-
 def _reachable(path: Path) -> bool:
-    """Whether any account can reach `path`, as far as it exists; this process creates the rest."""
-    there = next(parent for parent in (path, *path.parents) if parent.exists()).resolve()
-    return all(parent.stat().st_mode & 0o001 for parent in (there, *there.parents))
+    """Whether any account can enter `path`, or its nearest parent that exists."""
+    existing = next(parent for parent in (path, *path.parents) if parent.exists()).resolve()
+    return all(parent.stat().st_mode & 0o001 for parent in (existing, *existing.parents))
 
 
 def _binaries(account: tuple[int, int] | None) -> Path:
@@ -170,13 +162,6 @@ def _write_secret(path: Path, text: str) -> None:
     except OSError as error:  # a full disk: an empty password would be read at the next start
         path.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _first_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii").split("\n", 1)[0])
-    except (OSError, ValueError):
-        return None
 
 
 def _serves(pid: int, data: Path) -> bool:

@@ -46,7 +46,7 @@ def engine_endpoint(home: Path, suffix: str = "") -> Endpoint:
 
     `suffix` tells the sockets of several engines apart.
     """
-    path = home / _socket(suffix)
+    path = home / f"engine{suffix}.sock"
     if _fits(path):
         return Endpoint(f"unix://{path}")
     for folder in _folders(home):
@@ -70,21 +70,17 @@ def remove_socket(home: Path) -> None:
     for folder in _folders(home):
         if _is_private(folder):
             _unlink_sockets(folder)
-            with suppress(OSError):  # files of others in it
+            with suppress(OSError):  # it holds other files
                 folder.rmdir()
 
 
-def _socket(suffix: str) -> str:
-    return f"engine{suffix}.sock"
-
-
 def _unlink_sockets(folder: Path) -> None:
-    for path in folder.glob(_socket("*")):
+    for path in folder.glob("engine*.sock"):
         path.unlink(missing_ok=True)
 
 
 def _folders(home: Path) -> Iterator[Path]:
-    """Folders for the socket, in order of preference; their names are derived from the home, so that they are found."""
+    """Folders for the socket, in order of preference. Names derive from the home, so that other commands find them."""
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     for parent in (runtime, tempfile.gettempdir(), FALLBACK):
@@ -93,7 +89,7 @@ def _folders(home: Path) -> Iterator[Path]:
 
 
 def _make_private(folder: Path) -> bool:
-    """Make the folder; False if that is not possible, or if another account owns it or can write to it."""
+    """Make the folder. False if that fails, or if another account owns it or can write to it."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -104,7 +100,7 @@ def _make_private(folder: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is a folder of ours, and no link to one, that no other account can enter."""
+    """Whether it is a folder, not a link, that this account owns and no other can enter."""
     try:
         found = folder.lstat()
     except OSError:

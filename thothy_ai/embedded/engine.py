@@ -1,4 +1,4 @@
-"""An engine for the moment: started for one command, in a folder of its own, and stopped with it."""
+"""An engine that is started for one command, in a temporary folder, and stopped with it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,23 @@ from thothy_ai.settings import PREFIX, Settings
 def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator[Endpoint]:
     """An engine with this model, ready until the context is left. Its log is kept if it does not start.
 
-    With few rows, it allocates less and captures fewer graphs.
-
-    Raises `ServiceStartError`.
+    With few rows, it allocates less memory and captures fewer graphs. Raises `ServiceStartError`.
     """
     folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
     try:
         endpoint = engine_endpoint(folder)
-        process = Process(_program(settings, model, folder, endpoint, max_rows))
+        arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(max_rows))
+        token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
+        unregistered = {f"{PREFIX}METRICS_PORT": "0", f"{PREFIX}DATABASE_URL": "", f"{PREFIX}HOME": str(folder)}
+        program = Program(
+            name="engine",
+            argv=service_argv("engine", *arguments),
+            env=settings.environment() | unregistered | token,
+            log=folder / "engine.log",
+            ready=lambda: engine_listens(endpoint.url),
+            ready_seconds=ENGINE_READY_SECONDS,
+        )
+        process = Process(program)
         process.start()
     except KeyboardInterrupt:
         _remove(folder)
@@ -37,20 +46,6 @@ def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator
             process.stop()
         finally:
             _remove(folder)
-
-
-def _program(settings: Settings, model: Path, folder: Path, endpoint: Endpoint, max_rows: int) -> Program:
-    arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(max_rows))
-    token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
-    alone = {f"{PREFIX}METRICS_PORT": "0", f"{PREFIX}DATABASE_URL": "", f"{PREFIX}HOME": str(folder)}  # unregistered
-    return Program(
-        name="engine",
-        argv=service_argv("engine", *arguments),
-        env=settings.environment() | alone | token,
-        log=folder / "engine.log",
-        ready=lambda: engine_listens(endpoint.url),
-        ready_seconds=ENGINE_READY_SECONDS,
-    )
 
 
 def _remove(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The files of a stack's home: its lock, and `stack.env`, which tells other commands where the stack is."""
+"""The files of a stack's home: its lock, and `stack.env`, in which other commands find the stack's addresses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def locked(home: Path) -> Iterator[None]:
 def announced(settings: Settings) -> Iterator[None]:
     """Publish the addresses for other commands in this home. Raises OSError."""
     wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
-    lines = [f"{name}={_quoted(value)}\n" for name, value in settings.environment().items() if name in wanted]
+    quoted = str.maketrans({"\\": "\\\\", "'": "\\'"})
+    lines = [
+        f"{name}='{value.translate(quoted)}'\n" for name, value in settings.environment().items() if name in wanted
+    ]
     file = settings.home / STACK_ENV
     fresh = file.with_suffix(".new")
     fresh.unlink(missing_ok=True)
@@ -57,7 +60,7 @@ def announced(settings: Settings) -> Iterator[None]:
 
 
 def unusable(home: Path, error: OSError) -> ThothyError:
-    """The error that says why the system refuses to work in this home."""
+    """The typed error for a home in which the system cannot work."""
     if isinstance(error, (FileExistsError, NotADirectoryError)):
         file = next((path for path in (home, *home.parents) if path.is_file()), home)
         return ConfigError(f"the home {home} cannot be used: {file} is a file; set THOTHY_HOME to a folder")
@@ -67,7 +70,3 @@ def unusable(home: Path, error: OSError) -> ThothyError:
 def _remove_leftovers(home: Path) -> None:
     (home / STACK_ENV).unlink(missing_ok=True)
     remove_socket(home)
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

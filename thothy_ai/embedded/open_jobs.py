@@ -1,4 +1,4 @@
-"""`OpenJobs`: what a stack asks of, and does to, the open jobs of its own database while no process serves them."""
+"""`OpenJobs`: counts and requeues the open jobs of a stack's database while no process serves them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 
-# Whether an engine session that has ended had begun with one of these requests, as far as is known.
+# Whether an engine session that has ended may have begun one of these requests.
 Begun = Callable[[UUID | None, Sequence[str]], bool]
-MAX_CALLS: Final = 500  # of one attempt, which are looked for: kinds make a few
+MAX_CALLS: Final = 500  # of one attempt that are checked; kinds make a few
 
 
 class OpenJobs:
@@ -29,11 +29,15 @@ class OpenJobs:
 
     def running(self) -> int | None:
         """How many jobs run; None if Postgres does not answer."""
-        return self._asked("embedded/count_running")
+        with suppress(DatabaseError):
+            return self._ask("embedded/count_running")
+        return None
 
     def count(self) -> int | None:
         """How many jobs have not ended; None if Postgres does not answer."""
-        return self._asked("embedded/count_open")
+        with suppress(DatabaseError):
+            return self._ask("embedded/count_open")
+        return None
 
     def requeue(self, charged: Sequence[UUID] = (), machine_uptime: float | None = None) -> int:
         """Queue running and dispatched jobs again, and charge no failure; returns how many ran.
@@ -45,18 +49,22 @@ class OpenJobs:
         return self._ask("embedded/requeue", charged=list(charged), uptime=machine_uptime)
 
     def requeue_killed(self, begun: Begun) -> int:
-        """The same after a stack was killed: charges what its engines had begun with.
+        """Requeue after a stack was killed, and charge the jobs that its engines had begun.
 
-        Where the machine has been started since, it lost power, or was restarted: the first times, no job is charged.
+        If the machine has restarted since, it lost power or was rebooted: the first times, no job is charged.
         """
         seconds = uptime()
         with reaching(self._settings), self._engine.connect() as connection:
             rows = connection.execute(statement("embedded/running"), {"uptime": seconds}).all()
-        charged = [row.id for row in rows if begun(row.engine_session_id, _request_ids(row.id, row.attempt))]
+        charged = []
+        for row in rows:
+            request_ids = [f"{row.id}.{row.attempt}.{number}" for number in range(MAX_CALLS)]  # the worker's names
+            if begun(row.engine_session_id, request_ids):
+                charged.append(row.id)
         return self.requeue(charged, seconds)
 
     def end_sessions(self) -> None:
-        """End the sessions of the engines of a stack that was killed. One that lives on opens its own again."""
+        """End the engine sessions of a stack that was killed. An engine that survived opens its session again."""
         with reaching(self._settings), self._engine.begin() as connection:
             connection.execute(statement("queue/end_sessions"), {"silence_seconds": 0})
 
@@ -72,20 +80,10 @@ class OpenJobs:
         with reaching(self._settings), self._engine.begin() as connection:
             return int(connection.execute(statement(name), values).scalar_one())
 
-    def _asked(self, name: str) -> int | None:
-        with suppress(DatabaseError):
-            return self._ask(name)
-        return None
-
 
 def uptime() -> float:
-    """Seconds since this machine was started; those since 1970 where the system does not say."""
+    """Seconds since this machine was started, or since 1970 if the system does not say."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     except (AttributeError, OSError):
         return time.time()
-
-
-def _request_ids(job_id: UUID, attempt: int) -> list[str]:
-    """The ids by which its engine may know a job's calls (`worker/attempt.py`)."""
-    return [f"{job_id}.{attempt}.{number}" for number in range(MAX_CALLS)]

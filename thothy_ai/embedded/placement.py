@@ -1,4 +1,4 @@
-"""Where the engines of a stack run: on which GPUs, or as how many processes on the CPU."""
+"""Where the engines of a stack run: on which GPUs, or in how many processes on the CPU."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ NO_GPU = (
 )
 
 
-class Gpu(Protocol):
-    """A GPU of this machine (`engine/process/gpus.py`)."""
+class GpuLike(Protocol):
+    """A GPU of this machine, as `engine/process/gpus.py` describes it."""
 
     @property
     def index(self) -> int:
-        """Its number, as `nvidia-smi` has it."""
+        """Its number, as printed by `nvidia-smi`."""
 
     @property
     def uuid(self) -> str:
-        """Its UUID, or nothing."""
+        """Its UUID, or an empty string."""
 
     @property
     def name(self) -> str:
-        """Its product's name."""
+        """The product's name, such as NVIDIA H100 80GB HBM3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What one engine runs on: arguments and environment of its process; the label tells it from the others."""
+    """Arguments and environment of one engine's process, which say what it runs on, and its label among several."""
 
-    label: str = ""  # empty: the only engine, on what suits it
+    label: str = ""  # empty: the only engine, which chooses its device
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An engine and the worker beside it: names of the processes, and settings of both."""
+    """An engine and its worker: the names of both processes, and their settings."""
 
     engine: str
     worker: str
@@ -61,8 +61,8 @@ class Pair:
     number: int
 
 
-def placements(gpus: str | None, engines: int | None, there: Sequence[Gpu]) -> tuple[Placement, ...]:
-    """What `--gpus` and `--engines` ask for, on a machine with these GPUs. Raises `ConfigError`."""
+def placements(gpus: str | None, engines: int | None, available: Sequence[GpuLike]) -> tuple[Placement, ...]:
+    """The engines that `--gpus` and `--engines` ask for, on a machine with these GPUs. Raises `ConfigError`."""
     if engines is not None:
         if gpus not in {None, "none"}:
             raise ConfigError("--engines is for engines on the CPU; with --gpus there is one engine per GPU")
@@ -71,52 +71,42 @@ def placements(gpus: str | None, engines: int | None, there: Sequence[Gpu]) -> t
         return (ANYWHERE,)
     if gpus == "none":
         return (_on_cpu(0, 1),)
-    if gpus != "all":
-        _check_syntax(gpus)
-    if not there:
+    names = [] if gpus == "all" else [name.strip() for name in gpus.split(",")]
+    if wrong := [name for name in names if not GPU_NAME.fullmatch(name)]:
+        raise ConfigError(
+            f"--gpus: {wrong[0]!r} is not a GPU; say all, none, or indices as printed by nvidia-smi, such as 0,1"
+        )
+    if not available:
         raise ConfigError(NO_GPU)
-    return tuple(map(_on_gpu, there if gpus == "all" else _chosen(gpus, there)))
+    chosen = list(available) if gpus == "all" else [_named(name, available) for name in names]
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"--gpus {gpus} names a GPU twice: there is one engine per GPU")
+    # By UUID: CUDA may count in another order than the driver.
+    return tuple(
+        Placement(str(gpu.index), ("--device", "cuda"), {VISIBLE: gpu.uuid or str(gpu.index)}) for gpu in chosen
+    )
 
 
 def pairs(settings: Settings, home: Path, where: Sequence[Placement]) -> tuple[Pair, ...]:
     """One engine and one worker for each placement, with sockets in `home` and names of their own."""
-    return tuple(_pair(settings, home, placement, number, len(where)) for number, placement in enumerate(where))
+    made = []
+    for number, placement in enumerate(where):
+        suffix = f"-{placement.label}" if len(where) > 1 else ""
+        endpoint = engine_endpoint(home, f"-{number}" if number else "")
+        own = {"engine_url": endpoint.url, "engine_token": endpoint.secret}
+        if placement.label:
+            own["engine_name"] = f"{settings.engine_name or socket.gethostname()}-{placement.label}"
+        pair_settings = settings.model_copy(update=own)
+        made.append(Pair(f"engine{suffix}", f"worker{suffix}", pair_settings, placement, number))
+    return tuple(made)
 
 
-def _pair(settings: Settings, home: Path, placement: Placement, number: int, count: int) -> Pair:
-    suffix = f"-{placement.label}" if count > 1 else ""
-    endpoint = engine_endpoint(home, f"-{number}" if number else "")
-    own = {"engine_url": endpoint.url, "engine_token": endpoint.secret}
-    if placement.label:
-        own["engine_name"] = f"{settings.engine_name or socket.gethostname()}-{placement.label}"
-    settings = settings.model_copy(update=own)
-    return Pair(f"engine{suffix}", f"worker{suffix}", settings, placement, number)
-
-
-def _check_syntax(names: str) -> None:
-    wrong = next((name for name in map(str.strip, names.split(",")) if not GPU_NAME.fullmatch(name)), None)
-    if wrong is not None:
-        raise ConfigError(f"--gpus: {wrong!r} is no GPU; say all, none, or indices as nvidia-smi has them, such as 0,1")
-
-
-def _chosen(names: str, there: Sequence[Gpu]) -> list[Gpu]:
-    chosen = [_named(name.strip(), there) for name in names.split(",")]
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError(f"--gpus {names} names a GPU twice: there is one engine per GPU")
-    return chosen
-
-
-def _named(name: str, there: Sequence[Gpu]) -> Gpu:
-    found = next((gpu for gpu in there if name in {str(gpu.index), gpu.uuid}), None)
+def _named(name: str, available: Sequence[GpuLike]) -> GpuLike:
+    found = next((gpu for gpu in available if name in {str(gpu.index), gpu.uuid}), None)
     if found is None:
-        known = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in there)
+        known = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in available)
         raise ConfigError(f"--gpus: there is no GPU {name!r}; available: {known}, or all, or none")
     return found
-
-
-def _on_gpu(gpu: Gpu) -> Placement:
-    """By UUID: CUDA may count in another order than the driver."""
-    return Placement(str(gpu.index), ("--device", "cuda"), {VISIBLE: gpu.uuid or str(gpu.index)})
 
 
 def _on_cpu(number: int, count: int) -> Placement:

@@ -72,7 +72,13 @@ class Postgres:
                     raise
             else:
                 break
-        self._create_database()
+        try:
+            with self._connect() as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
+                    connection.execute(f"CREATE DATABASE {DATABASE}".encode())
+        except psycopg.Error as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise ServiceStartError(f"postgres: the database cannot be created: {reason}") from error
         return self
 
     def stop(self) -> None:
@@ -136,15 +142,6 @@ class Postgres:
         except psycopg.OperationalError:
             return False
         return True
-
-    def _create_database(self) -> None:
-        try:
-            with self._connect() as connection:
-                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
-                    connection.execute(f"CREATE DATABASE {DATABASE}".encode())
-        except psycopg.Error as error:
-            said = str(error).strip().partition("\n")[0]
-            raise ServiceStartError(f"postgres: the database cannot be created: {said}") from error
 
     def __enter__(self) -> Self:
         return self.start()

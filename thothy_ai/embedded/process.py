@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import ClassVar
 from thothy_ai.embedded.cause import describe_end, describe_os_error
 from thothy_ai.errors import ServiceStartError
 
-TETHER = Path(__file__).with_name("tether.py")
+PARENT_WATCH = Path(__file__).with_name("parent_watch.py")
 FIRST_PAUSE = 0.02  # seconds between two checks of a program that starts, and how they grow
 MAX_PAUSE = 0.25
 GROWTH = 1.25
@@ -88,14 +88,11 @@ class Process:
         try:
             futures.wait([order])
         finally:  # a signal that interrupts the wait does not keep the program from starting
-            self._popen = self._started(order)
-
-    def _started(self, order: futures.Future[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        try:
-            return order.result()
-        except OSError as error:
-            message = f"{self.program.name} cannot be started: {describe_os_error(error)}"
-            raise ServiceStartError(message) from error
+            try:
+                self._popen = order.result()
+            except OSError as error:
+                message = f"{self.program.name} cannot be started: {describe_os_error(error)}"
+                raise ServiceStartError(message) from error
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises `ServiceStartError`, with the cause if its log states one."""
@@ -107,7 +104,7 @@ class Process:
             raise
 
     def wait_ready(self, beside: Iterable[Process] = ()) -> None:
-        """Wait until it is ready. Raises `ServiceStartError` when it, or one of `beside`, ends first; or it is slow."""
+        """Wait until it is ready. Raises `ServiceStartError` if it or one of `beside` ends first, or it is late."""
         until = time.monotonic() + self.program.ready_seconds
         pause = FIRST_PAUSE
         while not self.program.ready():
@@ -135,14 +132,14 @@ class Process:
             self._popen.send_signal(self.program.stop_signal)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has ended, at most so long; whether it has."""
+        """Wait until it has ended, for at most `seconds`; whether it has."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._popen is not None:
                 self._popen.wait(seconds)
         return not self.alive
 
     def abort(self) -> None:
-        """End it at once; kill it if the program's own signal for that does not."""
+        """Send the abort signal; kill it if that does not end it."""
         if self._popen is not None and self.program.abort_signal is not signal.SIGKILL:
             self._popen.send_signal(self.program.abort_signal)
             self.wait(ABORT_SECONDS)
@@ -158,7 +155,7 @@ class Process:
         self._popen.wait()
 
     def bound_log(self) -> None:
-        """Rotate a large log: copy it over the previous copy and truncate it. Its writer appends, and goes on.
+        """Rotate a large log: copy it over the previous copy and truncate it. Its writer continues to append.
 
         Lines written between copying and truncating are lost. A log that cannot be rotated is left alone.
         """
@@ -166,7 +163,7 @@ class Process:
         with contextlib.suppress(OSError):
             if log.stat().st_size <= MAX_LOG_BYTES:
                 return
-            with contextlib.suppress(OSError):  # a full disk: then, above all, the log must not grow
+            with contextlib.suppress(OSError):  # a full disk: truncate all the same
                 shutil.copyfile(log, log.with_name(f"{log.name}.1"))
             os.truncate(log, 0)
             self._log_start = 0
@@ -217,12 +214,12 @@ class _Spawner:
 
 def _popen(program: Program) -> subprocess.Popen[bytes]:
     uid, gid = program.user or (-1, -1)
-    tether = (sys.executable, "-I", "-S", str(TETHER))
+    parent_watch = (sys.executable, "-I", "-S", str(PARENT_WATCH))
     ids = (str(value) for value in (os.getpid(), int(program.death_signal), uid, gid))
     program.log.parent.mkdir(parents=True, exist_ok=True)
     with program.log.open("ab") as log:
         return subprocess.Popen(
-            [*tether, *ids, *program.argv],
+            [*parent_watch, *ids, *program.argv],
             env={**os.environ, **program.env},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -237,9 +234,9 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many consecutive TCP ports of 127.0.0.1 that were free a moment ago.
+    """The first of `count` consecutive TCP ports of 127.0.0.1 that were free a moment ago.
 
-    They lie below those that Linux gives to outgoing connections, any of which might take one in the meantime.
+    They lie below Linux' range of ephemeral ports, so that no outgoing connection takes one in the meantime.
     """
     while True:
         first = 10_000 + secrets.randbelow(32_768 - 10_000 - count)
@@ -247,13 +244,32 @@ def free_ports(count: int) -> int:
             return first
 
 
+@contextlib.contextmanager
+def reserved_ports(firsts: Iterable[int], count: int) -> Iterator[int | None]:
+    """The first of `firsts` that begins a range of `count` free TCP ports of 127.0.0.1, or None; for the block.
+
+    The last port of the range is bound meanwhile and used by no one: of two stacks that start at the same moment, one
+    binds it and the other passes on to the next range. The stack's processes use the ports before it.
+    """
+    for first in firsts:
+        with socket.socket() as last:
+            if _binds(last, first + count - 1) and all(map(is_free, range(first, first + count - 1))):
+                yield first
+                return
+    yield None
+
+
 def is_free(port: int) -> bool:
     """Whether nothing is bound to a TCP port of 127.0.0.1 at this moment."""
     with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+        return _binds(probe, port)
+
+
+def _binds(probe: socket.socket, port: int) -> bool:
+    try:
+        probe.bind(("127.0.0.1", port))
+    except OSError:
+        return False
     return True
 
 

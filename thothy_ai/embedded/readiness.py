@@ -1,8 +1,8 @@
 """`Readiness`: whether a process of the service is ready, as seen from outside.
 
-An engine listens once its model is loaded, and is ready once Postgres says so: it gets no jobs before. Dispatcher and
-reaper are ready once they are connected to Postgres. A worker is ready once it waits for messages, or has claimed jobs
-already (a full worker waits for none).
+An engine listens once its model is loaded, and is ready once it is recorded in Postgres: it gets no jobs before.
+Dispatcher and reaper are ready once they are connected to Postgres. A worker is ready once it waits for messages or has
+claimed jobs (a full worker waits for none).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import psycopg
@@ -44,41 +45,31 @@ class Readiness:
         return checks.get(service, lambda: self._connected(service))
 
     def _worker(self) -> bool:
-        if self._workers > 1 and self._listening() < self._workers:
+        clients = self._clients()
+        subscribed = sum(int(client["sub"]) > 0 for client in clients)  # each worker does when it begins to run jobs
+        if self._workers > 1 and subscribed < self._workers:
             return False
-        return self._waits_for_messages() or self._connected("worker")
-
-    def _listening(self) -> int:
-        """How many workers have begun to run jobs: each subscribes, to hear who watches them."""
-        return sum(int(client["sub"]) > 0 for client in self._clients())
+        waits_for_messages = any(client["cmd"] == "brpop" for client in clients)
+        return waits_for_messages or self._connected("worker")
 
     def _engine(self, url: str) -> bool:
         """Raises `ServiceStartError` when an engine that listens is not recorded for long."""
         if not engine_listens(url):
             return False
-        if self._recorded(url):
-            return True
+        with suppress(psycopg.Error):
+            if url in self._postgres.ready_engines(self._settings.database_schema):
+                return True
         now = time.monotonic()
         self._listens_since = self._listens_since or now
         if now - self._listens_since > RECORDED_SECONDS:
             raise ServiceStartError(f"the engine at {url} serves, but is not recorded in Postgres: its log says why")
         return False
 
-    def _recorded(self, url: str) -> bool:
-        """Whether the engine at this address is known to the dispatcher."""
-        try:
-            return url in self._postgres.ready_engines(self._settings.database_schema)
-        except psycopg.Error:
-            return False
-
     def _connected(self, service: str) -> bool:
         try:
             return f"{self._settings.database_schema}-{service}" in self._postgres.sessions()
         except psycopg.Error:
             return False
-
-    def _waits_for_messages(self) -> bool:
-        return any(client["cmd"] == "brpop" for client in self._clients())
 
     def _clients(self) -> list[dict[str, str]]:
         """The connections to Valkey; none while it does not answer."""

@@ -1,6 +1,6 @@
-"""`Shutdown`: ends the processes of a stack in order, within seconds, and tells an observer what it waits for.
+"""`Shutdown`: ends the processes of a stack in order, within seconds, and reports to an observer what it waits for.
 
-dispatcher, reaper   are told to end first: nothing more is dispatched
+dispatcher, reaper   first: nothing more is dispatched
 workers              finish what they can before their deadline, then release the rest
 engines              once no worker uses them
 Valkey, Postgres     last: the worker records in them what it releases
@@ -46,36 +46,36 @@ class StopProgress:
 
 
 class StopObserver(Protocol):
-    """Who is told about a stop, and may hurry it."""
+    """Receives the progress of a stop, and may hurry it."""
 
     @property
     def hurry(self) -> threading.Event:
         """Set when the stop is to end at once."""
 
     def begin(self) -> None:
-        """The stop begins. Called before anything that takes time: an exception would break it off."""
+        """Called first, before anything that takes time. An exception would end the stop."""
 
     def report(self, progress: StopProgress) -> None:
-        """Take note of the progress: called several times per second, and first before any process is told to end."""
+        """Called several times per second, and once before any process is signalled."""
 
 
 class Unobserved:
-    """Without an observer: nothing is shown, and nothing hurries the stop."""
+    """An observer that shows nothing and never hurries the stop."""
 
     def __init__(self) -> None:
         self.hurry = threading.Event()
 
     def begin(self) -> None:
-        """Ignore it."""
+        pass
 
     def report(self, progress: StopProgress) -> None:
-        """Ignore it."""
+        pass
 
 
 class Shutdown:
     """Stops `processes`, by name, of which any may be missing: `worker`, or `worker-0`, `worker-1` and so on.
 
-    Nothing else may use them meanwhile.
+    Nothing else may use them during the stop.
     """
 
     def __init__(self, processes: Mapping[str, Process], observer: StopObserver) -> None:
@@ -83,7 +83,6 @@ class Shutdown:
         self._observer = observer
 
     def begin(self) -> None:
-        """Tell the observer that the stop begins."""
         self._observer.begin()
 
     def stop_services(self, deadline_seconds: float, running: Callable[[], int | None]) -> None:

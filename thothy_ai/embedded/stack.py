@@ -41,18 +41,15 @@ END_SECONDS = 5.0  # for a process that has nothing left to do
 HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
 
 
-def _always(urls: Sequence[str], session_id: UUID | None, request_ids: Sequence[str]) -> bool:  # noqa: ARG001
-    return True
-
-
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`; there is an engine and a worker for each of `engines`. `observer` is told how
-    a stop proceeds. With `clean`, jobs that an earlier stack left open are cancelled before anything can run. `begun`
-    tells of engines at these URLs that were killed whether a session had begun with a request
-    (`engine.client.had_begun`); without it, they count as having begun with all that ran. Raises
-    `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
+    `services` is a subset of `SERVICES`; there is an engine and a worker for each of `engines`. `observer` receives
+    the progress of a stop. With `clean`, jobs that an earlier stack left open are cancelled before anything can run.
+    `begun` says whether engines at these URLs, which were killed, had begun a request of a session
+    (`engine.serving.client.had_begun`); without it, they count as having begun all that ran.
+
+    Raises `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
     """
 
@@ -65,7 +62,7 @@ class EmbeddedStack:
         patience: Patience | None = None,
         observer: StopObserver | None = None,
         clean: bool = False,
-        begun: HadBegun = _always,
+        begun: HadBegun = lambda _urls, _session_id, _request_ids: True,
     ) -> None:
         self.home = settings.home.absolute()
         self.settings = settings
@@ -117,7 +114,9 @@ class EmbeddedStack:
             undo.callback(server.stop)
             server.start()
             self._processes[name] = server.process
-        jobs = self._migrated()
+        self.settings = self._with_urls()
+        migrate(self.settings)
+        jobs = OpenJobs(self.settings)
         undo.callback(self._stop_servers, jobs)
         urls = [pair.settings.require_engine_url() for pair in self._pairs]
         jobs.requeue_killed(partial(self._begun, urls))
@@ -126,20 +125,14 @@ class EmbeddedStack:
         undo.enter_context(announced(self.settings))
         undo.callback(self._stop_services, jobs)
 
-    def _migrated(self) -> OpenJobs:
-        self.settings = self._with_urls()
-        migrate(self.settings)
-        return OpenJobs(self.settings)
-
     def _stop_services(self, jobs: OpenJobs) -> None:
         self._shutdown.begin()
         self._supervisor.release()
         self._shutdown.stop_services(self.settings.shutdown_deadline_seconds, jobs.running)
 
     def _stop_servers(self, jobs: OpenJobs) -> None:
-        """The last: nothing works on a job any more, whatever a process that was killed has left."""
-        with contextlib.suppress(DatabaseError):  # the next start does it
-            jobs.requeue()
+        with contextlib.suppress(DatabaseError):  # otherwise the next start does it
+            jobs.requeue()  # nothing works on a job any more, whatever a killed process has left
         left = jobs.count()
         jobs.close()
         self._shutdown.stop_servers(left)
@@ -149,14 +142,9 @@ class EmbeddedStack:
             self._supervisor.add(server.process)
         engines = [self._engine_program(pair) for pair in self._pairs if "engine" in self._services]
         others = [self._program(name, self.settings) for name in self._services if name not in {"engine", "worker"}]
+        workers = [self._program(pair.worker, pair.settings, pair.number) for pair in self._pairs]
         self._start_together([*engines, *others])
-        self._start_together(
-            [
-                self._program(pair.worker, pair.settings, pair.number)
-                for pair in self._pairs
-                if "worker" in self._services
-            ]
-        )
+        self._start_together(workers if "worker" in self._services else [])
         self._supervisor.watch()
 
     def _start_together(self, programs: Sequence[Program]) -> None:
@@ -168,7 +156,6 @@ class EmbeddedStack:
             self._processes[program.name].wait_ready(beside=self._processes.values())
 
     def _engine_program(self, pair: Pair) -> Program:
-        """The engine's, with its model, address and device."""
         plain, where = self._program(pair.engine, pair.settings, pair.number), pair.placement
         url = ("--url", pair.settings.require_engine_url())
         argv = service_argv("engine", *self._engine_arguments(), *url, *where.arguments)
@@ -191,7 +178,7 @@ class EmbeddedStack:
         return "--model", str(self.settings.model)
 
     def _metrics_port(self, service: str, number: int) -> int:
-        """One port per process, counted up from the configured one; then two for each further engine and worker."""
+        """One port per service, from the configured one up, then two for each further engine and worker."""
         port = self.settings.metrics_port
         if not port or not number:
             return port + SERVICES.index(service) if port else 0
@@ -205,16 +192,16 @@ class EmbeddedStack:
                 "database_url": SecretStr(self.postgres.url),
                 "redis_url": SecretStr(self.valkey.url),
                 "model": model.absolute() if model else None,
-                "shutdown_deadline_seconds": self._deadline_seconds(),
+                "shutdown_deadline_seconds": (
+                    self.settings.shutdown_deadline_seconds
+                    if "shutdown_deadline_seconds" in self.settings.model_fields_set
+                    else DEADLINE_SECONDS
+                ),
             }
         )
         self._pairs = pairs(settings, self.home, self._placements)
         first = self._pairs[0].settings
         return settings.model_copy(update={"engine_url": first.engine_url, "engine_token": first.engine_token})
-
-    def _deadline_seconds(self) -> float:
-        chosen = "shutdown_deadline_seconds" in self.settings.model_fields_set
-        return self.settings.shutdown_deadline_seconds if chosen else DEADLINE_SECONDS
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"

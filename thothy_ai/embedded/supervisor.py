@@ -1,4 +1,4 @@
-"""`Supervisor`: keeps processes running. One that ends is restarted with growing delays, up to a number of failures."""
+"""`Supervisor`: restarts processes that end, with growing delays, up to a number of failures in a row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Supervisor:
         self._patience = patience or Patience()
         self._watched: list[_Watched] = []
         self._stopping = threading.Event()
-        self._over = threading.Event()  # gave up, or stopped
+        self._ended = threading.Event()  # gave up, or stopped
         self._thread = threading.Thread(target=self._run, name="thothy-supervisor", daemon=True)
 
     def add(self, process: Process) -> None:
@@ -53,7 +53,7 @@ class Supervisor:
         self._watched.append(_Watched(process, time.monotonic()))
 
     def release_one(self, process: Process) -> None:
-        """Watch this process no more: it belongs to the caller again."""
+        """Stop watching this process: it belongs to the caller again."""
         self._watched = [watched for watched in self._watched if watched.process is not process]
 
     def pids(self) -> dict[str, int | None]:
@@ -61,15 +61,14 @@ class Supervisor:
         return {watched.process.program.name: watched.process.pid for watched in self._watched}
 
     def watch(self) -> None:
-        """Start watching."""
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until stopped; False when `timeout` seconds passed first. Raises `ServiceStartError` if it gave up."""
-        over = self._over.wait(timeout)
+        ended = self._ended.wait(timeout)
         if self.error is not None:
             raise self.error
-        return over
+        return ended
 
     def stop(self) -> None:
         """Stop watching, then stop every process, the last added first, even if stopping one fails."""
@@ -79,11 +78,11 @@ class Supervisor:
                 stack.callback(watched.process.stop)
 
     def release(self) -> None:
-        """Stop watching: the processes go on, and belong to the caller again."""
+        """Stop watching. The processes keep running and belong to the caller again."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._over.set()
+        self._ended.set()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._patience.check_every):
@@ -91,18 +90,22 @@ class Supervisor:
                 self._check(watched)
                 watched.process.bound_log()
             if self.error is not None:
-                self._over.set()
+                self._ended.set()
                 return
 
     def _check(self, watched: _Watched) -> None:
+        """Start again what is due, and set the time of the next start of what has ended."""
         now = time.monotonic()
         if watched.start_at is not None:
             if now >= watched.start_at:
-                self._start_again(watched)
-        elif not watched.process.alive:
-            self._note_end(watched, now)
-
-    def _note_end(self, watched: _Watched, now: float) -> None:
+                watched.start_at, watched.started = None, now
+                try:
+                    watched.process.spawn()
+                except ServiceStartError as error:
+                    self.error = error
+            return
+        if watched.process.alive:
+            return
         healthy = now - watched.started >= self._patience.healthy_seconds
         watched.failures = 1 if healthy else watched.failures + 1
         if watched.failures >= self._patience.failures:
@@ -111,11 +114,3 @@ class Supervisor:
         delay = self._patience.delay(watched.failures)
         watched.start_at = now + delay
         log.warning("%s; restarting it in %.1f s", watched.process.end_line(), delay)
-
-    def _start_again(self, watched: _Watched) -> None:
-        watched.start_at = None
-        watched.started = time.monotonic()
-        try:
-            watched.process.spawn()
-        except ServiceStartError as error:
-            self.error = error

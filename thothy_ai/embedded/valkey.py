@@ -79,17 +79,7 @@ class Valkey:
             self._process.stop()
 
     def _program(self, binary: Path) -> Program:
-        return Program(
-            name="valkey",
-            argv=(str(binary), str(self._write_config())),
-            log=self._log,
-            ready=self._answers,
-            stop_signal=signal.SIGTERM,
-            death_signal=signal.SIGTERM,
-        )
-
-    def _write_config(self) -> Path:
-        """A file rather than arguments, which any account of the machine can read."""
+        # A file rather than arguments, which any account of the machine can read.
         config = self.folder / "valkey.conf"
         config.unlink(missing_ok=True)
         text = CONFIG.format(
@@ -100,7 +90,14 @@ class Valkey:
         )
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
-        return config
+        return Program(
+            name="valkey",
+            argv=(str(binary), str(config)),
+            log=self._log,
+            ready=self._answers,
+            stop_signal=signal.SIGTERM,
+            death_signal=signal.SIGTERM,
+        )
 
     def _answers(self) -> bool:
         try:

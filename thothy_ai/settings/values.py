@@ -1,4 +1,4 @@
-"""The types of settings' values: URLs, seconds, the modules of kinds. A message never shows the value."""
+"""Types of settings: URLs, seconds, names, kinds. A message never shows the value, which may be a password."""
 
 from __future__ import annotations
 
@@ -75,17 +75,13 @@ def _name(value: str) -> str:
 
 
 def _kinds(value: object) -> object:
-    """The entries of a list, or of a text that separates them by commas or is a JSON list."""
+    """The entries of a list, of a JSON list, or of a text that separates them by commas."""
     if isinstance(value, str):
-        value = _json_list(value) if value.lstrip().startswith("[") else [*map(str.strip, value.split(","))]
+        try:
+            value = json.loads(value) if value.lstrip().startswith("[") else [*map(str.strip, value.split(","))]
+        except ValueError:
+            raise ValueError("must be names and paths, separated by commas, or a JSON list of them") from None
     return tuple(_located(str(entry)) for entry in value if entry) if isinstance(value, list | tuple) else value
-
-
-def _json_list(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ValueError("must be names and paths, separated by commas, or a JSON list of them") from None
 
 
 def _located(entry: str) -> str:
@@ -152,13 +148,9 @@ def text_of(value: object) -> str:
         case SecretStr():
             return value.get_secret_value()
         case tuple():
-            return _kinds_text(value)
+            return json.dumps(value) if any("," in entry for entry in value) else ",".join(value)
         case _:
             return str(value)
-
-
-def _kinds_text(kinds: tuple[str, ...]) -> str:
-    return json.dumps(kinds) if any("," in entry for entry in kinds) else ",".join(kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dotenv import dotenv_values
-from dotenv.parser import Binding, parse_stream
+from dotenv.parser import parse_stream
 
 from thothy_ai.errors import ConfigError
 
@@ -64,32 +64,30 @@ def unknown_variables(variables: Iterable[str], home: Path) -> list[UnknownVaria
     known = [*variables, *OTHERS]
     file = home / STACK_ENV
     found = {*os.environ, *(dotenv_values(file) if file.is_file() else ())}
-    strange = {name for name in found if name.upper().startswith(PREFIX) and name.upper() not in known}
-    return [UnknownVariable(name, _nearest(name.upper(), known)) for name in sorted(strange) if not _is_link(name)]
-
-
-def _nearest(name: str, known: Iterable[str]) -> str | None:
     stems = {candidate.removeprefix(PREFIX): candidate for candidate in known}
-    found = get_close_matches(name.removeprefix(PREFIX), stems, n=1, cutoff=0.7)
-    return stems[found[0]] if found else None
-
-
-def _is_link(name: str) -> bool:
-    return bool(_SERVICE_LINK.fullmatch(name)) or os.environ.get(name, "").startswith(("tcp://", "udp://"))
+    unknown = []
+    for name in sorted(found):
+        if not name.upper().startswith(PREFIX) or name.upper() in known:
+            continue
+        if _SERVICE_LINK.fullmatch(name) or os.environ.get(name, "").startswith(("tcp://", "udp://")):
+            continue
+        near = get_close_matches(name.upper().removeprefix(PREFIX), stems, n=1, cutoff=0.7)
+        unknown.append(UnknownVariable(name, stems[near[0]] if near else None))
+    return unknown
 
 
 def check_stack_env(file: Path) -> None:
-    """Raises `ConfigError` for a file that is not made of lines `NAME=value`."""
+    """Raise `ConfigError` for a file with lines other than `NAME=value`."""
     if not file.is_file():
         return
     try:
         with file.open(encoding="utf-8") as opened:
-            wrong = next((str(line.original.line) for line in parse_stream(opened) if _is_damaged(line)), None)
+            damaged = [
+                line.original.line
+                for line in parse_stream(opened)
+                if line.error or (line.key is not None and line.value is None)
+            ]
     except UnicodeDecodeError:
-        wrong = "1"
-    if wrong is not None:
-        raise ConfigError(f"{file}, line {wrong} is not NAME=value: remove the file, and start the stack again")
-
-
-def _is_damaged(line: Binding) -> bool:
-    return line.error or (line.key is not None and line.value is None)
+        damaged = [1]
+    if damaged:
+        raise ConfigError(f"{file}, line {damaged[0]} is not NAME=value: remove the file, and start the stack again")

@@ -118,7 +118,7 @@ def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
     if "metrics_port" in settings.model_fields_set:
         yield settings.metrics_port
         return
-    from thothy_ai.embedded.ports import reserved_ports
+    from thothy_ai.embedded.process import reserved_ports
 
     room = max(METRICS_ROOM, PORTS + PORTS_PER_ENGINE * engines)
     with reserved_ports(range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * room, room), room) as first:

@@ -45,10 +45,10 @@ def test_engines_on_the_cpu_share_its_cores() -> None:
         ("all", None, (), "no NVIDIA GPU found"),
         ("0", None, (), "`--engines 2` runs two"),
         ("3", None, GPUS, r"there is no GPU '3'; available: 0 \(H200\), 1 \(H200\), 2 \(L4\)"),
-        ("0,", None, GPUS, "'' is no GPU"),
+        ("0,", None, GPUS, "'' is not a GPU"),
         ("0,0", None, GPUS, "names a GPU twice"),
         ("0,GPU-aaaa-0", None, GPUS, "names a GPU twice"),
-        ("ALL", None, GPUS, "'ALL' is no GPU"),
+        ("ALL", None, GPUS, "'ALL' is not a GPU"),
         ("all", 2, GPUS, "--engines is for engines on the CPU"),
     ],
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from thothy_ai.embedded.ports import reserved_ports
-from thothy_ai.embedded.process import free_ports
+from thothy_ai.embedded.process import free_ports, reserved_ports
 
 
 def test_a_range_with_a_port_that_is_taken_is_passed_over() -> None:

@@ -1,4 +1,4 @@
-"""Runs a program that dies with its parent: `python tether.py PARENT SIGNAL UID GID PROGRAM ARGS...`.
+"""Runs a program that dies with its parent: `python parent_watch.py PARENT SIGNAL UID GID PROGRAM ARGS...`.
 
 A separate script that uses the standard library only: between fork and exec a process with threads must not run Python,
 and the account that the program runs as may not be able to read this package. UID -1 keeps the account.

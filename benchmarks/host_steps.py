@@ -32,7 +32,6 @@ _CORE_PROCESS = "THOTHY_HOST_STEPS"  # set in the environment of the core's proc
 _STAGES = (  # of which module, what, and the name in the table
     ("core.loop", "EngineCore._turn", "turn"),
     ("core.loop", "EngineCore._launch", "launch"),
-    ("execution.runner", "Runner._sampling_columns", "- columns"),
     ("execution.rows", "Rows.send", "- send"),
     ("execution.rows", "Rows.apply", "- send and inputs"),
     ("execution.graphs", "DecodeGraphs.replay", "- graph"),

@@ -19,14 +19,14 @@ from thothy_ai.engine.execution.graphs import DecodeGraphs
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.execution.scores import Scores
+from thothy_ai.engine.execution.step_handle import Scores
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.paged import Attention
 
 
 class DecodeSteps:
-    """Owns the graphs and the buffers between them; none until `capture`. The rest is the runner's."""
+    """Owns the graphs and the buffers between them, which `capture` makes. The arguments are the runner's."""
 
     def __init__(
         self, model: Model, cache: KVCache, attention: Attention, rows: Rows, masks: MaskTable, sampler: Sampler
@@ -39,7 +39,6 @@ class DecodeSteps:
 
     @property
     def replays(self) -> int:
-        """Steps whose pass was replayed so far."""
         return self.graphs.replays
 
     @torch.inference_mode()
@@ -58,7 +57,7 @@ class DecodeSteps:
         self.graphs.capture(sizes, self._pad, whole if model is self._model else abridged, whole)
 
     def padded(self, members: int) -> int:
-        """The next size of a graph; if there is none, as many."""
+        """The smallest size of a graph for `members` members; `members` if there is none."""
         return self.graphs.size_for(members) or members
 
     def size_for(self, step: Step) -> int | None:
@@ -66,14 +65,16 @@ class DecodeSteps:
         return self.graphs.size_for(step.num_members) if step.num_tokens == step.num_members else None
 
     def launch(self, step: Step, size: int) -> Scores:
-        """Launch the pass of a step; the scores of all its members [N], in the buffers."""
+        """Launch the pass of a step; returns views of the buffers: the scores of all its members [N]."""
         self._rows.send(step.padded_to(size, self._rows.padding))
         self.graphs.replay(size)
         return self._scores.first(step.num_members)
 
     def draw(self, step: Step, rows: Sequence[int], masks: StepMasks | None) -> Tensor:
-        """Draw a token for each member [N] of the step whose scores lie in the buffers. Those of its sampling members,
-        which have these `rows` and change no scores, are written there; others get any. Valid until the next draw.
+        """Draw a token for each member [N] of the step whose scores lie in the buffers, valid until the next draw.
+
+        The tokens of its sampling members, whose rows are `rows` and whose scores do not change, are written to the
+        rows; the other members get any token.
         """
         size = self.padded(step.num_members)
         if masks is not None:
@@ -87,7 +88,7 @@ class DecodeSteps:
         self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
     def _pass(self, size: int) -> None:
-        """What a graph of the pass captures: fill the buffers with the scores of the `size` members that were sent."""
+        """Fill the buffers with the scores of the `size` members that were sent; captured in a graph."""
         inputs = self._rows.decode_inputs(size)
         logits, rows, positions = self._scores.first(size)
         hidden = self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention)
@@ -96,7 +97,7 @@ class DecodeSteps:
         positions.copy_(inputs.batch.context_lens)
 
     def _draw(self, size: int, kind: DrawKind) -> Tensor:
-        """What a graph of the draw captures: choose by the scores in the buffers, and write to the rows."""
+        """Choose tokens by the scores in the buffers, and write them to the rows; captured in a graph."""
         logits, rows, positions = self._scores.first(size)
         bitmask = self._masks.of_step(size) if kind.masked else None
         tokens = self._sampler.choose(logits, rows, positions, self._rows.token_ids, bitmask, kind.work)

@@ -1,4 +1,4 @@
-"""What an engine runs on: the device, the types of numbers, and the operations that the device has."""
+"""The device that an engine runs on, and the types of its numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST_WITH_FP8 = (8, 9)
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device for "auto", "cpu", "cuda" or "cuda:N"; InvalidRequestError for one that is not there."""
+    """The device for "auto", "cpu", "cuda" or "cuda:N"; InvalidRequestError for one that does not exist."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -42,16 +42,16 @@ def device_uuids(device: torch.device) -> tuple[str, ...]:
 
 
 def use_device(device: torch.device) -> None:
-    """Make it this thread's: events, streams and Triton's launches take the current one."""
+    """Make the device this thread's: events, streams and Triton's launches take the current one."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
 
 def start_triton(device: torch.device) -> threading.Thread:
-    """Launch a kernel that changes nothing, on a thread that has begun; on a CPU, nothing.
+    """Launch a kernel that changes nothing, on a thread of its own; nothing on a CPU.
 
     Triton's first launch takes a second: it imports its dialects, finds the driver and hashes its own sources. While
-    weights are read, most of that costs nothing. No error is raised: it comes again where a kernel is needed.
+    weights are read, most of that costs nothing. No error is raised: it recurs where a kernel is needed.
     """
     thread = threading.Thread(target=_launch_first, args=(device,), name="engine-triton", daemon=True)
     thread.start()

@@ -28,7 +28,7 @@ _DRAWS_BEFORE_CAPTURE = 8  # the first compiles and loads its kernels, which a c
 
 
 class DrawKind(NamedTuple):
-    """What a draw takes: the kinds of its rows, and whether they have masks."""
+    """The work of a draw, and whether its rows have masks."""
 
     work: Work
     masked: bool
@@ -64,13 +64,11 @@ class DrawGraphs:
         return tokens
 
     def _capture(self, size: int, kind: DrawKind) -> _Captured | None:
-        """None if it fails: launched one by one, the kernels may run in memory that is cached. If the device is broken,
-        that shows then.
-        """
         try:
             with torch.cuda.stream(self._stream):
                 return capture_graph(partial(self._draw, size, kind), self._pool)
         except RuntimeError as error:
+            # Launched one by one, the kernels may find cached memory; if the device is broken, they show it.
             log.warning("draws of %d members run without a CUDA graph: %s", size, one_line(error, most=200))
             return None
 

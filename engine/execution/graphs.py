@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -36,7 +36,7 @@ def graph_sizes(max_rows: int) -> list[int]:
 
 
 def worthwhile(times: Mapping[int, float]) -> list[int]:
-    """The sizes that no larger one beats, ascending; `times` are those of a replay of each."""
+    """The sizes that no larger one beats, ascending; `times`: of a replay of each size."""
     kept: list[int] = []
     fastest = math.inf  # of the larger ones
     for size in sorted(times, reverse=True):
@@ -44,13 +44,6 @@ def worthwhile(times: Mapping[int, float]) -> list[int]:
             kept.append(size)
         fastest = min(fastest, times[size])
     return kept[::-1]
-
-
-class _Timing(NamedTuple):
-    """Events around a replay."""
-
-    begin: torch.cuda.Event
-    end: torch.cuda.Event
 
 
 class DecodeGraphs:
@@ -62,11 +55,12 @@ class DecodeGraphs:
         self.replays = 0  # so far
 
     def capture(self, sizes: list[int], pad: Callable[[int], None], abridged: Forward, forward: Forward) -> None:
-        """Capture those of `sizes` that no larger one beats. `forward(size)` computes a step of `size` members from
-        buffers that stay in place, and leaves its results in others; `pad(size)` sends a step of padding members to
-        the former. `abridged(size)` runs all kernels of its layers, in some of them, or is `forward`: it compiles and
-        loads them, which a capture must not, and tells which sizes are slow. One layer of each kind is timed, however
-        many the model has.
+        """Capture those of `sizes` that no larger one beats.
+
+        `forward(size)` computes a step of `size` members from buffers that stay in place, and leaves its results in
+        others; `pad(size)` sends a step of padding members to the former. `abridged(size)` runs all kernels of the
+        model in one layer of each kind, or is `forward`: it compiles and loads them, which a capture must not, and its
+        graphs are timed to find the slow sizes.
         """
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
@@ -76,7 +70,8 @@ class DecodeGraphs:
                 pad(size)
                 abridged(size)
                 captured[size], _ = capture_graph(partial(abridged, size), pool)
-            kept = _kept(_times(captured, pad))
+            kept = worthwhile(_times(captured, pad))
+            log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(captured).difference(kept)))
             captured = {size: captured[size] for size in kept}
             if abridged is not forward:
                 for size in reversed(kept):
@@ -87,7 +82,7 @@ class DecodeGraphs:
         self._sizes, self._captured = kept, captured
 
     def size_for(self, members: int) -> int | None:
-        """The smallest captured size for so many members, or None."""
+        """The smallest captured size for `members` members, or None."""
         place = bisect_left(self._sizes, members)
         return self._sizes[place] if place < len(self._sizes) else None
 
@@ -97,26 +92,27 @@ class DecodeGraphs:
         self.replays += 1
 
 
-def _kept(times: Mapping[int, float]) -> list[int]:
-    kept = worthwhile(times)
-    log.info("graphs of %s rows; slower than a larger one: %s", kept, sorted(set(times).difference(kept)))
-    return kept
-
-
 def _times(graphs: Mapping[int, torch.cuda.CUDAGraph], pad: Callable[[int], None]) -> dict[int, float]:
     """Milliseconds of each graph's shortest replay after one that loads it. The host waits at the end."""
-    timed: dict[int, list[_Timing]] = {}
+    timed: dict[int, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
     for size, graph in graphs.items():
         pad(size)
         graph.replay()
-        timed[size] = [_timed_replay(graph) for _ in range(_REPLAYS)]
+        timed[size] = []
+        for _ in range(_REPLAYS):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            graph.replay()
+            end.record()
+            timed[size].append((begin, end))
     torch.cuda.current_stream().synchronize()
-    return {size: min(begin.elapsed_time(end) for begin, end in timings) for size, timings in timed.items()}
+    return {size: min(begin.elapsed_time(end) for begin, end in events) for size, events in timed.items()}
 
 
 def capture_graph(run: Callable[[], Result], pool: torch.cuda._POOL_HANDLE) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """What `torch.cuda.graph` does, without its garbage collection, which takes seconds over all sizes. The current
-    stream is not the default one. Out of memory, the stream leaves the capture.
+    """As `torch.cuda.graph`, without its garbage collection, which takes seconds over all sizes.
+
+    The current stream must not be the default one. After an error, it leaves the capture.
     """
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")  # other threads may use the device meanwhile
@@ -128,11 +124,3 @@ def capture_graph(run: Callable[[], Result], pool: torch.cuda._POOL_HANDLE) -> t
         raise
     graph.capture_end()
     return graph, result
-
-
-def _timed_replay(graph: torch.cuda.CUDAGraph) -> _Timing:
-    timing = _Timing(*(torch.cuda.Event(enable_timing=True) for _ in range(2)))
-    timing.begin.record()
-    graph.replay()
-    timing.end.record()
-    return timing

@@ -10,7 +10,7 @@ _UNLIMITED = 1 << 60  # version 1 writes a huge number for no limit, version 2 "
 
 
 class HostMemory(NamedTuple):
-    """Bytes."""
+    """In bytes, within one limit."""
 
     available: int
     total: int
@@ -30,27 +30,17 @@ _VERSION_2 = _Files("memory.max", "memory.current", "inactive_file")
 
 def host_memory(root: Path = Path("/")) -> HostMemory:
     """The machine's memory, or that of the narrowest cgroup around this process. `root` holds proc and sys."""
-    machine = _machine(root)
-    rooms = [machine, *_cgroups(root)]
-    return HostMemory(min(room.available for room in rooms), min(room.total for room in rooms))
-
-
-def _machine(root: Path) -> HostMemory:
     lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
     kilobytes = {fields[0]: int(fields[1]) for fields in lines}
-    return HostMemory(1024 * kilobytes["MemAvailable:"], 1024 * kilobytes["MemTotal:"])
+    limits = [HostMemory(1024 * kilobytes["MemAvailable:"], 1024 * kilobytes["MemTotal:"])]
+    for folder, mount, files in _cgroups(root):
+        within = (parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount))
+        limits += filter(None, (_limit(parent, files) for parent in within))
+    return HostMemory(min(limit.available for limit in limits), min(limit.total for limit in limits))
 
 
-def _cgroups(root: Path) -> Iterator[HostMemory]:
-    """The limited ones that this process is in, with their parents."""
-    for folder, mount, files in _mounted(root):
-        for parent in (folder, *folder.parents):
-            if parent.is_relative_to(mount) and (room := _room(parent, files)) is not None:
-                yield room
-
-
-def _mounted(root: Path) -> Iterator[tuple[Path, Path, _Files]]:
-    """(this process's folder, the folder of the hierarchy, its files); in a container the two are often the same."""
+def _cgroups(root: Path) -> Iterator[tuple[Path, Path, _Files]]:
+    """(this process's cgroup, the root of its hierarchy, its files); in a container the two are often the same."""
     mounts = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -64,8 +54,8 @@ def _mounted(root: Path) -> Iterator[tuple[Path, Path, _Files]]:
             yield mounts / "memory" / path.lstrip("/"), mounts / "memory", _VERSION_1
 
 
-def _room(folder: Path, files: _Files) -> HostMemory | None:
-    """What a cgroup leaves; None if it has no limit, or is not visible from here."""
+def _limit(folder: Path, files: _Files) -> HostMemory | None:
+    """The memory that a cgroup allows; None if it has no limit, or is not visible from here."""
     try:
         limit = int((folder / files.limit).read_text())
         if limit >= _UNLIMITED:

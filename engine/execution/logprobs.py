@@ -1,6 +1,6 @@
-"""Log-probabilities of drawn tokens, for the rows that want them. Owns which rows those are.
+"""Log-probabilities of drawn tokens, for the rows that want them.
 
-They are the model's own: of its scores before biases, penalties, masks and temperature.
+They are the model's own: from its scores before biases, penalties, masks and temperature.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AT_ONCE = 64  # rows: their logits are copied
 
 
 class LogprobReadback(NamedTuple):
-    """Log-probabilities on their way to the host: `rows` [A] with how many of the likeliest each wants."""
+    """Log-probabilities in transfer to the host: `rows` [A], with how many of the likeliest tokens each wants."""
 
     rows: list[tuple[int, int]]
     chosen: Readback
@@ -30,7 +30,7 @@ class LogprobReadback(NamedTuple):
     top: Readback
 
     def read(self) -> Iterator[tuple[int, TokenLogprob]]:
-        """Wait for them: by row."""
+        """Wait for the transfer; yields (row, log-probabilities)."""
         columns = (self.chosen.tensor().tolist(), self.top_tokens.tensor().tolist(), self.top.tensor().tolist())
         for (row, count), chosen, tokens, logprobs in zip(self.rows, *columns, strict=True):
             finite = [place for place in range(count) if isfinite(logprobs[place])]
@@ -46,22 +46,21 @@ class LogprobRows:
         self._wanted: dict[int, int] = {}
 
     def start_rows(self, started: StartedRows) -> None:
-        """Rows start over."""
         for row, count in zip(started.rows.tolist(), started.logprobs.tolist(), strict=True):
             self._wanted.pop(row, None)
             if count >= 0:
                 self._wanted[row] = count
 
     def begin(self, logits: Tensor, tokens: Tensor, members: Sequence[int]) -> list[LogprobReadback]:
-        """Compute those of the tokens [R] that were chosen by logits [R, V] for the members with these rows."""
+        """Compute the log-probabilities of tokens [R] that were chosen by logits [R, V]; `members` are their rows."""
         if not self._wanted:
             return []
         asking = [(place, row, self._wanted[row]) for place, row in enumerate(members) if row in self._wanted]
-        parts = [asking[begin : begin + AT_ONCE] for begin in range(0, len(asking), AT_ONCE)]
-        return [self._part(logits, tokens, part) for part in parts]
-
-    def _part(self, logits: Tensor, tokens: Tensor, asking: list[tuple[int, int, int]]) -> LogprobReadback:
-        places = send([place for place, _, _ in asking], self._device).to(torch.int64)
-        top = max(count for _, _, count in asking)
-        made: TokenLogprobs = self._compute(logits, places, tokens[places], top)
-        return LogprobReadback([(row, count) for _, row, count in asking], *map(Readback, made))
+        begun = []
+        for begin in range(0, len(asking), AT_ONCE):
+            part = asking[begin : begin + AT_ONCE]
+            places = send([place for place, _, _ in part], self._device).to(torch.int64)
+            top = max(count for _, _, count in part)
+            made: TokenLogprobs = self._compute(logits, places, tokens[places], top)
+            begun.append(LogprobReadback([(row, count) for _, row, count in part], *map(Readback, made)))
+        return begun

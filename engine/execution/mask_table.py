@@ -1,7 +1,7 @@
-"""The masks of grammars that are remembered on the device, so that a step brings only those that are new.
+"""The masks of grammars that the device keeps, so that a step brings only those that are new.
 
-The core decides what is kept at which place (`grammar_memory`), and tells with each step. To apply a step's masks once
-more changes nothing.
+The core decides which mask is kept at which place (`grammar/memory.py`), and says so with each step. Applying a step's
+masks twice changes nothing.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class MaskTable:
         self._masks = torch.empty(max_rows, self._table.shape[1], dtype=torch.int32, device=device)
 
     def rows(self, masks: StepMasks) -> Tensor:
-        """Put the new ones in their places; returns each member's [R, ceil(vocab / 32)] int32 on the device. They are
-        valid until the next step's.
+        """Store the new masks; returns each member's [R, ceil(vocab / 32)] int32 on the device, valid until the next
+        step's.
         """
         self.send(masks)
         return self.of_step(len(masks.places))
 
     def send(self, masks: StepMasks) -> None:
-        """Put the new ones in their places, and keep those of the members."""
+        """Store the new masks, and the members' places."""
         sent = send_into(np.concatenate((masks.places, masks.targets)), self._places)
         if len(masks.targets):
             new = deliver(torch.from_numpy(masks.new), self._device)
             self._table.index_copy_(0, sent[-len(masks.targets) :].to(torch.int64), new)
 
     def of_step(self, size: int) -> Tensor:
-        """The masks [size, ceil(vocab / 32)] int32 of as many members of the step that was sent."""
+        """The masks [size, ceil(vocab / 32)] int32 of the first members of the step that was sent."""
         return torch.index_select(self._table, 0, self._places[:size], out=self._masks[:size])
 
     @staticmethod
     def num_bytes(max_rows: int, vocab_size: int) -> int:
-        """Bytes of the table, of a step's new masks, and of all rows'."""
+        """Device bytes of the table, of a step's new masks, and of the masks of all rows."""
         places, words = _shape(max_rows, vocab_size)
         return 4 * words * (places + (1 + _MAX_NEW) * max_rows)
 

@@ -1,4 +1,4 @@
-"""Memory: what the engine uses, has and planned to use, read at most once per second; and errors for want of it."""
+"""Device memory: in use, in total and planned, read at most once per second; and out-of-memory errors."""
 
 from __future__ import annotations
 

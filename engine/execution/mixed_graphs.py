@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
         return cls(tuple(size for size in sorted(device) if device[size] <= host), max(device))
 
     def size_for(self, tokens: int) -> int | None:
-        """The size that a step of so many tokens is padded to; None if it is not replayed."""
+        """The size that a step of `tokens` tokens is padded to; None if it is not replayed."""
         place = bisect_left(self.padded, tokens)
         if tokens and place < len(self.padded):
             return self.padded[place]
@@ -126,7 +126,6 @@ class MixedGraphs:
         log.info("prefill graphs: of steps of up to %d tokens, which are padded, and of nearly %d", most, budget)
 
     def size_for(self, tokens: int) -> int | None:
-        """The size that a step of so many tokens is padded to; None if it is not replayed."""
         return self._sizes.size_for(tokens)
 
     def run(self, size: int, tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
@@ -146,8 +145,8 @@ class MixedGraphs:
 
 
 def _host_seconds(body: Body, tokens: StepTokens) -> float:
-    """What the host takes to launch the body for few tokens, which never fill the device's queue; for more, it does
-    not take less.
+    """Seconds in which the host launches the body for few tokens, which never fill the device's queue. More tokens do
+    not take it less.
     """
     seconds = list[float]()
     for _ in range(1 + _LAUNCHES):  # the first compiles and loads
@@ -161,7 +160,7 @@ def _host_seconds(body: Body, tokens: StepTokens) -> float:
 def _capture(
     body: Body, tokens: StepTokens, layers: int, pool: torch.cuda._POOL_HANDLE, out: Tensor | None
 ) -> _Captured:
-    """`out` is attention's result of a larger size, of which this one takes the first tokens."""
+    """`out`: attention's result of a larger size, whose first tokens this size uses."""
     recorder = _Recorder(pool, layers, out)
     recorder.begin()
     try:
@@ -173,8 +172,8 @@ def _capture(
 
 
 def _device_seconds(pieces: list[_Piece]) -> float:
-    """What all of them take the device, by the last few. All are replayed first: that copies them to the device, for
-    which the first step of their size would wait, and gives the last ones numbers to compute with.
+    """Device seconds of all pieces, extrapolated from the last few. All are replayed first: that copies them to the
+    device, for which the first step of their size would wait, and gives the last ones numbers to compute with.
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     timed = pieces[-_TIMED:]
@@ -202,7 +201,6 @@ class _Recorder:
         self.out = torch.empty(0)
 
     def begin(self) -> None:
-        """Begin a graph."""
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
@@ -212,7 +210,7 @@ class _Recorder:
             self._graph.capture_end()
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Nothing depends on it."""
+        pass
 
     def __call__(
         self,
@@ -222,8 +220,7 @@ class _Recorder:
         out: Tensor | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Always the same tensor, which the attention of a replay overwrites."""
-        del out
+        del out  # always the same tensor is returned, which the attention of a replay overwrites
         if self._calls:
             self._graph.capture_end()
             self.pieces.append(_Piece(self._graph, weak_ref_tensor(q), cache, params, sinks))

@@ -22,8 +22,8 @@ _COLUMNS = 6  # of a member: row, start, count, shared tokens, size of the group
 
 
 class StepInputs(NamedTuple):
-    """What the model and its attention read of a step, and the row [N] int32 of each member that samples; that of one
-    that does not is `padding`.
+    """What the model and its attention read of a step. `sampling` [N] int32: the row that each member samples for;
+    `padding` for one that does not sample.
     """
 
     tokens: StepTokens
@@ -68,10 +68,16 @@ class Rows:
         return self._inputs(size, size, size, (), ())
 
     def send(self, step: Step) -> None:
-        """Write what the rows lack, and the step's metadata, which stays until the next step's."""
+        """Write what the rows lack, and the step's metadata (one transfer), which stays until the next step's."""
         self._write(self.token_ids, step.new_tokens)
         self._write(self.block_tables, step.new_blocks)
-        self._send_metadata(step)
+        shared, sizes = np.zeros((2, step.num_members), np.int32)
+        for first, size, tokens in zip(*(column.tolist() for column in step.groups), strict=True):
+            shared[first : first + size] = tokens
+            sizes[first] = size
+        # The columns, then the starts of the members' tokens among the step's [N + 1].
+        columns = (step.rows, step.starts, step.counts, shared, sizes, self.sampling(step), (0,), step.counts.cumsum())
+        send_into(np.concatenate(columns, dtype=np.int32), self._metadata)
 
     def sampling(self, step: Step) -> Int32:
         """The rows [N] that the step's members sample for; `padding` for those that do not sample."""
@@ -83,15 +89,6 @@ class Rows:
         The next step may read NO_TOKEN before the host does; token 0 stands for it there.
         """
         self.token_ids.index_put_((rows, positions), tokens.to(torch.int32).clamp_(min=0))
-
-    def _send_metadata(self, step: Step) -> None:
-        """One transfer: the columns, then the starts of the members' tokens among the step's [N + 1]."""
-        shared, sizes = np.zeros((2, step.num_members), np.int32)
-        for first, size, tokens in zip(*(column.tolist() for column in step.groups), strict=True):
-            shared[first : first + size] = tokens
-            sizes[first] = size
-        columns = (step.rows, step.starts, step.counts, shared, sizes, self.sampling(step), (0,), step.counts.cumsum())
-        send_into(np.concatenate(columns, dtype=np.int32), self._metadata)
 
     def _inputs(
         self, size: int, total: int, num_decode: int, query_lens: tuple[int, ...], kv_lens: tuple[int, ...]

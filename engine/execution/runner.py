@@ -1,12 +1,11 @@
 """Runs a step on the device: builds its inputs there, computes logits, samples.
 
-Knows steps, not sequences or requests. Everything that could make the host wait is left to `StepHandle.read`, which the
-caller calls when it chooses.
+Knows steps, not sequences or requests. The host waits in `StepHandle.read` only, which the caller calls when it likes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import Int32, Start, StartedRows, Step, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import Start, StartedRows, Step, StepMasks, remembered_masks
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import graph_sizes
@@ -24,21 +23,19 @@ from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, MixedGraphs
 from thothy_ai.engine.execution.rows import Rows
 from thothy_ai.engine.execution.sampler import Sampler
-from thothy_ai.engine.execution.scores import Scores
-from thothy_ai.engine.execution.step_handle import StepHandle
+from thothy_ai.engine.execution.step_handle import Scores, StepHandle
 from thothy_ai.engine.execution.timing import CudaTimer, HostTimer
 from thothy_ai.engine.execution.transfers import Readback, send
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
 from thothy_ai.kernels.paged import Attention
-from thothy_ai.kernels.step import StepTokens
 
-_USUAL = tuple(  # what job kinds ask for
+_USUAL = tuple(  # the sampling of job kinds
     SamplingParams(temperature=temperature, top_p=top_p, repetition_penalty=penalty)
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
     for penalty in (1.0, 1.1)
 )
-_UNUSUAL = tuple(  # what requests may ask for besides; one of each way of choosing
+_UNUSUAL = tuple(  # what requests may have besides: one of each kind of draw
     SamplingParams(temperature=temperature, top_p=top_p, frequency_penalty=0.1, logprobs=1)
     for temperature, top_p in ((0.8, 0.9), (0.8, 1.0), (0.0, 1.0))
 )
@@ -68,19 +65,23 @@ class Runner:
 
     @property
     def replays(self) -> int:
-        """Steps that were replayed from a graph, or from several, so far."""
+        """Steps that were replayed from one or several graphs so far."""
         return self._decode.replays + self._mixed.replays
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
         """Launch the step's forward pass, up to its logits."""
         use_device(self._device)
-        self._make_room()
+        if (last := self._last) is not None and last.scores is not None:
+            if last.sampled is None:  # of a step in parts, all are launched before they are sampled
+                last.leave_buffers()
+            else:
+                last.scores = None
         self._sampler.start_rows(step.started, step.biases)
         timer, replays = self._timer(), self.replays
         timer.start()
         size = self._decode.size_for(step)
-        scores = self._computed(step) if size is None else self._decode.launch(step, size)
+        scores = self._launch(step) if size is None else self._decode.launch(step, size)
         timer.stop()
         self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays)
         return self._last
@@ -101,61 +102,52 @@ class Runner:
             tokens = self._decode.draw(step, rows, masks)
         else:
             scores, members = handle.sampling_scores(), rows
-            tokens = self._drawn(scores, rows, masks, ends)
+            bitmask = None if masks is None else self._masks.rows(masks)
+            tokens = self._sampler.sample(*scores, self._rows.token_ids, bitmask, rows, ends)
+            self._rows.write_sampled(scores.rows, scores.positions, tokens)
         handle.sampled = Readback(tokens)
         handle.logprobs = self._sampler.logprobs.begin(scores.logits, tokens, members)
         handle.timer.stop()
 
+    @torch.inference_mode()
     def warm_up(self, tokens: int) -> None:
-        """Run small steps and the largest, of `tokens` that belong to no sequence, sample all rows in the ways that job
-        kinds ask for, compute logits of all sizes, and capture the graphs.
+        """Run small steps and the largest, of `tokens` that belong to no sequence, sample all rows as job kinds do,
+        compute logits of all sizes, and capture the graphs.
 
-        Thus what would be compiled, or run out of memory, in service does so before the first request. Triton compiles
-        without the interpreter's lock, and meanwhile each way of sampling is compiled on a thread of its own.
+        What would be compiled in service, or run out of memory there, does so before the first request. Triton compiles
+        without the interpreter's lock: meanwhile, each kind of draw is compiled on a thread of its own.
         """
-        rows, vocab = self._max_rows, self._model.config.vocab_size
-        logits = torch.zeros(rows, vocab, dtype=self._model.dtype, device=self._device)
-        bitmask = self._masks_once()
+        rows, config, dtype, device = self._max_rows, self._model.config, self._model.dtype, self._device
+        logits = torch.zeros(rows, config.vocab_size, dtype=dtype, device=device)
+        kinds = product(_USUAL + _UNUSUAL, (None, self._warm_up_masks()))
         with ThreadPoolExecutor() as pool:
-            ways = [pool.submit(self._sample_once, logits, *way) for way in product(_USUAL + _UNUSUAL, (None, bitmask))]
-            for counts in self._steps(tokens):
-                self._run_once(counts)
-            scores = self._logits_once()
-            for way in ways:
-                way.result()
+            draws = [pool.submit(self._warm_up_draw, logits, *kind) for kind in kinds]
+            for counts in self._warm_up_steps(tokens):
+                last = torch.zeros(rows, dtype=torch.int64, device=device)
+                self._model.logits(self._hidden(Step.of_padding(self._rows.padding, counts), last))
+            hidden = torch.zeros(rows, config.hidden_size, dtype=dtype, device=device)
+            for size in self._graph_sizes:  # to which steps are padded: cuBLAS loads its kernels at first use
+                self._model.logits(hidden[:size])
+            scores = self._model.logits(hidden)
+            for draw in draws:
+                draw.result()
         if self._graph_sizes:
             self._decode.capture(self._graph_sizes, scores)
         if self._mixed_budget is not None:
-            self._capture_mixed(self._mixed_budget)
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            ids = torch.zeros(3, self._mixed_budget, dtype=torch.int64, device=device)
+            ids[0] = torch.arange(self._mixed_budget, device=device) % config.vocab_size
+            self._mixed.capture(ids, config.num_layers, lambda some, call: self._model.body(some, self._cache, call))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
-    def _steps(self, tokens: int) -> Iterator[list[int]]:
+    def _warm_up_steps(self, tokens: int) -> Iterator[list[int]]:
         """Token counts of the members of steps that together use all kernels; the last has `tokens`, if they fit."""
         yield from ([1], [1] * self._max_rows)
         for total in (*_FEW, tokens):
             most = min(total, self._max_rows * self._longest)
             yield sorted(min(self._longest, most - begin) for begin in range(0, most, self._longest))
 
-    @torch.inference_mode()
-    def _run_once(self, counts: list[int]) -> None:
-        """A step of padding members with so many tokens each."""
-        last = torch.zeros(self._max_rows, dtype=torch.int64, device=self._device)
-        self._model.logits(self._hidden(Step.of_padding(self._rows.padding, counts), last))
-
-    @torch.inference_mode()
-    def _logits_once(self) -> Tensor:
-        """Logits of as many rows as steps are padded to: cuBLAS loads its kernels when they are first used. Returns
-        those of the most rows.
-        """
-        config = self._model.config
-        hidden = torch.zeros(self._max_rows, config.hidden_size, dtype=self._model.dtype, device=self._device)
-        for size in self._graph_sizes:
-            self._model.logits(hidden[:size])
-        return self._model.logits(hidden)
-
-    @torch.inference_mode()
-    def _masks_once(self) -> Tensor:
+    def _warm_up_masks(self) -> Tensor:
         """Masks of all rows, after steps that brought few new ones and many: pinned memory of all sizes is kept."""
         vocab, most = self._model.config.vocab_size, 2 * self._max_rows
         places = np.arange(self._max_rows, dtype=np.int32) + 1 + remembered_masks(vocab)
@@ -165,9 +157,9 @@ class Runner:
         return bitmask
 
     @torch.inference_mode()
-    def _sample_once(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:
+    def _warm_up_draw(self, logits: Tensor, sampling: SamplingParams, bitmask: Tensor | None) -> None:
         """Draw for all rows, with a sampler that only this call uses."""
-        use_device(self._device)  # which is a thread's setting
+        use_device(self._device)  # a thread's setting, like the inference mode
         members, vocab = logits.shape
         sampler = Sampler(members, vocab, self._device)
         sampler.start_rows(StartedRows.of([Start(0, sampling, 0)]))
@@ -175,22 +167,15 @@ class Runner:
         tokens = sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
         sampler.logprobs.begin(logits, tokens, [0] * members)
 
-    def _make_room(self) -> None:
-        """Forget the last step's scores, or copy what it left in the graphs' buffers if it is still to be sampled: of a
-        step in parts, all are launched first.
-        """
-        last = self._last
-        if last is None or last.scores is None:
-            return
-        if last.sampled is None:
-            last.leave_buffers()
-        else:
-            last.scores = None
-
-    def _computed(self, step: Step) -> Scores:
-        """Launch a step that is not replayed as a whole."""
-        wanted, rows, positions = self._sampling_columns(step)
-        return Scores(self._model.logits(self._hidden(step, wanted))[: len(rows)], rows, positions)
+    def _launch(self, step: Step) -> Scores:
+        """Launch a step that is not replayed as a whole; returns the scores of its sampling members."""
+        sampling = step.num_sampling
+        # Padded to a size of the graphs: a step of another size would wait until cuBLAS has loaded its kernels.
+        columns = np.zeros((3, self._decode.padded(sampling)), np.int32)
+        columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
+        last, rows, positions = send(columns, self._device).to(torch.int64)
+        logits = self._model.logits(self._hidden(step, last))
+        return Scores(logits[:sampling], rows[:sampling], positions[:sampling])
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""
@@ -199,32 +184,3 @@ class Runner:
             self._attention.plan(batch)
             return self._model.tail(*self._mixed.run(size, tokens, self._attention), wanted)
         return self._model.forward(tokens, batch, self._cache, self._attention, wanted)
-
-    def _drawn(self, scores: Scores, members: Sequence[int], masks: StepMasks | None, ends: Int32 | None) -> Tensor:
-        """Draw the tokens [R] of any step, and write them to the rows."""
-        bitmask = None if masks is None else self._masks.rows(masks)
-        logits, rows, positions = scores
-        tokens = self._sampler.sample(logits, rows, positions, self._rows.token_ids, bitmask, members, ends)
-        self._rows.write_sampled(rows, positions, tokens)
-        return tokens
-
-    @torch.inference_mode()
-    def _capture_mixed(self, budget: int) -> None:
-        def body(tokens: StepTokens, attention: Attention) -> tuple[Tensor, Tensor]:
-            return self._model.body(tokens, self._cache, attention)
-
-        tokens = torch.zeros(3, budget, dtype=torch.int64, device=self._device)
-        tokens[0] = torch.arange(budget, device=self._device) % self._model.config.vocab_size
-        self._mixed.capture(tokens, self._model.config.num_layers, body)
-
-    def _sampling_columns(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the sampling members [R] int64: their last token among the step's, row, position to be sampled.
-
-        The first is padded with token 0 to a size of the graphs, whose kernels are loaded: the first step of another
-        size would wait until cuBLAS has loaded its own.
-        """
-        sampling = step.num_sampling
-        columns = np.zeros((3, self._decode.padded(sampling)), np.int32)
-        columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
-        last, rows, positions = send(columns, self._device).to(torch.int64)
-        return last, rows[:sampling], positions[:sampling]

@@ -1,8 +1,8 @@
 """Chooses each step's tokens. Owns the sampling parameters of all rows, on the device and on the host.
 
 The host's copy decides which work a step needs, so that an all-greedy step costs one argmax and the host never waits
-for the device. Members whose scores change are chosen for once more, by those, and the others as ever. A draw depends
-on the row's seed and the token's position only: never on batch-mates or on the row.
+for the device. Members whose scores change are sampled a second time, by their changed scores. A draw depends on the
+row's seed and the token's position only: never on batch-mates or on the row.
 """
 
 from __future__ import annotations
@@ -49,8 +49,20 @@ class Sampler:
             return
         self._changes.start_rows(started, biases)
         self.logprobs.start_rows(started)
-        for row, *values in zip(*(column.tolist() for column in started), strict=True):
-            made = self._changed[row] = self._parameters(*values)
+        columns = zip(*(column.tolist() for column in started), strict=True)
+        for row, seed, top_k, prompt, _, temperature, top_p, min_p, repetition, frequency, presence in columns:
+            made = self._changed[row] = sampling.parameters(
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                min_p=min_p,
+                repetition_penalty=repetition,
+                seed=seed,
+                frequency_penalty=frequency,
+                presence_penalty=presence,
+                prompt_tokens=prompt,
+                vocab_size=self._vocab_size,
+            )
             for kind, rows in self._rows_of.items():
                 _include(rows, row, made[Column.KIND] == kind)
             _include(self._penalized, row, made[Column.PENALTY] != 1.0)
@@ -81,25 +93,28 @@ class Sampler:
         return chosen
 
     def changed(self, members: Sequence[int], ends: Int32 | None) -> list[int]:
-        """Places of the members whose scores change at their positions `ends`, which may be left out if no row's do."""
+        """Places of the members whose scores change at their positions `ends`; None is enough if no row's do."""
         return self._changes.asking(members, ends)
 
     def work(self, members: Sequence[int]) -> Work:
-        """What it takes to choose for these rows, whose parameters the device has from now on."""
-        self._send_changed()
+        """The work of choosing for these rows, whose parameters the device has from now on."""
+        if self._changed:
+            table = torch.tensor([(row, *values) for row, values in self._changed.items()], dtype=torch.float64)
+            sent = deliver(table, self._device)
+            self._table[sent[:, 0].to(torch.int64)] = sent[:, 1:]
+            self._changed.clear()
         return self._work(members)
 
     def choose(
         self, logits: Tensor, rows: Tensor, positions: Tensor, token_ids: Tensor, bitmask: Tensor | None, work: Work
     ) -> Tensor:
-        """As `sample`, for rows that take this work and change no scores. The row `max_rows` stands for padding: it
-        gets any token. Nothing waits or is sent: a graph may capture it.
+        """As `sample`, for rows whose work is this and whose scores do not change. The row `max_rows` stands for
+        padding: it gets any token. Nothing waits or is sent: a graph may capture it.
         """
         return self._choose(SamplingBatch(logits, rows, positions, token_ids, bitmask, self._table), work)
 
     @property
     def changes_scores(self) -> bool:
-        """Whether some rows ask for it."""
         return bool(self._changes)
 
     @staticmethod
@@ -114,47 +129,10 @@ class Sampler:
             return changes + max_rows * (4 * -(-vocab_size // 32) + _SCRATCH_BYTES + vocab_size // _LOGITS_PER_BYTE)
         return changes + vocab_size * (max_rows * _COPIED_BYTES + min(max_rows, _DRAWN_AT_ONCE) * _DRAWN_BYTES)
 
-    def _parameters(
-        self,
-        seed: int,
-        top_k: int,
-        prompt_tokens: int,
-        logprobs: int,
-        temperature: float,
-        top_p: float,
-        min_p: float,
-        repetition_penalty: float,
-        frequency_penalty: float,
-        presence_penalty: float,
-    ) -> list[float]:
-        """A row of the table from the columns of `StartedRows`, in their order."""
-        del logprobs  # which is no parameter of the choice
-        return sampling.parameters(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty,
-            prompt_tokens=prompt_tokens,
-            vocab_size=self._vocab_size,
-        )
-
     def _work(self, members: Sequence[int]) -> Work:
         """The work for these rows; the sets may have others, which no sequence has any more."""
         kinds = [kind for kind, rows in self._rows_of.items() if _has_any(rows, members)]
         return Work.of(kinds, penalized=_has_any(self._penalized, members))
-
-    def _send_changed(self) -> None:
-        """One transfer for the parameters of all changed rows."""
-        if not self._changed:
-            return
-        table = torch.tensor([(row, *values) for row, values in self._changed.items()], dtype=torch.float64)
-        sent = deliver(table, self._device)
-        self._table[sent[:, 0].to(torch.int64)] = sent[:, 1:]
-        self._changed.clear()
 
 
 def _include(rows: set[int], row: int, wanted: bool) -> None:

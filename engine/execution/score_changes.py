@@ -25,7 +25,7 @@ _ENTRY_BYTES = 12
 
 
 class ScoreChanges:
-    """For `max_rows` rows on `device`."""
+    """The biases of `max_rows` rows on `device`."""
 
     def __init__(self, max_rows: int, device: torch.device) -> None:
         self._device = device
@@ -35,11 +35,10 @@ class ScoreChanges:
         self._untils: dict[int, int] = {}  # rows that ask: until which position
 
     def __bool__(self) -> bool:
-        """Whether any row asks."""
         return bool(self._untils)
 
     def start_rows(self, started: StartedRows, biases: RowBiases) -> None:
-        """Rows start over: forget what their last sequences asked for, and send the biases of the new ones."""
+        """Forget what the rows' last sequences asked for, and send the biases of the new ones."""
         penalized = (started.frequency_penalties != 0) | (started.presence_penalties != 0)
         for row in started.rows.tolist():
             self._untils.pop(row, None)
@@ -48,8 +47,17 @@ class ScoreChanges:
         for row, token, until, value in zip(*(column.tolist() for column in biases), strict=True):
             entries.setdefault(row, []).append((token, until, value))
             self._untils[row] = max(until, self._untils.get(row, 0))
-        if entries:  # of a row with none, too: its last sequence may have had some
-            self._send(entries)
+        if not entries:
+            return
+        # All entries of these rows are replaced, since their last sequences may have had some; the unused ones hold for
+        # no position.
+        whole = np.zeros((3, len(entries), MAX_ENTRIES), np.float64)
+        for index, listed in enumerate(entries.values()):
+            whole[:, index, : len(listed)] = np.array(listed).T
+        tokens, untils, values = deliver(torch.from_numpy(whole), self._device)
+        rows = send(list(entries), self._device).to(torch.int64)
+        for target, sent in zip(self._biases, (tokens, values, untils), strict=True):
+            target[rows] = sent.to(target.dtype)
 
     def asking(self, members: Sequence[int], ends: Int32 | None) -> list[int]:
         """Places of the members whose scores change, given their rows and the positions of the tokens to be chosen."""
@@ -78,13 +86,3 @@ class ScoreChanges:
         """Device bytes of the biases, and of the scores of as many rows as change at once."""
         per_score = BYTES if device_type == "cuda" else PLAIN_BYTES
         return max_rows * MAX_ENTRIES * _ENTRY_BYTES + min(max_rows, AT_ONCE) * vocab_size * per_score
-
-    def _send(self, entries: dict[int, list[tuple[int, int, float]]]) -> None:
-        """Replace all entries of these rows; those that a row does not need hold for no position."""
-        whole = np.zeros((3, len(entries), MAX_ENTRIES), np.float64)
-        for index, listed in enumerate(entries.values()):
-            whole[:, index, : len(listed)] = np.array(listed).T
-        tokens, untils, values = deliver(torch.from_numpy(whole), self._device)
-        rows = send(list(entries), self._device).to(torch.int64)
-        for target, sent in zip(self._biases, (tokens, values, untils), strict=True):
-            target[rows] = sent.to(target.dtype)

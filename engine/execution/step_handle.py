@@ -1,16 +1,45 @@
-"""`StepHandle`: a step from its launch until it is read."""
+"""A step from its launch until it is read, and the scores by which its members draw their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from thothy_ai.engine.api.step import NO_LOGPROBS, Step, StepResult
 from thothy_ai.engine.execution.logprobs import LogprobReadback
-from thothy_ai.engine.execution.scores import Scores
 from thothy_ai.engine.execution.timing import StepTimer
-from thothy_ai.engine.execution.transfers import Readback
+from thothy_ai.engine.execution.transfers import Readback, send
+
+
+class Scores(NamedTuple):
+    """`logits` [R, vocab], the `rows` [R] int64 that the members sample for, and the `positions` [R] int64 that the
+    drawn tokens go to.
+    """
+
+    logits: Tensor
+    rows: Tensor
+    positions: Tensor
+
+    @classmethod
+    def buffers(cls, logits: Tensor) -> Scores:
+        """Buffers of as many members as `logits` [R, vocab], which is one of them."""
+        return cls(logits, *torch.zeros(2, len(logits), dtype=torch.int64, device=logits.device))
+
+    def first(self, members: int) -> Scores:
+        """Views of the first members' scores."""
+        return Scores(*(column[:members] for column in self))
+
+    def of(self, members: NDArray[np.bool_]) -> Scores:
+        """Copies of the scores of the members that are marked [R]."""
+        places = send(np.flatnonzero(members).astype(np.int32), self.rows.device).to(torch.int64)
+        return Scores(*(column.index_select(0, places) for column in self))
 
 
 @dataclass(slots=True)
@@ -29,13 +58,12 @@ class StepHandle:
     logprobs: Sequence[LogprobReadback] = ()
 
     def launched_scores(self) -> Scores:
-        """Those that the launch left."""
         if self.scores is None:
             raise RuntimeError("another step was launched since this one was sampled")
         return self.scores
 
     def sampling_scores(self) -> Scores:
-        """Those of the sampling members alone: copies if they are not all there are."""
+        """The scores of the sampling members alone: copies if others' lie between them."""
         scores = self.launched_scores()
         return scores if len(scores.rows) == self.step.num_sampling else scores.of(self.step.samples)
 
@@ -45,7 +73,7 @@ class StepHandle:
             self.scores, self.in_buffers = self.launched_scores().of(self.step.samples), False
 
     def read(self) -> StepResult:
-        """What came of it; waits for this step, not for one that was launched after it."""
+        """The step's result; waits for this step, not for one that was launched after it."""
         if self.sampled is None:
             raise RuntimeError("the step was not sampled")
         logprobs = dict(each for part in self.logprobs for each in part.read()) if self.logprobs else NO_LOGPROBS

@@ -15,7 +15,7 @@ class StepTimer(Protocol):
         """Begin a part of the step."""
 
     def stop(self) -> None:
-        """End it."""
+        """End the part of the step."""
 
     def seconds(self) -> float:
         """Device seconds of all parts so far."""
@@ -29,15 +29,12 @@ class HostTimer:
         self._begin = 0.0
 
     def start(self) -> None:
-        """Read the clock."""
         self._begin = time.perf_counter()
 
     def stop(self) -> None:
-        """Read it again."""
         self._total += time.perf_counter() - self._begin
 
     def seconds(self) -> float:
-        """Sum of the parts."""
         return self._total
 
 
@@ -48,17 +45,15 @@ class CudaTimer:
         self._parts: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def start(self) -> None:
-        """Record the part's first event."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         self._parts.append((begin, end))
 
     def stop(self) -> None:
-        """Record its last."""
         self._parts[-1][1].record()
 
     def seconds(self) -> float:
-        """Sum of the parts; waits for the last of them."""
+        """Device seconds of all parts; waits for the last of them."""
         self._parts[-1][1].synchronize()
         milliseconds: float = sum(begin.elapsed_time(end) for begin, end in self._parts)
         return milliseconds / 1e3

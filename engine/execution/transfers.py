@@ -25,12 +25,11 @@ def send_into(values: NDArray[np.int32], target: Tensor) -> Tensor:
 
 
 def deliver(host: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on the device."""
     return _pinned(host, device).to(device, non_blocking=True)
 
 
 def _as_tensor(values: Sequence[int] | NDArray[np.int32]) -> Tensor:
-    """Row-major, as kernels need it."""
+    # Row-major, as kernels need it.
     return torch.from_numpy(np.ascontiguousarray(values, np.int32))
 
 
@@ -40,7 +39,7 @@ def _pinned(host: Tensor, device: torch.device) -> Tensor:
 
 
 class Readback:
-    """Numbers that the device computes; made right after their kernel was launched. They may be overwritten later."""
+    """Numbers that the device computes; made right after their kernel's launch. The device may overwrite them later."""
 
     def __init__(self, values: Tensor) -> None:
         self._done: torch.cuda.Event | None = None
@@ -51,12 +50,11 @@ class Readback:
             self._done.record()
 
     def read(self) -> list[int]:
-        """The integers of one dimension."""
         values: list[int] = self.tensor().tolist()
         return values
 
     def tensor(self) -> Tensor:
-        """Wait for them, not for anything launched later."""
+        """Wait for the numbers, not for anything launched later."""
         if self._done is not None:
             self._done.synchronize()
         return self._host

@@ -38,27 +38,22 @@ class PromptEncoder:
         if request.text is not None:
             _check_unicode(request.text)
             return tuple(token_ids(self._backend, request.text, adds_special=True))
-        for message in request.messages:
-            _check_unicode(message.role)
-            _check_unicode(message.content)
-        for value in request.template_options.values():
-            _check_unicode(value if isinstance(value, str) else "")
-        return self._encode_chat(request)
-
-    def _encode_chat(self, request: GenerationRequest) -> tuple[int, ...]:
+        texts = [text for message in request.messages for text in (message.role, message.content)]
+        option_texts = [value for value in request.template_options.values() if isinstance(value, str)]
+        for text in (*texts, *option_texts):
+            _check_unicode(text)
         if any(self._special.in_text(message.role) for message in request.messages):
             raise InvalidRequestError("a message's role contains a special token")
-        texts = (value for value in request.template_options.values() if isinstance(value, str))
-        if any(map(self._special.in_text, texts)):
+        if any(map(self._special.in_text, option_texts)):
             raise InvalidRequestError("a template option contains a special token")
         # A schema leaves no room for thoughts; a template without that option ignores it.
         options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
         options |= request.template_options
         messages = self._template.without_system(request.messages)
-        text = self._template.render(messages, options)
-        marked = self._template.mark(text, messages, options)
+        prompt = self._template.render(messages, options)
+        marked = self._template.mark(prompt, messages, options)
         if marked is None:
-            return tuple(token_ids(self._backend, text, adds_special=False))
+            return tuple(token_ids(self._backend, prompt, adds_special=False))
         return self._marked.encode(marked)
 
     @cached_property

@@ -22,7 +22,7 @@ from thothy_ai.engine.api.step import Step
 from thothy_ai.engine.execution import draws, graphs
 from thothy_ai.engine.execution.draws import DrawGraphs, DrawKind
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.execution.scores import Scores
+from thothy_ai.engine.execution.step_handle import Scores
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model

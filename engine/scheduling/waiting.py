@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.prefix_groups import common_length
+from thothy_ai.engine.scheduling.prompt_order import Path, Place, PromptOrder, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.scheduling.siblings import Path, Place, PromptOrder, path_of
 
 _FAMILY = 32  # sequences: more than a source has jobs
 _PATIENCE = 16  # sequences

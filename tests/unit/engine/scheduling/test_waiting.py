@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
-from thothy_ai.engine.scheduling import siblings
+from thothy_ai.engine.scheduling import prompt_order
 from thothy_ai.engine.scheduling import waiting as waiting_module
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.prefix_groups import common_length
@@ -258,7 +258,7 @@ def test_each_of_thousands_of_long_prompts_is_compared_with_few_others(monkeypat
         next(compared)
         return common_length(one, other)
 
-    for module in (siblings, waiting_module):
+    for module in (prompt_order, waiting_module):
         monkeypatch.setattr(module, "common_length", counting)
     house = tokens("house", 2000)
     jobs = [

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
+from thothy_ai.engine.scheduling.prompt_order import Path, Place, PromptOrder, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.scheduling.siblings import Path, Place, PromptOrder, path_of
 
 STRIDE = 32
 

@@ -18,7 +18,7 @@ from thothy_ai.engine.api import FinishReason, SamplingParams, TokenLogprob
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, NoFiniteScoreError
 from thothy_ai.engine.api.sampling import MAX_END_TOKENS
 from thothy_ai.engine.api.step import Step, StepMasks
-from thothy_ai.engine.grammar.batch import Filling, advance_all, goes_on, start_filling
+from thothy_ai.engine.grammar.batch import Filling, advance_all, extend_field, start_filling
 from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.scheduling.sequence import Sequence
@@ -85,7 +85,7 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     constrained = [
         (sequence, grammar, token)
         for sequence, token in taken
-        if (grammar := sequence.request.grammar) is not None and not goes_on(grammar, token)
+        if (grammar := sequence.request.grammar) is not None and not extend_field(grammar, token)
     ]
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):

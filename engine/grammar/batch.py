@@ -1,15 +1,15 @@
-"""What a step does with all its grammars at once: advance them by a token each, and fill their masks.
+"""A step's work on all its grammars: advance them by a token each, and fill their masks.
 
-llguidance's threads work through them without the interpreter's lock, each through a run of neighbours. A lexer serves
-one thread at a time: its grammars are put side by side, so that threads seldom wait for each other.
+llguidance's threads work through the grammars without the interpreter's lock, each through a run of neighbours. A lexer
+serves one thread at a time: its grammars stand side by side, so that threads seldom wait for each other.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
 
-_MAX_ENGINES = 4  # in one process, that do not wait for each other's masks
+_MAX_ENGINES = 4  # of one process, that fill masks concurrently
 
 
 class Filling:
-    """Masks that other threads are filling; until they are there, none of the grammars may advance."""
+    """Masks that other threads are filling; none of the grammars may advance before `wait` has returned."""
 
     def __init__(
         self,
         masks: RowMasks,
         work: _Work | None,
         others: Sequence[tuple[Grammar, int]],
-        running: Sequence[Future[None]],
+        running: Future[None] | None,
     ) -> None:
         self._masks, self._work, self._others, self._running = masks, work, others, running
 
     def wait(self) -> list[int]:
-        """Return once all rows have their masks: those for whose grammars something may be forced."""
-        for part in self._running:
-            part.result()
+        """Wait until all rows have their masks; returns the rows whose grammars may force tokens."""
+        if self._running is not None:
+            self._running.result()
         lacking = [] if self._work is None else self._work.finish()
         for other, row in self._others:
             self._masks.give(row, filled(other, self._masks.memory.words))
@@ -55,12 +55,11 @@ class Filling:
 
 
 class _Work:
-    """What a step's masks take: those that are remembered have a place, those that several grammars share are computed
-    once.
+    """The masks of a step: remembered masks have a place, and masks that several grammars share are computed once.
 
-    `found` are those that are not remembered: a mask's index is that in `found` and `bits`. `computed` are grammars
-    with the index of theirs. `repeated` are rows with the one whose mask they share. Masks of texts that may be led to
-    their end are always computed: this renews the work that their lexer may do, which the walk to the end uses.
+    `found` are the masks that are not remembered, in the order of `bits`. `computed` are the grammars whose masks must
+    be computed, with their index in `found`. `repeated` are rows, with the row whose mask they share. Masks of texts
+    that may be led to their end are always computed: this renews their lexer's fuel, which the walk to the end uses.
     """
 
     def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
@@ -72,7 +71,10 @@ class _Work:
         self._divide(grammars)
         self._lacking = self._memory.begin(masks.places)
         self._bits = torch.empty((len(self._found), masks.memory.words), dtype=torch.int32)
-        self._computed = self._derive()
+        self._computed: list[tuple[JsonGrammar, int]] = []
+        for index, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
+            if key is None or row in self._own or not self._memory.derive(key, grammar.tokens, mask):
+                self._computed.append((grammar, index))
 
     def _divide(self, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:
         place_of, places, first = self._memory.place_of, self._masks.places, dict[StateKey, int]()
@@ -92,49 +94,55 @@ class _Work:
                 if grammar.closes:
                     self._closing.add(row)
             self._found.append((grammar, row, key))
-        self._found.sort(key=_lexer)
+        self._found.sort(key=lambda found: id(found[0].lexer))
 
-    def _derive(self) -> list[tuple[JsonGrammar, int]]:
-        """Fill the masks that follow from others; returns the grammars of those that do not, with their indices."""
-        left = []
-        for index, ((grammar, row, key), mask) in enumerate(zip(self._found, self._bits.numpy(), strict=True)):
-            if key is None or row in self._own or not self._memory.derive(key, grammar.tokens, mask):
-                left.append((grammar, index))
-        return left
+    def start(self) -> Future[None] | None:
+        """Begin to compute masks on another thread, if any must be computed.
 
-    def part(self) -> Callable[[], None] | None:
-        """What another thread does without the interpreter's lock, if there is anything."""
+        Returns once that thread is at work: it needs the interpreter's lock until then, which the caller's further work
+        would keep from it for milliseconds.
+        """
         if not self._computed:
             return None
         for grammar, _ in self._computed:
             grammar.lexer.count_mask()
         catch_up(grammar for grammar, _ in self._computed)
         matchers = [(grammar.matcher, index) for grammar, index in self._computed]
-        return partial(_compute, _executor(), matchers, self._bits)
+        executor, begun = _executor(), threading.Semaphore(0)
+
+        def run() -> None:
+            begun.release()
+            _compute(executor, matchers, self._bits)
+
+        running = _thread().submit(run)
+        begun.acquire()
+        return running
 
     def finish(self) -> list[int]:
-        """Give each row its mask once the other thread has done its part; returns the rows that leave no choice."""
+        """Give each row its mask once the other thread is done; returns the rows whose masks leave no choice."""
         if not self._found:
             return self._lacking
-        masks = {row: mask for (_, row, _), mask in zip(self._found, self._bits.numpy(), strict=True)}
-        broken = self._correct()
-        lacking = self._lacking_of(self._bits.numpy(), masks)
-        for _, row, key in self._found:
-            if key is None or row in broken or not self._keep(key, row, masks[row], lacking=row in lacking):
-                self._masks.give(row, masks[row])
-        repeated = self._repeat(masks, broken, lacking)
-        closed = self._close(masks)
-        return sorted({*self._lacking, *repeated, *closed, *lacking.difference(self._closing)})
-
-    def _correct(self) -> set[int]:
-        """Fill the masks of grammars that broke again; returns their rows."""
+        bits = self._bits.numpy()
+        masks = {row: mask for (_, row, _), mask in zip(self._found, bits, strict=True)}
         broken = [(grammar, index) for grammar, index in self._computed if grammar.matcher.is_error()]
         for grammar, index in broken:
             grammar.correct(self._bits[index])
-        return {self._found[index][1] for _, index in broken}
+        unsure = {self._found[index][1] for _, index in broken}  # rows whose masks hold for this text alone
+        lacking = self._lacking_of(bits, masks)
+        for _, row, key in self._found:
+            if key is None or row in unsure or not self._keep(key, row, masks[row], lacking=row in lacking):
+                self._masks.give(row, masks[row])
+        found = {*self._lacking, *self._repeat(masks, unsure, lacking), *lacking.difference(self._closing)}
+        for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
+            if row in self._closing:
+                grammar.close(mask)
+                self._masks.give(row, masks[row])
+        if self._closing:
+            found |= self._lacking_of(bits, masks) & self._closing
+        return sorted(found)
 
     def _keep(self, key: StateKey, row: int, mask: Bits, *, lacking: bool) -> bool:
-        """Have the device keep a row's mask, unless it has it; returns whether there is a place for it."""
+        """Have the device keep a row's mask, unless it has the mask; returns whether there is a place for it."""
         place = self._memory.use(key)
         if place is None:
             place = self._memory.keep(key, mask, lacking=lacking)
@@ -146,7 +154,7 @@ class _Work:
         return True
 
     def _repeat(self, masks: Mapping[int, Bits], broken: Set[int], lacking: Set[int]) -> list[int]:
-        """Give rows the masks that they share with others; returns those that leave no choice, or may."""
+        """Give rows the masks that they share with others; returns the rows whose masks leave no choice, or may."""
         found = list[int]()
         for grammar, row, like in self._repeated:
             if like in broken:
@@ -159,21 +167,13 @@ class _Work:
                 found.append(row)
         return found
 
-    def _close(self, masks: Mapping[int, Bits]) -> set[int]:
-        """Have closing texts restrict their masks; returns the rows that leave no choice then."""
-        for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
-            if row in self._closing:
-                grammar.close(mask)
-                self._masks.give(row, masks[row])
-        return self._lacking_of(self._bits.numpy(), masks).intersection(self._closing) if self._closing else set()
-
     def _lacking_of(self, bits: NDArray[np.int32], rows: Collection[int]) -> set[int]:
-        """Those of the rows whose masks `bits` leave no choice."""
+        """The rows whose masks, `bits` in their order, leave no choice."""
         return {row for row, lacks in zip(rows, self._choices.lacking(bits), strict=True) if lacks}
 
 
 def filled(grammar: Grammar, words: int) -> Bits:
-    """Its mask, of so many words."""
+    """The grammar's mask [words]."""
     row = torch.empty(words, dtype=torch.int32)
     grammar.fill_mask(row)
     bits: Bits = row.numpy()
@@ -181,32 +181,22 @@ def filled(grammar: Grammar, words: int) -> Bits:
 
 
 def start_filling(masks: RowMasks, grammars: Sequence[tuple[Grammar, int]]) -> Filling:
-    """Begin to fill the masks of these rows; they are there once `Filling.wait` has returned.
-
-    Where masks are computed, it returns once another thread is at work: that needs the interpreter's lock until then,
-    which the caller's further work would keep from it for milliseconds.
-    """
+    """Begin to fill the masks of (grammar, row); they are complete once `Filling.wait` has returned."""
     ours = [(grammar, row) for grammar, row in grammars if isinstance(grammar, JsonGrammar)]
     others = [] if len(ours) == len(grammars) else [each for each in grammars if not isinstance(each[0], JsonGrammar)]
     if not ours:
-        return Filling(masks, None, others, ())
+        return Filling(masks, None, others, None)
     work = _Work(masks, ours)
-    part = work.part()
-    if part is None:
-        return Filling(masks, work, others, ())
-    begun = threading.Semaphore(0)
-    running = _thread().submit(_run, part, begun)
-    begun.acquire()
-    return Filling(masks, work, others, (running,))
+    return Filling(masks, work, others, work.start())
 
 
-def goes_on(grammar: Grammar, token: int) -> bool:
-    """Have a grammar take a token if nothing needs its matcher then, which gets the token with `catch_up`."""
-    return isinstance(grammar, JsonGrammar) and grammar.goes_on(token)
+def extend_field(grammar: Grammar, token: int) -> bool:
+    """Have a grammar take a token if nothing needs its matcher then; `catch_up` gives the matcher the token later."""
+    return isinstance(grammar, JsonGrammar) and grammar.extend_field(token)
 
 
 def catch_up(grammars: Iterable[Grammar | None]) -> None:
-    """Have their matchers consume the tokens that they lack."""
+    """Have the grammars' matchers consume the tokens that they lack."""
     late = [each for each in grammars if isinstance(each, JsonGrammar) and each.behind]
     if not late:
         return
@@ -216,39 +206,30 @@ def catch_up(grammars: Iterable[Grammar | None]) -> None:
 
 
 def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | None]:
-    """Advance each grammar by its token; returns why one cannot go on, if it cannot."""
+    """Advance each grammar by its token; returns the error of each that cannot continue."""
     matchers = [(grammar.matcher, token) for grammar, token in grammars if isinstance(grammar, JsonGrammar)]
     consumed = iter(_executor().consume_token_par(matchers) if matchers else ())
-    return [
-        grammar.advanced(token, consumed=next(consumed)) if isinstance(grammar, JsonGrammar) else _error(grammar, token)
-        for grammar, token in grammars
-    ]
-
-
-def _run(part: Callable[[], None], begun: threading.Semaphore) -> None:
-    begun.release()
-    part()
+    errors: list[EngineError | None] = []
+    for grammar, token in grammars:
+        error: EngineError | None = None
+        if isinstance(grammar, JsonGrammar):
+            error = grammar.advanced(token, consumed=next(consumed))
+        else:
+            try:
+                grammar.advance(token)
+            except EngineError as raised:
+                error = raised
+        errors.append(error)
+    return errors
 
 
 def _compute(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: Tensor) -> None:
     executor.unsafe_compute_mask_ptr(matchers, rows.data_ptr(), rows.stride(0) * rows.itemsize, len(rows))
 
 
-def _lexer(member: tuple[JsonGrammar, int, StateKey | None]) -> int:
-    return id(member[0].lexer)
-
-
-def _error(grammar: Grammar, token: int) -> EngineError | None:
-    try:
-        grammar.advance(token)
-    except EngineError as error:
-        return error
-    return None
-
-
 @cache
 def _thread() -> ThreadPoolExecutor:
-    """Hands a step's masks to llguidance's threads and waits for them; one step at a time per engine."""
+    """The threads that hand a step's masks to llguidance's threads and wait; one step at a time per engine."""
     return ThreadPoolExecutor(_MAX_ENGINES, thread_name_prefix="engine-masks")
 
 

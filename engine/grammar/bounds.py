@@ -1,7 +1,7 @@
-"""What a JSON schema lets a text open that it need not: by how much one token can put off the shortest end.
+"""How long the shortest instance of a JSON schema is, and by how much one token can put off the shortest end.
 
-Counted in bytes of compact JSON, thus upper bounds of tokens. The analysis is conservative: a keyword that it does not
-know makes a schema one that is not `plain`.
+Counted in bytes of compact JSON, thus upper bounds of tokens. The analysis is conservative: an unknown keyword makes a
+schema not `plain`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _KNOWN = frozenset(
 
 
 class Bounds(NamedTuple):
-    """`least`: bytes of a short instance. `opening`: what may be opened adds so much to it, `inside` of a string or a
-    number so much. `plain`: where a text stands in the instance says what must follow.
+    """`least`: bytes of a short instance. A token adds at most `opening` bytes to the rest by opening something, and
+    `inside` bytes within a string or a number. `plain`: a text's place in the instance determines what must follow.
     """
 
     least: int
@@ -35,8 +35,8 @@ class Bounds(NamedTuple):
     plain: bool = True
 
     @classmethod
-    def together(cls, parts: Iterable[Bounds]) -> Bounds:
-        """One after the other."""
+    def sequence(cls, parts: Iterable[Bounds]) -> Bounds:
+        """The bounds of all parts, one after the other."""
         found = list(parts)
         return cls(
             sum(part.least for part in found),
@@ -46,11 +46,10 @@ class Bounds(NamedTuple):
         )
 
     def optional(self) -> Bounds:
-        """It need not be there."""
+        """The bounds of something that may be absent."""
         return Bounds(0, self.least + self.opening, self.inside, self.plain)
 
     def vague(self) -> Bounds:
-        """It says less than where it stands."""
         return self._replace(plain=False)
 
 
@@ -58,7 +57,7 @@ _ANYTHING = Bounds(4, _FORMAT_BYTES, _FORMAT_BYTES, plain=False)
 
 
 def bounds_of(schema: str) -> Bounds:
-    """Of a JSON schema (JSON text). Of one whose keywords have impossible values, nothing is known."""
+    """The bounds of a JSON schema (JSON text); nothing is known of one whose keywords have impossible values."""
     root = json.loads(schema)
     try:
         return _Analysis(root).of(root)
@@ -75,12 +74,10 @@ class _Analysis:
     def of(self, node: Any, depth: int = 0) -> Bounds:  # noqa: ANN401  any JSON value
         if not isinstance(node, Mapping) or depth > _MAX_DEPTH:
             return _ANYTHING
-        if isinstance(reference := node.get("$ref"), str):
-            return self._followed(reference, depth)
-        found = self._known(node, depth)
-        return found if _KNOWN.issuperset(node) else found.vague()
-
-    def _followed(self, reference: str, depth: int) -> Bounds:
+        reference = node.get("$ref")
+        if not isinstance(reference, str):
+            found = self._known(node, depth)
+            return found if _KNOWN.issuperset(node) else found.vague()
         if reference in self._open:
             return _ANYTHING  # recursive
         if reference not in self._found:
@@ -95,9 +92,12 @@ class _Analysis:
         if "enum" in node:
             sizes = [len(_json(value)) for value in node["enum"]]
             return Bounds(min(sizes), 0, max(sizes) - min(sizes))
-        for choice in ("anyOf", "oneOf"):
-            if choice in node:
-                return _either([self.of(one, depth + 1) for one in node[choice]])
+        for name in ("anyOf", "oneOf"):
+            if name in node:
+                choices = [self.of(choice, depth + 1) for choice in node[name]]
+                opening = max(choice.least + choice.opening for choice in choices)
+                inside = max(choice.inside for choice in choices)
+                return Bounds(min(choice.least for choice in choices), opening, max(opening, inside), plain=False)
         return self._typed(node, depth)
 
     def _typed(self, node: Mapping[str, Any], depth: int) -> Bounds:
@@ -105,7 +105,10 @@ class _Analysis:
             case "object":
                 return self._object(node, depth)
             case "array":
-                return self._array(node, depth)
+                item = Bounds.sequence([Bounds(1), self.of(node.get("items"), depth + 1)])
+                count = node.get("minItems", 0)
+                more = [item.optional()] if node.get("maxItems", count + 1) > count else []
+                return Bounds.sequence([Bounds(2 + count * item.least), item._replace(least=0), *more])
             case "string":
                 return _string(node)
             case "integer" | "number":
@@ -119,17 +122,11 @@ class _Analysis:
         required = frozenset(node.get("required", ()))
         parts = [Bounds(2)]
         for name, child in node.get("properties", {}).items():
-            entry = Bounds.together([Bounds(len(_json(name)) + 2), self.of(child, depth + 1)])
+            entry = Bounds.sequence([Bounds(len(_json(name)) + 2), self.of(child, depth + 1)])
             parts.append(entry if name in required else entry.optional().vague())
         if node.get("additionalProperties", True) is not False:
             parts.append(_ANYTHING.optional())
-        return Bounds.together(parts)
-
-    def _array(self, node: Mapping[str, Any], depth: int) -> Bounds:
-        item = Bounds.together([Bounds(1), self.of(node.get("items"), depth + 1)])
-        count = node.get("minItems", 0)
-        more = [item.optional()] if node.get("maxItems", count + 1) > count else []
-        return Bounds.together([Bounds(2 + count * item.least), item._replace(least=0), *more])
+        return Bounds.sequence(parts)
 
     def _resolved(self, reference: str) -> object:
         target: Any = self._root
@@ -139,12 +136,6 @@ class _Analysis:
         except (LookupError, TypeError):
             return None
         return target
-
-
-def _either(choices: list[Bounds]) -> Bounds:
-    most = max(choice.least + choice.opening for choice in choices)
-    inside = max(choice.inside for choice in choices)
-    return Bounds(min(choice.least for choice in choices), most, max(most, inside), plain=False)
 
 
 def _string(node: Mapping[str, Any]) -> Bounds:

@@ -34,12 +34,13 @@ _KEPT = 0.5  # of what is not needed, for the choices that follow the current fi
 
 
 class Closing:
-    """One text's. `limit` starts it; from `due_at` tokens on, `apply` must see each mask: before `calm_until` only
-    where a string, or a sentence, may have ended.
+    """The closing of one text, which `limit` starts; `ends` are the tokens that end a text.
+
+    From `due_at` tokens on, `apply` must see each mask: before `calm_until` only where a string or a sentence may have
+    ended.
     """
 
     def __init__(self, completion: Completion, fields: TextFields, ends: Sequence[int]) -> None:
-        """`ends` are the tokens that end a text."""
         self._completion, self._fields, self._tokens, self._ends = completion, fields, fields.tokens, ends
         self._position = JsonPosition()
         self._read = 0  # tokens
@@ -50,7 +51,7 @@ class Closing:
         self.calm_until = 0
 
     def limit(self, budget: int) -> None:
-        """The text may have so many tokens; BudgetTooSmallError if it needs more."""
+        """Set the text's maximum of tokens; BudgetTooSmallError if the schema's shortest text has more."""
         if (shortest := self._completion.shortest) > budget:
             raise BudgetTooSmallError(f"the schema's shortest text has {shortest} tokens; the limit is {budget}")
         self._budget, self.due_at = budget, 0
@@ -61,7 +62,7 @@ class Closing:
         return count >= self.due_at and (count >= self.calm_until or self._tokens.stirs[taken[-1]] == 1)
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
-        """Restrict the allowed tokens of `row`, if it is time for it; `taken` are the text's tokens so far."""
+        """Restrict the allowed tokens of `row` if it is time to; `taken` are the text's tokens so far."""
         new, table = taken[self._read :], self._tokens.table
         self._position.feed(b"".join([table[token] for token in new]))
         for token in new if self._path else ():
@@ -74,7 +75,10 @@ class Closing:
 
     def _decide(self, row: Bits, matcher: LLMatcher, left: int) -> None:
         """Wait if the end is far off; otherwise narrow the row, or find the completion to take."""
-        rest = self._known()
+        # What is known without a walk is no less than the shortest completion.
+        rest, after = self._completion.rest(self._position.place), self._after_string()
+        if rest is not None and after is not None:
+            rest = rest._replace(choices=after.choices)
         if rest is not None and self._waits(left, rest):
             return
         self.calm_until = 0
@@ -92,24 +96,16 @@ class Closing:
             self._narrow(row, last_words=left <= self._needed(rest) + _WORD and rest.string <= 1)
 
     def _waits(self, left: int, rest: Rest) -> bool:
-        """Whether there is time, and until when."""
+        """Whether there is time; sets until when."""
         enough = self._needed(rest) + self._completion.opening + _WORD + _SENTENCE
         self.due_at = self._budget - enough
         return left > enough
 
     def _needed(self, rest: Rest) -> int:
-        """Tokens from which on the current field must end."""
-        return rest.tokens + self._completion.inside + self._kept(rest)
-
-    def _kept(self, rest: Rest) -> int:
-        """Tokens beyond the shortest completion that the fields to come may use."""
+        """The current field must end once no more tokens are left than these."""
         spare = max(0, self._budget - self._completion.shortest)
-        return int(_KEPT * spare * rest.choices / self._completion.choices)
-
-    def _known(self) -> Rest | None:
-        """No less than the shortest completion, without a walk; None if only a walk can tell."""
-        rest, after = self._completion.rest(self._position.place), self._after_string()
-        return rest if rest is None or after is None else rest._replace(choices=after.choices)
+        kept = int(_KEPT * spare * rest.choices / self._completion.choices)  # for the fields to come
+        return rest.tokens + self._completion.inside + kept
 
     def _after_string(self) -> Rest | None:
         return self._completion.after_string(self._position.place) if self._position.in_value_string else None
@@ -127,7 +123,7 @@ class Closing:
         return Rest(before + after.tokens, after.choices, before)
 
     def _completed(self, matcher: LLMatcher, left: int, rest: Rest) -> Sequence[int]:
-        """The completion to take: of the text if no token is left over, of the string if none is left for it."""
+        """The completion to take, if it is time: of the whole text, or of the string alone."""
         if left <= rest.tokens + self._completion.inside:
             walk = self._walker(matcher).to_the_end()
             return () if walk is None else walk.tokens
@@ -140,27 +136,25 @@ class Closing:
 
     def _narrow(self, row: Bits, *, last_words: bool = False) -> None:
         """`last_words`: the string can end with the next token or the one after it, and should."""
-        if not self._position.in_string:
-            self._narrow_between(row)
+        tokens, last = self._tokens, self._position.last
+        if self._position.in_string:
+            _keep(row, tokens.in_string_bits)
+            if SENTENCE_END.search(last) and (row & tokens.quote_bits).any():
+                _keep(row, tokens.after_sentence_bits)
+            elif NUMBER_AND_STOP.search(last) and (row & tokens.quote_bits).any():
+                _keep(row, tokens.digit_or_quote_bits)
+            elif last_words:
+                _keep(row, tokens.in_word_bits | tokens.end_bits)
             return
-        _keep(row, self._tokens.in_string_bits)
-        if SENTENCE_END.search(self._position.last) and (row & self._tokens.quote_bits).any():
-            _keep(row, self._tokens.after_sentence_bits)
-        elif NUMBER_AND_STOP.search(self._position.last) and (row & self._tokens.quote_bits).any():
-            _keep(row, self._tokens.digit_or_quote_bits)
-        elif last_words:
-            _keep(row, self._tokens.in_word_bits | self._tokens.end_bits)
-
-    def _narrow_between(self, row: Bits) -> None:
-        _keep(row, self._tokens.between_bits)
-        if not self._position.last[-1:].isdigit():
-            _keep(row, self._tokens.bracket_bits)
-        elif (row & self._tokens.bracket_bits).any():
-            _keep(row, ~self._tokens.comma_bits)
+        _keep(row, tokens.between_bits)
+        if not last[-1:].isdigit():
+            _keep(row, tokens.bracket_bits)
+        elif (row & tokens.bracket_bits).any():
+            _keep(row, ~tokens.comma_bits)
 
 
 def _keep(row: Bits, bits: Bits) -> None:
-    """Allow these only, unless that leaves nothing."""
+    """Allow only `bits`, unless that leaves nothing."""
     narrowed = row & bits
     if narrowed.any():
         row[:] = narrowed

@@ -1,8 +1,8 @@
-"""JSON schemas as token masks, by llguidance: which tokens may come next, and which must.
+"""Compiles JSON schemas to grammars, by llguidance: masks say which tokens may come next, and some tokens must.
 
 The separators are fixed (no optional white space), so that most of the punctuation and all keys are forced and need no
-sampling. llguidance is imported on the thread that builds the vocabulary: an engine without it serves requests that
-have no schema.
+sampling. llguidance is imported on the thread that builds the vocabulary: an engine without it serves requests without
+a schema.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Grammar(Protocol):
         """Whether no token except the end of text is possible."""
 
     def limit(self, budget: int) -> None:
-        """Have the text end within so many tokens; BudgetTooSmallError if its schema's shortest text has more."""
+        """Have the text end within `budget` tokens; BudgetTooSmallError if its schema's shortest text has more."""
 
     def fill_mask(self, row: Tensor) -> None:
         """Write the allowed tokens into `row` [ceil(vocab / 32)] int32 on the host, lowest bit first."""
 
     def may_force_after(self, token: int) -> bool:
-        """Whether to ask at once what is forced after this token; if not, a mask without choice tells."""
+        """Whether to call `forced` at once after this token; otherwise, once a mask leaves no choice."""
 
     def forced(self) -> Sequence[int]:
-        """The tokens that must come next, if any; the caller advances over them."""
+        """The tokens that must come next, if any; the caller advances by them."""
 
     def advance(self, token: int) -> None:
         """Consume the next token; GrammarError if it is not allowed, or if the grammar grew too complex."""

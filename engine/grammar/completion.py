@@ -1,4 +1,4 @@
-"""What the shortest completion of a text takes: known for all texts of one schema from a walk through its shortest one.
+"""The length of a text's shortest completion: known for all texts of one schema from a walk through its shortest one.
 
 Where a schema is plain, what follows a field is the same in all texts, and further items of an array are like its last
 one in the walk.
@@ -21,8 +21,8 @@ _SLACK = 6  # tokens: a character's last three bytes, and other divisions of the
 
 
 class Rest(NamedTuple):
-    """Of the shortest completion: its tokens, how many of them are free to choose, and how many come before the one
-    that ends the open string (a large number if there is none, or if that is not known).
+    """A shortest completion: its tokens, how many of them are free to choose, and how many come before the one that
+    ends the open string (a large number if no string is open, or if that is not known).
     """
 
     tokens: int
@@ -45,38 +45,36 @@ class Completion:
         self._after: dict[Place, Rest] = {}  # from the token that ends a string
         self._last: dict[Place, int] = {}  # item of an array
         if bounds.plain:
-            self._follow(walk, tokens)
+            self._note_fields(walk, tokens)
 
     def rest(self, place: Place) -> Rest | None:
-        """From the beginning of a field to the end of the text; None if only a walk can tell."""
+        """From the beginning of a field to the end of the text; None if only a walk can find out."""
         return self._from.get(self._like(place))
 
     def after_string(self, place: Place) -> Rest | None:
-        """From the token that ends the string in this field; None if only a walk can tell."""
+        """From the token that ends the string in this field; None if only a walk can find out."""
         return self._after.get(self._like(place))
 
-    def _follow(self, walk: Walk, tokens: JsonTokens) -> None:
+    def _note_fields(self, walk: Walk, tokens: JsonTokens) -> None:
+        """Note what follows each field that begins or ends in the walk."""
         position = JsonPosition()
         rest = Rest(self.shortest, self.choices)
         for token, chosen in zip(walk.tokens, walk.chosen, strict=True):
-            if token != END and (not position.in_value_string or tokens.stirs[token]):
-                self._read(position, tokens.table[token], rest)
+            changes = token != END and (not position.in_value_string or tokens.stirs[token])
+            data = tokens.table[token] if changes else b""
+            for at in range(len(data)):
+                string = position.place if position.in_value_string else None
+                position.feed(data[at : at + 1])
+                if string is not None and not position.in_string:
+                    self._after.setdefault(string, rest)
+                place = position.place
+                self._from.setdefault(place, rest)
+                if place and isinstance(place[-1], int):
+                    self._last[place[:-1]] = place[-1]
             rest = Rest(rest.tokens - 1, rest.choices - chosen)
 
-    def _read(self, position: JsonPosition, data: bytes, rest: Rest) -> None:
-        """Note what follows the fields that begin and end with a token."""
-        for at in range(len(data)):
-            string = position.place if position.in_value_string else None
-            position.feed(data[at : at + 1])
-            if string is not None and not position.in_string:
-                self._after.setdefault(string, rest)
-            place = position.place
-            self._from.setdefault(place, rest)
-            if place and isinstance(place[-1], int):
-                self._last[place[:-1]] = place[-1]
-
     def _like(self, place: Place) -> Place:
-        """The same field in the walk; further items of an array are like the last there."""
+        """The same field in the walk; further items of an array are like the walk's last one."""
         like: Place = ()
         for entry in place:
             like = (*like, min(entry, self._last.get(like, entry)) if isinstance(entry, int) else entry)
@@ -84,6 +82,6 @@ class Completion:
 
 
 def completion_of(schema: str, matcher: LLMatcher, fields: TextFields) -> Completion | None:
-    """Of a schema (JSON text), whose matcher is used up; None if no walk reaches the end."""
+    """The completion of a schema (JSON text), whose matcher is used up; None if no walk reaches the end."""
     walk = Walker(matcher, fields, JsonPosition()).to_the_end()
     return None if walk is None else Completion(walk, bounds_of(schema), fields.tokens)

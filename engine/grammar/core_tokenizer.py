@@ -1,4 +1,4 @@
-"""What the core needs of a tokenizer: its definition as text, and what its tokens do to JSON."""
+"""The core's view of a tokenizer: its definition as text, and what its tokens do to JSON."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What identifies the state of a text under its schema: texts with equal keys may go on with the same bytes, whatever
-schema they are under, and thus with the same tokens. Only where bytes are forced, llguidance allows just the first of
-the tokens that they are divided into, and how they are divided depends on the text's last token, too.
+"""The key of a text's state under its schema: texts with equal keys may continue with the same bytes, whatever their
+schemas, and thus with the same tokens. An exception are forced bytes: llguidance allows only the first of the tokens
+that they are divided into, and how they are divided depends on the text's last token, too.
 
 What may follow in a text field depends on the characters that it still needs and may still have, on the bytes of an
-unfinished character, on its character class, and on all that follows the field. A token has few characters: of more
-than those, it does not matter how many more. Only fields of counted character classes are known, as `jobs/schema.py`
-makes them, in objects whose keys are all required. Between them, the bytes since the last known field tell where the
-text stands: keys, signs, numbers and the strings of enumerations. After a string of any other kind, no key is known
-until the next known field.
+unfinished character, on its character class, and on everything that follows the field. A token has few characters;
+beyond those, it does not matter how many more the field has. Only fields of counted character classes are known, as
+`jobs/schema.py` makes them, in objects whose keys are all required. Between them, the bytes since the last known field
+identify the state: keys, signs, numbers and the strings of enumerations. After a string of any other kind, no key is
+known until the next known field.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _BETWEEN = 1  # second in a key between fields; that of a field has 0 or less th
 
 
 def room_of(key: StateKey) -> int:
-    """How many characters a field still may have where it may end as well, and no character is open; otherwise 0.
+    """How many characters a field may still have, if it may also end and no character is open; otherwise 0.
 
-    There, fewer characters forbid the tokens that have more, and change nothing else.
+    In such a state, less room forbids the tokens that have more characters, and changes nothing else.
     """
     _, part, needed, left, pending = key
     return left if part == _BODY and not needed and not pending else 0
@@ -56,9 +56,9 @@ _NOT_KNOWN = (_UnknownError, TypeError, ValueError, KeyError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class TextField:
-    """A string of `head` characters and `least` to `most` of a class. `same`: what follows it, and its classes.
+    """A string of `head` characters and `least` to `most` of a class.
 
-    `known` has what `state` returned for numbers of characters that are asked for often.
+    `same`: a digest of its classes and of what follows it. `known`: results of `state` that are needed often.
     """
 
     same: bytes
@@ -69,7 +69,7 @@ class TextField:
     known: dict[int, tuple[StateKey, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def state(self, characters: int) -> tuple[StateKey, int]:
-        """The key after so many whole characters, and up to how many it stays what it is. Used by the core's thread."""
+        """The key after this many whole characters, and up to how many it stays the same. For the core's thread."""
         found = self.known.get(characters)
         if found is None:
             found = self.key(characters, b""), self.steady(characters)
@@ -78,7 +78,7 @@ class TextField:
         return found
 
     def key(self, characters: int, pending: bytes) -> StateKey:
-        """After so many characters and the first bytes of another one."""
+        """The key after this many characters and the first bytes of another one."""
         body, horizon = characters - self.head, self.horizon
         if body < 0:
             return (self.same, body, min(self.least, horizon), min(self.most, horizon), pending)
@@ -86,7 +86,7 @@ class TextField:
         return (self.same, 0, min(needed, horizon) if needed > 0 else 0, left if left < horizon else horizon, pending)
 
     def steady(self, characters: int) -> int:
-        """Up to how many characters the key stays what it is after so many whole ones."""
+        """Up to how many characters the key stays the same as after this many whole ones."""
         needed, left = self.head + self.least - characters, self.head + self.most - characters
         if characters < self.head or left < self.horizon or 0 < needed < self.horizon:
             return characters
@@ -108,7 +108,10 @@ class TextFields:
         if place not in self._found:
             if len(self._found) >= _MAX_FIELDS:
                 return None
-            self._found[place] = self._field(place)
+            try:
+                self._found[place] = self._field(place)
+            except _NOT_KNOWN:
+                self._found[place] = None
         return self._found[place]
 
     def lists(self, place: Place) -> bool:
@@ -128,12 +131,6 @@ class TextFields:
         except _NOT_KNOWN:
             return []
 
-    def _field(self, place: Place) -> TextField | None:
-        try:
-            return self._of_string(*self._resolved(place))
-        except _NOT_KNOWN:
-            return None
-
     def _resolved(self, place: Place) -> tuple[Any, list[Any]]:
         """A place's schema, and what must and may follow it."""
         node, following = self._root, list[Any]()
@@ -142,7 +139,8 @@ class TextFields:
             following.append(rest)
         return node, following
 
-    def _of_string(self, node: Mapping[str, Any], following: list[Any]) -> TextField | None:
+    def _field(self, place: Place) -> TextField | None:
+        node, following = self._resolved(place)
         found = _PATTERN.fullmatch(node["pattern"])
         rest = json.dumps(following)
         if node.keys() != _STRING or node["type"] != "string" or found is None or '"$' in rest:
@@ -169,7 +167,7 @@ class TextState:
         self._key, self._steady = self._current()  # after the tokens that were read
 
     def key(self, taken: Sequence[int]) -> StateKey | None:
-        """After these tokens, of which it has read some; None if it is not known."""
+        """The key after these tokens, some of which it has read; None if it is not known."""
         count = len(taken)
         if self._read != count:
             for place in range(self._read, count):
@@ -178,8 +176,8 @@ class TextState:
             self._key, self._steady = self._current()
         return self._key
 
-    def goes_on(self, taken: Sequence[int], token: int) -> bool:
-        """Read a token after these, if all it does is to go on with an open field that is known."""
+    def extend_field(self, taken: Sequence[int], token: int) -> bool:
+        """Read a token after these, if it only adds characters to an open field that is known."""
         whole, open_field = self._tokens.whole_characters[token], self._field
         if not whole or open_field is None or self._pending or self._read != len(taken):
             return False
@@ -190,12 +188,12 @@ class TextState:
         return True
 
     def forced_key(self, taken: Sequence[int]) -> StateKey | None:
-        """The same for what is forced next; None also where a class of one character may force more than a token."""
+        """The key of what is forced next; None also where a class of one character may force more than a token."""
         key = self.key(taken)
         return None if self._field is not None and key and key[2] >= self._field.horizon else key
 
     def _current(self) -> tuple[StateKey | None, int]:
-        """The key, and up to how many characters of an open field it stays what it is."""
+        """The key, and up to how many characters of an open field it stays the same."""
         if self._field is not None:
             if self._pending:
                 return self._field.key(self._characters, self._pending), 0
@@ -210,56 +208,51 @@ class TextState:
             self._characters += whole
             return
         first, *others = self._tokens.table[token].split(_QUOTE)
-        self._go_on(first)
+        self._feed(first)
         for data in others:
             self._take_quote()
-            self._go_on(data)
+            self._feed(data)
 
     def _take_quote(self) -> None:
-        """It may begin or end a string."""
+        """Read a quotation mark, which may begin or end a string."""
         position = self._position
         inside = position.in_value_string
         position.feed(_QUOTE)
         if inside and not position.in_value_string and self._field is not None:
             self._after, self._between, self._field = self._field.same, b"", None
         elif position.in_value_string and not inside:
-            self._begin_string()
+            place = position.place
+            self._field, self._characters, self._pending = self._fields.at(place), 0, b""
+            if self._field is None and not self._fields.lists(place):
+                self._after = None
+            self._between += _QUOTE
         else:
             self._record(_QUOTE)
 
-    def _begin_string(self) -> None:
-        place = self._position.place
-        self._field, self._characters, self._pending = self._fields.at(place), 0, b""
-        if self._field is None and not self._fields.lists(place):
-            self._after = None
-        self._between += _QUOTE
-
-    def _go_on(self, data: bytes) -> None:
-        """Read what has no quotation mark."""
+    def _feed(self, data: bytes) -> None:
+        """Read bytes without a quotation mark."""
         if data:
             self._position.feed(data)
             self._record(data)
 
     def _record(self, data: bytes) -> None:
-        """Count the characters of what an open field goes on with; keep what is between fields."""
+        """Count the characters that are added to an open field; keep the bytes between fields."""
         if self._field is None:
             self._between = (self._between + data)[: _MAX_BETWEEN + 1]
             return
         for at in range(len(data)):
-            if self._field is not None:
-                self._add(self._pending + data[at : at + 1])
-
-    def _add(self, pending: bytes) -> None:
-        """Count a character once all its bytes are there. After an escape by number, nothing is known."""
-        whole = len(pending) == _length(pending[0])
-        if whole and pending[0] == _BACKSLASH and pending[1] not in _ESCAPED:
-            self._field = self._after = None
-        self._characters += whole
-        self._pending = b"" if whole else pending
+            if self._field is None:
+                return
+            pending = self._pending + data[at : at + 1]
+            whole = len(pending) == _length(pending[0])
+            if whole and pending[0] == _BACKSLASH and pending[1] not in _ESCAPED:  # by number
+                self._field = self._after = None
+            self._characters += whole
+            self._pending = b"" if whole else pending
 
 
 def _property(node: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    """A property's schema, and those of the properties that must follow it."""
+    """A property's schema, and the schemas of the properties that must follow it."""
     properties = node["properties"]
     if node.keys() != _OBJECT or node["type"] != "object" or node["additionalProperties"] is not False:
         raise _UnknownError
@@ -270,7 +263,7 @@ def _property(node: Mapping[str, Any], name: str) -> tuple[Any, Any]:
 
 
 def _item(node: Mapping[str, Any], index: int) -> tuple[Any, Any]:
-    """An item's schema; that of further ones, and how many must and may follow."""
+    """An item's schema, and how many further items must and may follow, with their schema."""
     if not node.keys() <= _ARRAY or node["type"] != "array":
         raise _UnknownError
     most = node.get("maxItems")
@@ -279,7 +272,7 @@ def _item(node: Mapping[str, Any], index: int) -> tuple[Any, Any]:
 
 
 def _length(first: int) -> int:
-    """Bytes of a character, or of an escape, that begins with this one."""
+    """Bytes of a character, or of an escape, that begins with the byte `first`."""
     if first == _BACKSLASH:
         return 2
     return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

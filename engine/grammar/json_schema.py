@@ -1,11 +1,11 @@
-"""`JsonGrammar`: one text under a schema, token by token."""
+"""One text under a JSON schema, token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import GrammarError
@@ -19,22 +19,19 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 _TOKENS_PER_LEXER = 8  # at least, of a text that has one of its own
-_ALL = -1  # every bit of an int32
+_ALL, _ALL_BITS = -1, 2**32 - 1  # of an int32, and of a uint32
 _NONE_YET = -1  # in place of a text's last token
 
 
 class JsonGrammar:
-    """Implements `Grammar` over a copy of a lexer's matcher.
-
-    Grammars with the same `lexer` cannot fill masks at the same time.
-    """
+    """Implements `Grammar` over a copy of a lexer's matcher; one grammar of a `lexer` may fill a mask at a time."""
 
     def __init__(self, lexers: Lexers, eos: Sequence[int]) -> None:
         self._lexers, self._eos = lexers, eos
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that it must have when its lexer breaks, to get another
-        self.behind = False  # its matcher, by the last token
+        self.behind = False  # the matcher lacks the last token
         self._failed = False  # its matcher broke; the next token raises the error
         self.lexer = lexers.share()
         self._matcher = self.lexer.copy(self)
@@ -43,16 +40,16 @@ class JsonGrammar:
 
     @property
     def matcher(self) -> LLMatcher:
-        """After all tokens."""
+        """The matcher, after all tokens."""
         if self.behind:
             self.caught_up(consumed=self._matcher.consume_token(self._tokens[-1]))
         return self._matcher
 
-    def goes_on(self, token: int) -> bool:
-        """Take a token if all it does is to go on with a text field: the text does not end with it, and nothing is
-        forced after it. The matcher gets it later: by `caught_up`, or when it is needed.
+    def extend_field(self, token: int) -> bool:
+        """Take a token if it only adds characters to a text field: the text does not end with it, and nothing is forced
+        after it. The matcher gets the token later: by `caught_up`, or when it is needed.
         """
-        if self.behind or self._failed or not self._state.goes_on(self._tokens, token):
+        if self.behind or self._failed or not self._state.extend_field(self._tokens, token):
             return False
         self._tokens.append(token)
         self.behind = True
@@ -72,11 +69,11 @@ class JsonGrammar:
             self._failed = not self._continue_alone()
 
     def state_key(self) -> StateKey | None:
-        """What identifies its state, and thus the next mask before `close` has seen it; None if nothing does."""
+        """The key of its state, and thus of the next mask before `close` restricts it; None if it has none."""
         return self._state.key(self._tokens)
 
     def shared_key(self) -> StateKey | None:
-        """The same, if a mask that another grammar computed will do."""
+        """The key, if a mask that another grammar computed will do."""
         tokens, closing = self._tokens, self._closing
         # `closes`, without its calls: this is asked for each row of each step.
         closes = closing is not None and len(tokens) >= closing.due_at and closing.is_due(tokens)
@@ -88,7 +85,6 @@ class JsonGrammar:
         return self._closing is not None and self._closing.is_due(self._tokens)
 
     def limit(self, budget: int) -> None:
-        """From now on, masks lead to the end in time."""
         if self._closing is not None:
             self._closing.limit(budget)
 
@@ -99,34 +95,30 @@ class JsonGrammar:
 
     @property
     def tokens(self) -> JsonTokens:
-        """Those of its vocabulary."""
         return self._lexers.tokens
 
     @property
     def choices(self) -> Choices:
-        """Those of its vocabulary."""
         return self._lexers.vocabulary.choices
 
     @property
     def finished(self) -> bool:
-        """The JSON value is complete."""
         return self.matcher.is_stopped() and not self.matcher.is_error()
 
     def fill_mask(self, row: Tensor) -> None:
-        """Fill one row."""
         self.compute(row)
         if self.closes:
             self.close(row)
 
     def compute(self, row: Tensor) -> None:
-        """Fill one row with all that the schema allows."""
+        """Fill a row with everything that the schema allows."""
         self.lexer.count_mask()
         self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
         self.correct(row)
 
     def correct(self, row: Tensor) -> None:
-        """Fill the row again if its lexer broke. After an error, allow everything except the end of text, and let
-        `advance` raise it: the request must not look finished.
+        """Fill the row again if the lexer broke. After an error, allow everything except the end of text, and let
+        `advance` raise the error: the request must not look finished.
         """
         if not self.matcher.is_error():
             return
@@ -135,15 +127,14 @@ class JsonGrammar:
         if self.matcher.is_error():
             self._failed = True
             row.fill_(_ALL)
+            words = row.numpy().view(np.uint32)
             for token in self._eos:
-                row[token // 32] &= _without(token % 32)
+                words[token // 32] &= np.uint32(_ALL_BITS ^ 1 << token % 32)
 
     def may_force_after(self, token: int) -> bool:
-        """Where a string may end: what follows it is forced more often than not."""
-        return token in self.tokens.with_quote
+        return token in self.tokens.with_quote  # what follows a string is forced more often than not
 
     def forced(self) -> Sequence[int]:
-        """llguidance's fast-forward tokens."""
         key, last = self._state.forced_key(self._tokens), self._tokens[-1] if self._tokens else _NONE_YET
         known = self._lexers.vocabulary.forced
         tokens = None if key is None else known.of(key, last)
@@ -154,12 +145,11 @@ class JsonGrammar:
         return tokens
 
     def advance(self, token: int) -> None:
-        """Consume one token."""
         if error := self.advanced(token, consumed=self.matcher.consume_token(token)):
             raise error
 
     def advanced(self, token: int, *, consumed: bool) -> GrammarError | None:
-        """Note that the matcher consumed a token, or failed to; returns why the grammar cannot go on, if it cannot."""
+        """Note that the matcher consumed a token, or failed to; returns the error if the grammar cannot continue."""
         if not consumed and not (self._continue_alone() and self.matcher.consume_token(token)):
             return GrammarError(f"token {token} cannot be taken here: {error_of(self.matcher)}")
         self._tokens.append(token)
@@ -167,11 +157,8 @@ class JsonGrammar:
         return None
 
     def _continue_alone(self) -> bool:
-        """If the lexer broke, consume the text so far on one of its own; False if it broke that.
-
-        It may have broken whatever its error: one that has no work left refuses what comes next.
-        """
-        self.lexer.broken = True
+        """Consume the text so far on a lexer of its own; False if the text breaks that one, too."""
+        self.lexer.broken = True  # whatever its error: a lexer without fuel refuses tokens that the schema allows
         if len(self._tokens) < self._least_tokens:
             return False
         self._least_tokens = len(self._tokens) + _TOKENS_PER_LEXER
@@ -181,8 +168,3 @@ class JsonGrammar:
             return False
         self._matcher = self.lexer.copy(self)
         return replay(self._matcher, self._tokens, self.tokens.words)
-
-
-def _without(bit: int) -> int:
-    """An int32 with this bit alone cleared."""
-    return int(torch.tensor(~(1 << bit), dtype=torch.int64).to(torch.int32))

@@ -1,14 +1,14 @@
 """The llguidance lexers that the grammars of one schema share.
 
 A lexer builds its states as texts reach them, so that the second mask in a state takes a fifth of the first; but it
-serves one thread at a time. A schema therefore has one lexer for few grammars, and as many as there are threads for
-many (see `batch.py`).
+serves one thread at a time. A schema therefore has one lexer for few grammars, and up to one per thread for many (see
+`batch.py`).
 
 A lexer that reaches one of its limits breaks for all its grammars. They continue on a new lexer each; a grammar that
 breaks that one at once fails. Later grammars of the schema share a new lexer.
 
 The work of a lexer is limited from one mask that it computes to the next. Where masks come from elsewhere, tokens use
-this up: they are refused then, as if the schema did not allow them.
+up this fuel, and are then refused as if the schema did not allow them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": 
 _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
 _MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
 _TOKENS_PER_MASK = 200  # of a lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
-_MAX_FORCED_STATES = 20_000  # a schema may force so many characters at its start, and no more
+_MAX_FORCED_STATES = 20_000  # forced characters at the start of a schema, each of which takes one
 _STEP_FUEL = 50_000  # per mask, 3 ms at most: patterns of many states break at once, others need less than half of it
 _MAX_ERROR_CHARS = 300
 
@@ -44,7 +44,7 @@ _MAX_ERROR_CHARS = 300
 class Lexer:
     """A matcher that is only copied: its copies share its lexer. Owned by its `Lexers`, or by its only grammar.
 
-    It computes a mask after every `tokens_per_mask` tokens: it `needs_mask` then, even of a state whose mask is known.
+    After every `tokens_per_mask` tokens it `needs_mask`: the next mask must be computed, even if it is known.
     """
 
     def __init__(self, matcher: LLMatcher, tokens_per_mask: int) -> None:
@@ -55,12 +55,10 @@ class Lexer:
         self.broken = self.needs_mask = False
 
     def count_token(self) -> None:
-        """One of its grammars takes a token."""
         self._tokens += 1
         self.needs_mask = self._tokens >= self._tokens_per_mask
 
     def count_mask(self) -> None:
-        """It computes a mask."""
         self._tokens, self.needs_mask = 0, False
 
     @property
@@ -74,7 +72,7 @@ class Lexer:
         return len(self._grammars)
 
     def copy(self, grammar: object) -> LLMatcher:
-        """A matcher at the start of the text, for this grammar, which counts as long as it lives."""
+        """A matcher at the start of the text for this grammar, which counts towards `load` as long as it lives."""
         self._copies_left -= 1
         self._grammars.add(grammar)
         return self._matcher.deep_copy()
@@ -105,7 +103,6 @@ class Lexers:
 
     @property
     def tokens(self) -> JsonTokens:
-        """The vocabulary's."""
         return self.vocabulary.tokens
 
     def share(self) -> Lexer:
@@ -119,7 +116,7 @@ class Lexers:
             return least
 
     def alone(self) -> Lexer:
-        """A lexer that no other grammar has, which computes all masks."""
+        """A lexer for one grammar, which computes all of its masks."""
         return self._lexer(tokens_per_mask=1)
 
     def _lexer(self, tokens_per_mask: int) -> Lexer:
@@ -151,14 +148,14 @@ def _check(matcher: LLMatcher) -> None:
 
 
 def _limits(max_lexer_states: int | None = None) -> LLParserLimits:
-    """llguidance's own, except for so many states, if given, and for the work per mask."""
+    """llguidance's limits, except for the work per mask, and for the states if a number is given."""
     from llguidance import LLParserLimits  # noqa: PLC0415  as above
 
     return LLParserLimits(max_lexer_states=max_lexer_states, step_lexer_fuel=_STEP_FUEL, verbose_errors=False)
 
 
 def error_of(matcher: LLMatcher) -> str:
-    """What is wrong with it, on one line."""
+    """The matcher's error, on one line."""
     return _clipped(matcher.get_error().removesuffix("<non-verbose/>"))
 
 

@@ -1,7 +1,7 @@
-"""Masks and forced tokens that were found before, by the state of the text (`fields.py`).
+"""Masks and forced tokens that were found before, by the key of the text's state (`fields.py`).
 
-To compute a mask takes 40 to 1,500 us, to find what is forced 20 and more. Masks are remembered on the device, and the
-core knows where; the host keeps only those from which others follow.
+Computing a mask takes 40 to 1,500 us, finding forced tokens 20 and more. Masks are kept on the device, and the core
+knows where; the host keeps only masks from which others can be derived.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FORCED, _MAX_FORCED = 4_096, 64  # sequences, and tokens of one
 
 
 class MaskMemory:
-    """The masks that the device keeps in its table: the core's record of which is where. Used by the core's thread.
+    """The core's record of the masks in the device's table, and of their places. Used by the core's thread.
 
-    Those that were used least recently are forgotten, but none that the present step uses.
+    The least recently used masks are forgotten, but none that the present step uses. `masks`: their maximum, by default
+    as many as the device keeps.
     """
 
     def __init__(self, vocab_size: int, masks: int | None = None) -> None:
-        """`masks`: how many, if not as many as the device keeps."""
         self.words = -(-vocab_size // 32)  # of a mask
         self._most = masks or remembered_masks(vocab_size)
         self._first_unkept = 1 + remembered_masks(vocab_size)  # the place behind them
@@ -46,25 +46,25 @@ class MaskMemory:
         return len(self._places)
 
     def begin(self, places: Sequence[int]) -> list[int]:
-        """A step uses the masks at these places; returns which of them leave no choice, as indices of `places`."""
+        """Begin a step that uses the masks at these places; returns the indices of those that leave no choice."""
         self._step += 1
         self._used[places] = self._step
         found: list[int] = np.flatnonzero(self._lacking[places]).tolist()
         return found
 
     def use(self, key: StateKey) -> int | None:
-        """Where the mask is, if it is known; the present step uses it."""
+        """The place of a mask that the present step uses; None if it is not known."""
         place = self._places.get(key)
         if place is not None:
             self._used[place] = self._step
         return place
 
     def only(self, place: int) -> int:
-        """The one token that the mask at a place allows; no token's number if there are several."""
+        """The one token that the mask at a place allows; -1 if it allows several."""
         return self._only[place]
 
     def keep(self, key: StateKey, mask: Bits, *, lacking: bool) -> int | None:
-        """Remember a new mask [words], and whether it leaves no choice; returns where, if there is a place."""
+        """Remember a new mask [words], and whether it leaves no choice; returns its place, None if all are in use."""
         if not self._free:
             self._forget()
         if not self._free:
@@ -72,11 +72,12 @@ class MaskMemory:
         place = self._free.pop()
         self._places[key], self._keys[place] = place, key
         self._lacking[place], self._used[place] = lacking, self._step
-        self._only[place] = _only_token(mask) if lacking else _SEVERAL
+        tokens = allowed_tokens(mask) if lacking else ()
+        self._only[place] = tokens[0] if len(tokens) == 1 else _SEVERAL
         return place
 
     def keep_widest(self, key: StateKey, mask: Bits) -> None:
-        """Keep a computed mask [words] here, from which others of the same field can be derived."""
+        """Keep a computed mask [words] on the host, from which others of the same field can be derived."""
         room = room_of(key)
         if room > self._widest.get(key[0], (0, mask))[0]:
             self._widest[key[0]] = room, mask.copy()
@@ -85,7 +86,7 @@ class MaskMemory:
                 self._widest.popitem(last=False)
 
     def derive(self, key: StateKey, tokens: JsonTokens, mask: Bits) -> bool:
-        """Fill a mask [words] if it follows from that of a text with more room in the same field; returns whether."""
+        """Fill a mask [words] if it follows from one of a text with more room in the same field; returns whether."""
         room = room_of(key)
         found = self._widest.get(key[0]) if room else None
         if found is None or room > found[0] or (found[1] & tokens.unsure_bits).any():
@@ -95,11 +96,11 @@ class MaskMemory:
         return True
 
     def unkept(self, number: int) -> int:
-        """The place of a mask of the present step alone, the first of which has number 0."""
+        """The place of the mask number `number` that only the present step has, counted from 0."""
         return self._first_unkept + number
 
     def _forget(self) -> None:
-        """Several at a time: to find them takes as long as to find one."""
+        # Several at a time: finding them takes as long as finding one.
         count = -(-self._most // _FORGOTTEN)
         oldest = 1 + np.argpartition(self._used[1:], count - 1)[:count]
         for place in oldest[self._used[oldest] < self._step].tolist():
@@ -108,7 +109,7 @@ class MaskMemory:
 
 
 class RowMasks:
-    """The masks of a step's rows, until all of them are there: at first, each allows everything."""
+    """The masks of a step's rows while they are gathered; at first, each allows everything."""
 
     def __init__(self, rows: int, memory: MaskMemory) -> None:
         self.memory = memory
@@ -121,7 +122,7 @@ class RowMasks:
         self._kept[place] = mask
 
     def allow_only(self, row: int, token: int) -> None:
-        """Give a row a mask of one token, unless it has one."""
+        """Give a row a mask of one token, unless it has that mask."""
         if row in self._unkept or self.memory.only(self.places[row]) != token:
             mask = np.empty(self.memory.words, np.int32)
             allow_only(mask, (token,))
@@ -132,7 +133,6 @@ class RowMasks:
         self._unkept[row] = mask
 
     def of_step(self) -> StepMasks:
-        """All of them, and what is new."""
         places = np.array(self.places, np.int32)
         own = [self.memory.unkept(number) for number in range(len(self._unkept))]
         places[[*self._unkept]] = own
@@ -141,14 +141,9 @@ class RowMasks:
         return StepMasks(places, stacked, np.array([*self._kept, *own], np.int32))
 
 
-def _only_token(mask: Bits) -> int:
-    tokens = allowed_tokens(mask)
-    return tokens[0] if len(tokens) == 1 else _SEVERAL
-
-
 class ForcedMemory:
-    """The tokens that are forced, perhaps none, in a state and after a token: llguidance divides forced bytes as the
-    tokenizer would behind it. Those used least recently are forgotten. Used by the core's thread.
+    """The tokens, perhaps none, that are forced in a state and after a token: llguidance divides forced bytes into
+    tokens as the tokenizer would after that token. The least recently used are forgotten. Used by the core's thread.
     """
 
     def __init__(self, most: int = _FORCED) -> None:
@@ -156,14 +151,12 @@ class ForcedMemory:
         self._tokens: OrderedDict[tuple[StateKey, int], Sequence[int]] = OrderedDict()
 
     def of(self, key: StateKey, last: int) -> Sequence[int] | None:
-        """What is forced there, if it is known."""
         tokens = self._tokens.get((key, last))
         if tokens is not None:
             self._tokens.move_to_end((key, last))
         return tokens
 
     def keep(self, key: StateKey, last: int, tokens: Sequence[int]) -> None:
-        """Remember what is forced there, unless it is long."""
         if len(tokens) > _MAX_FORCED:
             return
         self._tokens[key, last] = tokens

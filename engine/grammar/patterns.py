@@ -1,7 +1,7 @@
-"""How short a match of a regular expression can be, and by how much one more character can put its end off.
+"""How short a match of a regular expression can be, and by how much one more character can put off its end.
 
 Reads the syntax that JSON schemas share: classes, groups, alternatives, repetition. Lookarounds count as their content;
-what cannot be read is taken literally, which is never shorter. Lengths are bytes of UTF-8, thus bounds of tokens.
+other syntax is taken literally, which is never shorter. Lengths are bytes of UTF-8, thus bounds of tokens.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MAX_CHARACTER = 4  # bytes
 
 
 class Length(NamedTuple):
-    """`least`: of the shortest match. `rise`: at most so much longer is the shortest match after one more character;
-    `first`: after the first one.
+    """`least`: bytes of the shortest match. `rise`: how much longer one more character can make it at most, and
+    `first`: how much longer the first character can.
     """
 
     least: int
@@ -35,7 +35,7 @@ _NOTHING = Length(0)
 
 @lru_cache(256)
 def pattern_length(pattern: str) -> Length:
-    """Of matches of the whole pattern."""
+    """The length of matches of the whole pattern."""
     return _Reader(pattern).alternatives()
 
 
@@ -83,9 +83,6 @@ class _Reader:
             inside = self.alternatives()
             self._at += 1
             return inside
-        return self._character()
-
-    def _character(self) -> Length:
         found = _CLASS.match(self._pattern, self._at) or _ESCAPE.match(self._pattern, self._at)
         text = found[0] if found else self._pattern[self._at]
         self._at += len(text)
@@ -98,7 +95,7 @@ class _Reader:
 
 
 def _bytes_of(item: str) -> int:
-    """1 where the item matches an ASCII character; one that Python cannot read probably does."""
+    """1 where the item matches an ASCII character; an item that Python cannot read probably does."""
     if len(item) == 1:
         return len(item.encode(errors="surrogatepass"))
     try:

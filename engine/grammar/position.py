@@ -1,4 +1,4 @@
-"""Where a compact JSON text stands, read piece by piece: inside a string or not, and in which field."""
+"""The position in a compact JSON text that is read piece by piece: inside a string or not, and in which field."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class JsonPosition:
 
     @property
     def in_value_string(self) -> bool:
-        """In a string that is no key."""
+        """In a string that is not a key."""
         return self.in_string and self._key is None
 
     @property
     def value_is_empty(self) -> bool:
-        """In a string that is no key, of which nothing has been read."""
+        """In a string that is not a key, of which nothing has been read."""
         return self.in_value_string and self._string_is_empty
 
     @property
@@ -46,18 +46,16 @@ class JsonPosition:
 
     @property
     def wide(self) -> bool:
-        """The text's last character is one of Chinese, Japanese or the like."""
+        """The text's last character is a wide one, as in Chinese or Japanese."""
         return self.last[-3:-2] >= b"\xe3" and self.last[-1:] >= b"\x80"
 
     def copy(self) -> JsonPosition:
-        """Another that stands in the same place."""
         other = copy(self)
         other._path = [*self._path]
         other._key = None if self._key is None else bytearray(self._key)
         return other
 
     def feed(self, data: bytes) -> None:
-        """Read on."""
         at = 0
         while at < len(data):
             at = self._in_string(data, at) if self.in_string else self._outside(data[at : at + 1], at)
@@ -74,7 +72,10 @@ class JsonPosition:
         if found is None:
             return end
         if found[0] == b'"':
-            self._close_string()
+            self.in_string = False
+            self.strings += 1
+            if self._key is not None:
+                self._path[-1], self._key = bytes(self._key), None
         else:
             self._escaped = True
             self._keep(data, end, end + 1)
@@ -84,12 +85,6 @@ class JsonPosition:
         if self._key is not None:
             self._key += data[start:end]
         return end
-
-    def _close_string(self) -> None:
-        self.in_string = False
-        self.strings += 1
-        if self._key is not None:
-            self._path[-1], self._key = bytes(self._key), None
 
     def _outside(self, sign: bytes, at: int) -> int:
         match sign:
@@ -107,16 +102,13 @@ class JsonPosition:
                 self._path.pop()
                 self._wants_key, self._value_began = False, True
             case b",":
-                self._wants_key, self._value_began = not self._in_item, False
+                in_array = bool(self._path) and isinstance(self._path[-1], int)
+                self._wants_key, self._value_began = not in_array, False
             case b":":
                 self._value_began = True
             case _:
                 self._begin_value()
         return at + 1
-
-    @property
-    def _in_item(self) -> bool:
-        return bool(self._path) and isinstance(self._path[-1], int)
 
     def _begin_value(self) -> None:
         """In an array, another entry begins; in an object, its key has begun it."""

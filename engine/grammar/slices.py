@@ -1,12 +1,12 @@
 """Slices of the vocabulary: sets of tokens that llguidance takes into a mask at once, without looking at each.
 
 A slice is the tokens that match a regular expression, such as "up to ten characters of prose". It applies wherever the
-grammar allows everything that the expression matches, so that a mask walks the other tokens only: 30 to 50 us instead
-of 900 with a vocabulary of 131,072. Slices never change a mask. Those of prose serve most schemas; a schema whose
-texts are of other character classes gets slices of those, and of what its patterns repeat. There are few: each takes 20
+grammar allows everything that the expression matches, so that computing a mask visits the other tokens only: 30 to 50
+us instead of 900 with a vocabulary of 131,072. Slices never change a mask. The slices of prose serve most schemas; a
+schema with other character classes gets slices of those, and of what its patterns repeat. There are few: each takes 20
 to 50 ms to build, with the interpreter's lock held, and most masks are remembered (`memory.py`).
 
-llguidance compares repetitions only: it sees that `(a| b){1,20}` may come where `(a| b|, c){30,110}` goes on, if
+llguidance compares repetitions only: it sees that `(a| b){1,20}` may come where `(a| b|, c){30,110}` continues, if
 nothing else does. A pattern profits whose repeated alternatives end alike and begin differently.
 """
 
@@ -55,29 +55,26 @@ def general_slices() -> list[str]:
 
 
 def own_slices(schema: str) -> tuple[str, ...]:
-    """Expressions for the widest character classes of the schema's patterns; none if those of prose serve it."""
+    """Expressions for the widest character classes of the schema's patterns, and for what the patterns repeat; none if
+    the slices of prose serve the schema.
+    """
+    patterns = list(_patterns(schema))
+    classes = dict.fromkeys(name for pattern in patterns for name in CLASS.findall(pattern))
     sizes: dict[str, int] = {}
     phrase = _members(_PHRASE)
-    for name in islice(_classes(schema), _MAX_EXAMINED):
+    for name in islice((name for name in classes if not NESTED.search(name, 1)), _MAX_EXAMINED):
         characters = _members(name)
         if characters >= phrase:
             return ()
         sizes[name] = len(characters)
     widest = sorted((name for name in sizes if sizes[name] >= _MIN_CLASS), key=sizes.__getitem__)[-_MAX_CLASSES:]
     own = [expression for name in widest for expression in _up_to(_in_json(name), _LENGTHS)]
-    return (*own, *(_repetitions(schema) or _after_spaces(widest[-1:])))
-
-
-def _repetitions(schema: str) -> list[str]:
-    """Expressions for what the schema's patterns repeat."""
-    repeated = dict.fromkeys(unit for pattern in _patterns(schema) for unit in _repeated(pattern))
+    repeated = dict.fromkeys(unit for pattern in patterns for unit in _repeated(pattern))
     units = (CLASS.sub(lambda found: _in_json(found[0]), unit) for unit in islice(repeated, _MAX_CLASSES))
-    return [expression for unit in units for expression in _up_to(f"(?:{unit})", _ALTERNATIVES)]
-
-
-def _after_spaces(names: Sequence[str]) -> list[str]:
-    """Expressions for words of these classes that a space precedes, unless the classes have it."""
-    return [f" {each}" for name in names if " " not in _members(name) for each in _up_to(_in_json(name), _LENGTHS[:1])]
+    own += [expression for unit in units for expression in _up_to(f"(?:{unit})", _ALTERNATIVES)]
+    if not repeated and widest and " " not in _members(widest[-1]):  # words that a space precedes
+        own += [f" {expression}" for expression in _up_to(_in_json(widest[-1]), _LENGTHS[:1])]
+    return tuple(own)
 
 
 def _in_json(name: str) -> str:
@@ -90,8 +87,8 @@ def _up_to(characters: str, lengths: Sequence[int]) -> list[str]:
 
 
 def _repeated(pattern: str) -> Iterator[str]:
-    """What is often repeated in a pattern: of its alternatives, the shortest that have character classes and spaces
-    alone. In time linear in the pattern.
+    """The groups that a pattern repeats often: of their alternatives, the shortest that consist of character classes
+    and spaces. Linear in the pattern's length.
     """
     opened: list[list[str]] = []  # the alternatives of each open group so far; _INNER stands for a group in one
     for found in _PIECE.finditer(pattern[:_MAX_PATTERN]):
@@ -118,12 +115,6 @@ def _is_simple(alternative: str) -> bool:
     return not nested and _SIMPLE.fullmatch(alternative) is not None
 
 
-def _classes(schema: str) -> Iterator[str]:
-    """The character classes in the schema's patterns, each once."""
-    found = dict.fromkeys(name for pattern in _patterns(schema) for name in CLASS.findall(pattern))
-    return (name for name in found if not NESTED.search(name, 1))
-
-
 def _patterns(schema: str) -> Iterator[str]:
     left = [json.loads(schema)]
     while left:
@@ -138,7 +129,7 @@ def _patterns(schema: str) -> Iterator[str]:
 
 @lru_cache(64)
 def _members(name: str) -> frozenset[str]:
-    """The characters of a sample that a class has; none if Python cannot read it."""
+    """The characters of a sample that a class matches; none if Python cannot read the class."""
     try:
         return frozenset(re.findall(name, _SAMPLE))
     except re.error:

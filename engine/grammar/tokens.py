@@ -1,4 +1,4 @@
-"""A vocabulary's tokens by what they do to a compact JSON text: which of them end something, which fill quickest."""
+"""A vocabulary's tokens by their effect on a compact JSON text: which end something, which fill it quickest."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ class JsonTokens:
 
     @cached_property
     def whole_characters(self) -> bytes:
-        """For each token how many characters it adds to a string; 0 if it has parts of some, or may do more."""
+        """By token: how many characters it adds to a string; 0 if it has parts of characters, or may do more."""
         return bytes(_whole_characters(data) for data in self.table)
 
     @cached_property
     def horizon(self) -> int:
-        """A number of characters that no token has, not even together with the rest of a character before it."""
+        """A number of characters that no token has, not even with the rest of a character before it."""
         inside = (data for data in self.table if not _CONTROL.search(data))
         return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
 
     @cached_property
     def begun_characters(self) -> NDArray[np.int32]:
-        """For each token how many characters it adds to an open string, one that it only begins included."""
+        """By token: how many characters it adds to an open string, including one that it only begins."""
         return np.array([_begun_characters(data) for data in self.table], np.int32)
 
     @cached_property
     def unsure_bits(self) -> Bits:
-        """Of which it is not known how many characters they add: two escapes by number may be one."""
+        """Tokens that add an unknown number of characters: two escapes by number may be one character."""
         return self._bits(token for token, data in enumerate(self.table) if _UNSURE.search(data))
 
     def up_to(self, characters: int) -> Bits:
-        """Tokens that add so many characters to an open string at most."""
+        """Tokens that add at most `characters` characters to an open string."""
         if characters not in self._up_to:
             fitting = np.zeros(self.words * 32, np.uint8)
             fitting[: len(self.table)] = self.begun_characters <= characters
@@ -74,16 +74,14 @@ class JsonTokens:
 
     @cached_property
     def by_bytes(self) -> dict[bytes, int]:
-        """The token of these bytes."""
         return {data: token for token, data in enumerate(self.table) if data}
 
     @cached_property
     def longest_bytes(self) -> int:
-        """Of a token."""
         return max(map(len, self.table))
 
     def divided(self, text: bytes) -> list[int]:
-        """Tokens of a text, the longest possible one each time; as far as there are any."""
+        """A text's tokens, the longest possible one each time, up to where none matches."""
         found, at = list[int](), 0
         while at < len(text):
             ends = range(min(len(text), at + self.longest_bytes), at, -1)
@@ -96,28 +94,28 @@ class JsonTokens:
 
     @cached_property
     def with_quote(self) -> frozenset[int]:
-        """That have a quotation mark, wherever it is."""
+        """Tokens that contain a quotation mark."""
         return frozenset(token for token, data in enumerate(self.table) if b'"' in data)
 
     @cached_property
     def quotes(self) -> list[int]:
-        """That end a string, and perhaps what it is in, and begin nothing; the longest first."""
+        """Tokens that end a string, and perhaps what it is in, and begin nothing; the longest first."""
         return self._longest_first(_CLOSING)
 
     @cached_property
     def brackets(self) -> list[int]:
-        """That end objects and arrays, and begin nothing; the longest first."""
+        """Tokens that end objects and arrays, and begin nothing; the longest first."""
         return self._longest_first(rb"[}\]]+")
 
     @cached_property
     def marks(self) -> list[int]:
-        """Full stops and the like: those of Chinese and Japanese first, the ASCII full stop last."""
+        """Marks that end a sentence: those of Chinese and Japanese first, the ASCII full stop last."""
         order = tuple(sign.encode() for sign in "。！？?!.")
         return sorted(self._matching(_MARK), key=lambda token: order.index(self.table[token]))
 
     @cached_property
     def signs(self) -> list[int]:
-        """Single ones, in the order in which they lead to an end soonest."""
+        """Signs of a single byte, those that lead to an end soonest first."""
         order = (b",", *(b"%d" % digit for digit in range(10)), b"n", b'"', b":", b"t", b"f", b"[", b"{")
         found = {data: token for token, data in reversed(list(enumerate(self.table))) if len(data) == 1}
         return [found[sign] for sign in order if sign in found]
@@ -129,7 +127,7 @@ class JsonTokens:
 
     @cached_property
     def fillers(self) -> list[int]:
-        """Words, the longest first: for each length and each sort the one with the lowest number, thus a common one."""
+        """Words, the longest first: for each length and sort, the one with the lowest id, which is a common one."""
         sorts = (rb" [a-z]+", rb"[a-z]+", rb" [A-Z]?", rb" [A-Z][a-z]+", rb"[A-Z][a-z]*", rb"[0-9]+")
         one_each: dict[tuple[int, bytes], int] = {}
         for sort in sorts:
@@ -139,70 +137,66 @@ class JsonTokens:
 
     @cached_property
     def word(self) -> int | None:
-        """A word that goes on with a sentence."""
+        """A word inside a sentence."""
         return next((token for token in self.fillers if re.fullmatch(rb" [a-z]+", self.table[token])), None)
 
     @cached_property
     def longest(self) -> Ids:
-        """All tokens: first those of the most whole characters, then those that complete a character.
-
-        Those with a quotation mark, a backslash or a control character come last.
+        """All tokens: those with the most whole characters first, then those that complete a character, and last those
+        with a quotation mark, a backslash or a control character.
         """
         found = [token for token, data in enumerate(self.table) if data]
         return np.array(sorted(found, key=lambda token: _emptiness(self.table[token])), np.int64)
 
     @cached_property
     def quote_bits(self) -> Bits:
-        """`quotes`."""
         return self._bits(self.quotes)
 
     @cached_property
     def bracket_bits(self) -> Bits:
-        """`brackets`."""
         return self._bits(self.brackets)
 
     @cached_property
     def stirs(self) -> bytes:
-        """For each token 1 if it may end a string or a sentence, or begin or end an object or an array."""
+        """By token: 1 if it may end a string or a sentence, or begin or end an object or an array."""
         found = re.compile(rb'["\\{}\[\]]|' + _MARK)
         return bytes(found.search(data) is not None for data in self.table)
 
     @cached_property
     def after_sentence_bits(self) -> Bits:
-        """`quotes`, also behind the brackets and quotation marks that a sentence may end with."""
+        """`quotes`, also after the brackets and quotation marks that a sentence may end with."""
         closing = rb"(?:%s)+(?:%s)?" % (_AFTER_MARK.removesuffix(b"?"), _CLOSING)
         return self._bits(self._matching(closing) + self._matching(_BEGINNING)) | self.quote_bits
 
     @cached_property
     def digit_or_quote_bits(self) -> Bits:
-        """That go on with a number, or are `quotes`."""
+        """Tokens that continue a number, and `quotes`."""
         return self._bits(self._matching(rb"[0-9](?s:.*)")) | self.quote_bits
 
     @cached_property
     def end_bits(self) -> Bits:
-        """That end a sentence or a string."""
+        """Tokens that end a sentence or a string."""
         return self._bits(self._matching(rb"(?:%s+%s)?(?:%s)?" % (_MARK, _AFTER_MARK, _CLOSING)))
 
     @cached_property
     def in_string_bits(self) -> Bits:
-        """That leave a string open, or end it and begin nothing."""
+        """Tokens that leave a string open, or end it and begin nothing."""
         quoting = set(self._matching(rb'(?:[^\\"]|\\.)*"(?s:.*)'))
         ending = set(self._matching(rb'(?:[^\\"]|\\.)*%s' % _CLOSING))
         return ~self._bits(quoting - ending)
 
     @cached_property
     def in_word_bits(self) -> Bits:
-        """That begin no other word: letters, digits, and all beyond ASCII."""
+        """Tokens that begin no other word: letters, digits, and everything beyond ASCII."""
         return self._bits(self._matching(rb"[A-Za-z0-9'\x80-\xff-]+"))
 
     @cached_property
     def between_bits(self) -> Bits:
-        """Outside of strings, at most one step at a time: a sign, a number or a name, or brackets that close."""
+        """Tokens that take one step outside of strings: a sign, a number, a name, or closing brackets."""
         return self._bits(self._matching(rb'[{}\[\]",:]|[}\]]+|\[\]|\{\}|[A-Za-z0-9.+-]+'))
 
     @cached_property
     def comma_bits(self) -> Bits:
-        """That begin with a comma."""
         return self._bits(self._matching(rb",(?s:.*)"))
 
     def _matching(self, pattern: bytes) -> list[int]:
@@ -236,7 +230,6 @@ def _begun_characters(data: bytes) -> int:
 
 
 def _emptiness(data: bytes) -> tuple[int, int]:
-    """Order of a token: the more whole characters the better."""
     if _SPECIAL.search(data):
         return (3, len(data))
     rest = data.lstrip(_CONTINUATION)
@@ -255,7 +248,7 @@ def allow_only(row: Bits, tokens: Iterable[int]) -> None:
 
 
 def allowed_tokens(row: Bits) -> list[int]:
-    """The tokens that a row allows; quick if they are few."""
+    """The tokens that a row allows; fast if they are few."""
     words = np.flatnonzero(row)
     bits = np.unpackbits(row[words].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
     places, offsets = np.nonzero(bits)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PRINTABLE = range(0x20, 0x7F)  # bytes that most texts may go on with
+_PRINTABLE = range(0x20, 0x7F)  # bytes that may follow in most texts
 _MAX_SETS = 8  # of slices, beside those of prose; 0.3 s to build and some 10 MB each with a vocabulary of 131,072
 
 T = TypeVar("T")
@@ -32,11 +32,11 @@ class Vocabulary:
     """Built on threads of its own: for 131,072 tokens, llguidance keeps the interpreter's lock for 1 to 2 s, and sets
     of tokens take another second if they do not come with the tokenizer.
 
-    `eos` are the ids that end a text; `size` is that of the logits. Slices of a schema's own are built on such a thread
-    too: until they are there, the schema uses those of prose. Used by any thread.
+    `size` is that of the logits; `eos` are the ids that end a text. A schema's own slices are built on such a thread,
+    too: until then, the schema uses those of prose. Used by any thread.
 
-    `choices` tell what a mask leaves open, and are there once `with_slices` has returned. `forced` has what grammars of
-    different schemas share, and is the core's.
+    `choices`, which exist once `with_slices` has returned, find masks that leave no choice. `forced` is shared by the
+    grammars of all schemas, and belongs to the core's thread.
     """
 
     choices: Choices
@@ -51,11 +51,10 @@ class Vocabulary:
 
     @property
     def tokens(self) -> JsonTokens:
-        """The tokens' bytes, and sets of them."""
         return self._tokens.result()
 
     def with_slices(self, slices: tuple[str, ...]) -> LLTokenizer:
-        """The vocabulary with these slices if they are built, otherwise with those of prose, as without any."""
+        """The vocabulary with these slices if they are built, otherwise with those of prose."""
         general = self._general.result()
         if not slices:
             return general
@@ -67,7 +66,8 @@ class Vocabulary:
                 self._sets.move_to_end(slices)
             if len(self._sets) > _MAX_SETS:
                 self._sets.popitem(last=False)
-        return built.result() if built is not None and _succeeded(built) else general
+        usable = built is not None and built.done() and built.exception() is None  # llguidance may refuse slices
+        return built.result() if built is not None and usable else general
 
     def _build(self) -> LLTokenizer:
         from llguidance import LLTokenizer  # noqa: PLC0415  an engine without grammars does not need it
@@ -80,7 +80,7 @@ class Vocabulary:
         return general
 
     def _json_tokens(self) -> JsonTokens:
-        """Those that come with the tokenizer, if they are of these tokens; otherwise computed here."""
+        """The token sets that come with the tokenizer, if they are of the same tokens; otherwise computed here."""
         general, coming = self._general.result(), self._tokenizer.tokens
         table = token_table(general)
         if coming is not None:
@@ -94,7 +94,7 @@ class Vocabulary:
 
 
 class Choices:
-    """Tokens of a single byte, each of another one: a text that may go on with two of them has no byte forced."""
+    """Tokens of a single byte, one for each byte: a text that may continue with two of them has no byte forced."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         bits: dict[int, int] = {}  # by the word that has them
@@ -103,7 +103,7 @@ class Choices:
         self._words, self._bits = np.array([*bits], np.intp), np.array([*bits.values()], np.uint32)
 
     def lacking(self, masks: NDArray[np.int32]) -> list[bool]:
-        """Which of the masks [C, words] allow fewer than two of them."""
+        """For each of the masks [C, words], whether it allows fewer than two of the tokens."""
         allowed = masks[:, self._words].view(np.uint32) & self._bits
         found: list[bool] = (np.bitwise_count(allowed).sum(axis=1) < 2).tolist()
         return found
@@ -116,19 +116,14 @@ def token_table(tokenizer: LLTokenizer) -> list[bytes]:
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:
-    """On a thread that the process's end waits for: native code must not find the interpreter gone."""
+    """Run `make` on a thread that is no daemon: native code must not outlive the interpreter."""
     made: Future[T] = Future()
 
     def run() -> None:
         try:
             made.set_result(make())
-        except Exception as error:  # noqa: BLE001  told to whoever asks for the result
+        except Exception as error:  # noqa: BLE001  raised by `result`
             made.set_exception(error)
 
     threading.Thread(target=run, name="engine-vocabulary").start()
     return made
-
-
-def _succeeded(built: Future[T]) -> bool:
-    """A set of slices that llguidance refuses is never used."""
-    return built.done() and built.exception() is None

@@ -1,6 +1,6 @@
 """The shortest way to complete a text: found by walking a copy of its matcher, which takes what ends things first.
 
-The walk is greedy. It takes an enumeration's shortest string from the schema, elsewhere what the grammar forces,
+The walk is greedy. It takes an enumeration's shortest string from the schema, otherwise what the grammar forces,
 otherwise the tokens that close most; where a string may not end yet, a full stop if it ends a sentence, otherwise the
 longest everyday word. It finds the shortest completion of the schemas that jobs use, and a short one of others.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _MAX_TOKENS = 8_192
 _MAX_MASKS = 2_048
 _BOTH = 2
-_TRIED = 6  # words of a vocabulary: most of them may stand in a text, hardly one in an enumeration
-_FEW, _MAX_BRANCHES = 96, 1  # tokens that an enumeration may go on with, and how often it divides again
+_TRIED = 6  # words
+_FEW, _MAX_BRANCHES = 96, 1  # tokens that may follow in an enumeration, and how often it may branch again
 _MEASURED = 4  # strings of an enumeration, those of the fewest bytes: which of them has the fewest tokens
 _ENDLESS = 2**20
 END = -1  # in a walk: the end of text
@@ -85,7 +85,10 @@ class Walker:
         mark = self._allowed(tokens.marks if self._position.wide else tokens.marks[::-1])
         if mark is not None and self._ends_something(mark):
             return mark
-        choice = None if self._is_free() else self._of_few()
+        # In a text, many words may follow; in an enumeration, hardly one of those tried.
+        tried = tokens.fillers[:_TRIED]
+        is_text = 2 * sum(self._matcher.validate_tokens([token]) for token in tried) >= len(tried)
+        choice = None if is_text else self._of_few()
         return self._first(tokens.fillers) if choice is None else choice
 
     def _shortest_option(self) -> list[int]:
@@ -98,12 +101,11 @@ class Walker:
             for option in self._fields.options(self._position.place)
         ]
         divided = sorted(map(self._tokens.divided, nsmallest(_MEASURED, texts, key=len)), key=len)
-        return next((option for option in divided if self._may_end_after(option)), [])
-
-    def _is_free(self) -> bool:
-        """Whether many words may follow, as in a text, and not one of a few that an enumeration has."""
-        tried = self._tokens.fillers[:_TRIED]
-        return 2 * sum(self._matcher.validate_tokens([token]) for token in tried) >= len(tried)
+        for option in divided:
+            complete = len(option) + 1
+            if any(self._matcher.validate_tokens([*option, quote]) == complete for quote in self._tokens.quotes):
+                return option
+        return []
 
     def _of_few(self) -> int | None:
         """Of few tokens, the one from which the string ends soonest; None if there are many, or none ends it."""
@@ -112,16 +114,16 @@ class Walker:
         return best if best is not None and lengths[best] < _ENDLESS else None
 
     def _branches(self) -> list[int]:
-        """The tokens that may come next if they are few, less those whose every continuation another one begins."""
+        """The tokens that may come next, if they are few, except those that others extend in every possible way."""
         row = self._mask()
         found = allowed_tokens(row) if np.count_nonzero(row) <= _FEW else []
         if not 1 <= len(found) <= _FEW:
             return []
         known = {self._tokens.table[token] for token in found}
-        return [token for token in found if not self._only_begins(token, known)]
+        return [token for token in found if not self._is_extended(token, known)]
 
-    def _only_begins(self, token: int, known: Set[bytes]) -> bool:
-        """Whether each byte that may follow it makes another token of these."""
+    def _is_extended(self, token: int, known: Set[bytes]) -> bool:
+        """Whether the token and any byte that may follow it are always another of these tokens."""
         data = self._tokens.table[token]
         if not any(len(other) == len(data) + 1 and other.startswith(data) for other in known):
             return False
@@ -131,29 +133,24 @@ class Walker:
         following = allowed_tokens(after._mask())
         return all(data + self._tokens.table[other][:1] in known for other in following)
 
-    def _may_end_after(self, tokens: Sequence[int]) -> bool:
-        count = len(tokens) + 1
-        return any(self._matcher.validate_tokens([*tokens, quote]) == count for quote in self._tokens.quotes)
-
     def _length_after(self, token: int, branches: int) -> int:
-        """Tokens up to the end of the string, if it goes on with this one; `_ENDLESS` if that is not known."""
+        """Tokens up to the end of the string, if it continues with this one; `_ENDLESS` if that is not known."""
         walker = Walker(self._matcher.deep_copy(), self._fields, self._position)
         if not walker._take(token, chosen=True):
             return _ENDLESS
         while walker._string_end is None:
             forced = walker._matcher.compute_ff_tokens()
             if not forced:
-                return len(walker._walk.tokens) + walker._shortest_branch(branches)
+                found = walker._branches() if branches else []
+                shortest = min((walker._length_after(each, branches - 1) for each in found), default=_ENDLESS)
+                return len(walker._walk.tokens) + shortest
             if not all(walker._take(each, chosen=False) for each in forced):
                 return _ENDLESS
         return walker._string_end
 
-    def _shortest_branch(self, branches: int) -> int:
-        found = self._branches() if branches else []
-        return min((self._length_after(token, branches - 1) for token in found), default=_ENDLESS)
-
     def _allowed(self, tokens: Sequence[int]) -> int | None:
-        """The first that the grammar allows. To try some takes microseconds, a mask of all hundreds of them."""
+        """The first that the grammar allows."""
+        # Trying some takes microseconds, a mask of all takes hundreds of them.
         return next((token for token in tokens if self._matcher.validate_tokens([token])), None)
 
     def _first(self, *sorts: Sequence[int]) -> int | None:
@@ -164,7 +161,7 @@ class Walker:
         return first_allowed(self._mask(), self._tokens.longest)
 
     def _ends_something(self, mark: int) -> bool:
-        """Whether the string may end after it, or a sentence does, and the next one must begin."""
+        """Whether the string may end after the mark, or a sentence does: no word of the same sentence may follow."""
         after, word = self._tokens.quotes, self._tokens.word
         if any(self._matcher.validate_tokens([mark, token]) == _BOTH for token in after):
             return True

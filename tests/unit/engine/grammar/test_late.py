@@ -14,7 +14,7 @@ from tests.support.grammars import compiled
 from tests.support.json_schemas import record, text
 from tests.support.masks import Masks
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError
-from thothy_ai.engine.grammar.batch import advance_all, catch_up, goes_on
+from thothy_ai.engine.grammar.batch import advance_all, catch_up, extend_field
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.weights.model_text import core_tokenizer
@@ -56,7 +56,7 @@ def allowed(row: torch.Tensor) -> list[int]:
 
 def advanced(one: JsonGrammar, other: JsonGrammar, token: int) -> bool:
     """Advance both, the first one late if it may be; returns whether it is."""
-    late = goes_on(one, token)
+    late = extend_field(one, token)
     assert late or advance_all([(one, token)]) == [None]
     assert advance_all([(other, token)]) == [None]
     return late
@@ -85,7 +85,7 @@ def test_late_grammars_are_as_those_that_were_advanced_at_once(compiler: Grammar
     assert late > 200
 
 
-def test_a_text_ends_and_forces_nothing_where_it_only_goes_on(compiler: GrammarCompiler) -> None:
+def test_a_text_ends_and_forces_nothing_where_a_field_is_extended(compiler: GrammarCompiler) -> None:
     draw, count = random.Random(7), 0
     for schema in (*SCHEMAS, *kinds()) * 3:
         grammar = compiled(compiler, schema)
@@ -94,7 +94,7 @@ def test_a_text_ends_and_forces_nothing_where_it_only_goes_on(compiler: GrammarC
             token = draw.choice(allowed(masks.of(grammar)[0]))
             if token in EOS:
                 break
-            if goes_on(grammar, token):
+            if extend_field(grammar, token):
                 count += 1
                 assert not grammar.finished
                 assert not grammar.may_force_after(token)
@@ -125,7 +125,7 @@ def begun(compiler: GrammarCompiler) -> JsonGrammar:
         grammar.advance(token)
     token = grammar._lexers.tokens.by_bytes[b"a"]
     assert grammar.state_key() is not None
-    assert goes_on(grammar, token)
+    assert extend_field(grammar, token)
     return grammar
 
 
@@ -136,7 +136,7 @@ def test_a_matcher_that_refuses_a_late_token_is_replaced_by_one_of_its_own(compi
     assert grammar.lexer is not lexer
     assert not lexer.usable
     assert torch.equal(*Masks(VOCAB).of(grammar, other))
-    assert goes_on(grammar, grammar._tokens[-1])
+    assert extend_field(grammar, grammar._tokens[-1])
 
 
 def test_a_grammar_that_has_failed_takes_nothing_more(
@@ -151,7 +151,7 @@ def test_a_grammar_that_has_failed_takes_nothing_more(
     grammar.correct(row)
     assert len(allowed(row)) == len(row) * 32 - len(EOS)
     token = grammar._lexers.tokens.by_bytes[b"z"]
-    assert not goes_on(grammar, token)
+    assert not extend_field(grammar, token)
     with pytest.raises(GrammarError, match="no work is left"):
         grammar.advance(token)
 
@@ -164,6 +164,6 @@ def test_a_grammar_that_cannot_catch_up_fails_with_its_next_token(
     monkeypatch.setattr(grammar, "_least_tokens", 10_000)
     assert grammar.matcher.is_error()
     token = grammar._tokens[-1]
-    assert not goes_on(grammar, token)
+    assert not extend_field(grammar, token)
     with pytest.raises(GrammarError, match="no work is left"):
         grammar.advance(token)

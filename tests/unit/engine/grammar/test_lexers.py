@@ -263,7 +263,7 @@ def test_a_lexer_computes_masks_now_and_then_even_if_all_are_remembered(
     assert tokens // 20 <= masked < tokens // 2
 
 
-def test_a_grammar_whose_matcher_refuses_what_is_allowed_goes_on_alone(compiler: GrammarCompiler) -> None:
+def test_a_grammar_whose_matcher_refuses_what_is_allowed_continues_alone(compiler: GrammarCompiler) -> None:
     """As one does whose lexer has no work left."""
     (grammar,) = grammars(compiler, [json.dumps(record(a={"type": "string", "pattern": "^[a-f]{9,9}$"}))])
     for token in grammar.forced():

@@ -8,46 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import (
-    GGUF_ATTENTION,
-    GGUF_GATED_MLP,
-    GGUF_SANDWICH_NORMS,
-    GGUFNames,
-    Windows,
-    require_activation,
-    require_full_rotary,
-)
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.family import Windows, layer_windows, require_activation, require_full_rotary
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_GATED_MLP, GGUF_SANDWICH_NORMS, GGUFNames
+from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.blocks import SandwichNormLayer
-from thothy_ai.engine.models.layers.embedding import Head, LinearHead, ScaledEmbedding, SoftCappedHead
+from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding, SoftCappedHead
 from thothy_ai.engine.models.layers.mlp import GeGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, RMSNorm
 from thothy_ai.kernels.paged import AttentionParams
 
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-
-
 _LAYERS_OF_27B = 46
 
 
-def _unsaid(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file leaves to those who read it; llama.cpp's rule. Every other layer is without a window."""
+def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a GGUF file does not say: llama.cpp's rule. By default every other layer is without a window."""
     share = fields["hidden_size"] // fields["num_attention_heads"]
     return {"query_pre_attn_scalar": share if fields["num_hidden_layers"] == _LAYERS_OF_27B else fields["head_dim"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Gemma2:
-    """The attention of each layer, and what logits are capped at (None: they are not)."""
+    """`attention` has each layer's parameters. `logit_cap` None: logits are not capped."""
 
     model_type: ClassVar[str] = "gemma2"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -59,72 +49,70 @@ class Gemma2:
             "attn_logit_softcapping": ".attn_logit_softcapping",
             "final_logit_softcapping": ".final_logit_softcapping",
         },
-        derived=_unsaid,
+        derived=_derived,
     )
 
     attention: tuple[AttentionParams, ...]
     attention_bias: bool
     logit_cap: float | None
 
-    @property
-    def windows(self) -> Windows:
-        """Of every other layer, usually."""
-        return tuple(params.window for params in self.attention)
-
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_activation, "gelu_pytorch_tanh")
         require_full_rotary(config)
+        return cls._read(config)
+
+    @classmethod
+    def _read(cls, config: Configuration) -> Self:
         if config.use_bidirectional_attention:
             raise UnsupportedModelError("bidirectional attention is not implemented")
+        scale, cap = config.query_pre_attn_scalar**-0.5, config.attn_logit_softcapping
         return cls(
-            attention=tuple(_attention(config, kind) for kind in config.layer_types),
+            attention=tuple(AttentionParams(scale, window, cap) for window in layer_windows(config)),
             attention_bias=config.attention_bias,
             logit_cap=config.final_logit_softcapping,
         )
 
+    @property
+    def windows(self) -> Windows:
+        return tuple(params.window for params in self.attention)
+
     def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        factor = torch.tensor(build.shape.hidden_size**0.5).to(build.embedding.dtype)
+        # transformers rounds the factor to the model's type
+        factor = torch.tensor(build.shape.hidden_size**0.5).to(build.embedding.dtype).item()
+        layers = build.layers(self._layer)
+        norm = FinalNorm(one_plus(build, "model.norm", build.shape.hidden_size), build.shape.norm_eps)
+        head = build.head()
         return Decoder(
-            embedding=ScaledEmbedding(build.embedding, factor.item()),
-            layers=tuple(
-                self._layer(build, f"model.layers.{index}.", params.within(build.shape.max_context))
-                for index, params in enumerate(self.attention)
-            ),
-            norm=FinalNorm(_norm_weight(build, "model.norm"), build.shape.norm_eps),
-            head=self._head(build),
+            embedding=ScaledEmbedding(build.embedding, factor),
+            layers=layers,
+            norm=norm,
+            head=LinearHead(head) if self.logit_cap is None else SoftCappedHead(head, self.logit_cap),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str, params: AttentionParams) -> SandwichNormLayer:
-        config, eps, heads, mlp = build.shape, build.shape.norm_eps, prefix + "self_attn.", prefix + "mlp."
-        qkv = build.qkv(heads, bias=self.attention_bias)
-        output = build.attention_output(heads, bias=self.attention_bias)
-        gate_up = build.gate_up(mlp)
+    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SandwichNormLayer:
+        hidden, eps = build.shape.hidden_size, build.shape.norm_eps
+        attention = self._attention(build, prefix + "self_attn.", index)
+        gate_up = build.gate_up(prefix + "mlp.")
+
+        def norm_weight(name: str) -> Tensor:
+            return one_plus(build, prefix + name, hidden)
+
         return SandwichNormLayer(
-            before_attention=AddRMSNorm(_norm_weight(build, prefix + "input_layernorm"), eps, qkv.takes_fp8),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, eps, params=params),
-            after_attention=RMSNorm(_norm_weight(build, prefix + "post_attention_layernorm"), eps),
-            before_mlp=AddRMSNorm(_norm_weight(build, prefix + "pre_feedforward_layernorm"), eps, gate_up.takes_fp8),
-            mlp=GeGLU(gate_up, build.down(mlp)),
-            after_mlp=RMSNorm(_norm_weight(build, prefix + "post_feedforward_layernorm"), eps),
+            before_attention=AddRMSNorm(norm_weight("input_layernorm"), eps, attention.qkv.takes_fp8),
+            attention=attention,
+            after_attention=RMSNorm(norm_weight("post_attention_layernorm"), eps),
+            before_mlp=AddRMSNorm(norm_weight("pre_feedforward_layernorm"), eps, gate_up.takes_fp8),
+            mlp=GeGLU(gate_up, build.down(prefix + "mlp.")),
+            after_mlp=RMSNorm(norm_weight("post_feedforward_layernorm"), eps),
         )
 
-    def _head(self, build: ModelBuilder) -> Head:
-        linear = build.head()
-        return LinearHead(linear) if self.logit_cap is None else SoftCappedHead(linear, self.logit_cap)
+    def _attention(self, build: ModelBuilder, prefix: str, index: int) -> SelfAttention:
+        qkv = build.qkv(prefix, bias=self.attention_bias)
+        output = build.attention_output(prefix, bias=self.attention_bias)
+        return build.attention(qkv, output, build.rotary, self.attention[index])
 
 
-def _attention(config: Configuration, kind: str) -> AttentionParams:
-    """Of a layer of this kind."""
-    return AttentionParams(
-        scale=config.query_pre_attn_scalar**-0.5,
-        window=config.sliding_window if kind == "sliding_attention" else None,
-        soft_cap=config.attn_logit_softcapping,
-    )
-
-
-def _norm_weight(build: ModelBuilder, name: str) -> Tensor:
-    """1 + w [hidden] float32."""
-    return build.held(build.float32(f"{name}.weight", build.shape.hidden_size).add_(1.0))
+def one_plus(build: ModelBuilder, name: str, size: int) -> Tensor:
+    """A norm's 1 + w [size] float32."""
+    return build.held(build.float32(f"{name}.weight", size).add_(1.0))

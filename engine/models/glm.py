@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
-from thothy_ai.engine.models.family import NO_WINDOW, GGUFNames, Windows, require_activation
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import Windows, require_activation, same_window
+from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True)
 class Glm:
-    """Whether queries, keys and values have biases."""
-
     model_type: ClassVar[str] = "glm"
     gguf: ClassVar[GGUFNames | None] = None
 
-    attention_bias: bool
-    windows: Windows = NO_WINDOW
+    windows: Windows
+    qkv_bias: bool
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
-        return cls(attention_bias=config.attention_bias)
+        return cls(windows=same_window(config), qkv_bias=config.attention_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
+        return build.decoder(self._layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
-        qkv = build.interleaved_qkv(heads, bias=self.attention_bias)
-        output = build.attention_output(heads)
-        gate_up = build.fused_gate_up(mlp)
+    def _layer(self, build: ModelBuilder, prefix: str, _index: int) -> PreNormLayer:
+        qkv = build.interleaved_qkv(prefix + "self_attn.", bias=self.qkv_bias)
+        output = build.attention_output(prefix + "self_attn.")
+        gate_up = build.fused_gate_up(prefix + "mlp.")
         return PreNormLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            attention=build.attention(qkv, output, build.rotary),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
-            mlp=SwiGLU(gate_up, build.down(mlp)),
+            mlp=SwiGLU(gate_up, build.down(prefix + "mlp.")),
         )

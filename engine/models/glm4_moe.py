@@ -8,38 +8,33 @@ tokens at a time, which checkpoints have after the last one, are left out, as tr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import (
+from thothy_ai.engine.models.family import Windows, require_activation, same_window
+from thothy_ai.engine.models.gguf_names import (
     GGUF_ATTENTION,
     GGUF_EXPERTS,
     GGUF_GATED_MLP,
     GGUF_NORMS_AFTER_ATTENTION,
     GGUF_QK_NORMS,
     GGUF_ROUTER,
-    NO_WINDOW,
     GGUFNames,
-    Windows,
-    require_activation,
 )
-from thothy_ai.engine.models.layers.attention import Attention
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
 
 _SIGMOID = 2  # of llama.cpp's gating functions
 
 
 @dataclass(frozen=True, slots=True)
 class Glm4Moe:
-    """The experts' sizes and how tokens choose them; how many layers come before those; what attention has."""
+    """The first `dense_layers` have an MLP, the others experts."""
 
     model_type: ClassVar[str] = "glm4_moe"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
@@ -76,20 +71,20 @@ class Glm4Moe:
         derived=lambda _: {"num_nextn_predict_layers": 0},
     )
 
+    windows: Windows
     dense_layers: int
     experts: ExpertSizes
     routing: Routing
     attention_bias: bool
     qk_norm: bool
-    windows: Windows = NO_WINDOW
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
-        layers, dense = config.num_hidden_layers, min(config.first_k_dense_replace, config.num_hidden_layers)
-        inner = config.moe_intermediate_size
+        layers, inner = config.num_hidden_layers, config.moe_intermediate_size
+        dense = min(config.first_k_dense_replace, layers)
         return cls(
+            windows=same_window(config),
             dense_layers=dense,
             experts=ExpertSizes(
                 config.n_routed_experts,
@@ -104,29 +99,25 @@ class Glm4Moe:
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(self._layer(build, index) for index in range(build.shape.num_layers))
+        return build.decoder(self._layer)
 
-    def _layer(self, build: ModelBuilder, index: int) -> SparseLayer:
-        config, prefix = build.shape, f"model.layers.{index}."
+    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
         heads = prefix + "self_attn."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads)
         norms = build.qk_norm(heads) if self.qk_norm else None
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, norms),
+            attention=build.attention(qkv, output, build.rotary, qk_norm=norms),
             feed_forward=build.dense_block(prefix) if index < self.dense_layers else self._mixture(build, prefix),
         )
 
     def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock:
-        mlp, sizes = prefix + "mlp.", self.experts
-        shared = mlp + "shared_experts."
+        mlp, shared, sizes = prefix + "mlp.", prefix + "mlp.shared_experts.", self.experts
+        correction = mlp + "gate.e_score_correction_bias"
         return SparseBlock(
             norm=build.plain_norm(prefix + "post_attention_layernorm"),
-            router=build.router(
-                mlp + "gate", sizes.count, self.routing, correction=mlp + "gate.e_score_correction_bias"
-            ),
+            router=build.router(mlp + "gate", sizes.count, self.routing, correction=correction),
             experts=build.experts(ExpertNames(mlp + "experts.", mlp + "experts."), sizes),
             shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
         )

@@ -8,43 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertSizes, read_mxfp4, stack_experts
-from thothy_ai.engine.models.family import (
-    GGUF_ATTENTION,
-    GGUF_NORMS_AFTER_ATTENTION,
-    GGUF_ROUTER,
-    GGUFNames,
-    Windows,
-    layer_windows,
-    require_activation,
-    require_full_rotary,
-)
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.family import Windows, layer_windows, require_activation, require_full_rotary
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_AFTER_ATTENTION, GGUF_ROUTER, GGUFNames
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.engine.models.tensors import concatenated
 from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeights, Mxfp4, Routing
 from thothy_ai.kernels.paged import AttentionParams
 
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
 
-
-def _not_rounded(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What files do not say of yarn: the range of its corrections is not rounded, in all checkpoints of the family."""
+def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What GGUF files do not say of yarn: no checkpoint of the family rounds the range of its corrections."""
     return {"rope_parameters": {**fields["rope_parameters"], "truncate": False}}
 
 
 @dataclass(frozen=True, slots=True)
 class GptOss:
-    """The experts' sizes, how far each layer sees, and whether attention has biases."""
-
     model_type: ClassVar[str] = "gpt_oss"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "gpt-oss",
@@ -60,37 +47,36 @@ class GptOss:
             "intermediate_size": ".expert_feed_forward_length",
             "sliding_window": ".attention.sliding_window",
         },
-        derived=_not_rounded,
+        derived=_derived,
     )
 
-    experts: ExpertSizes
     windows: Windows
+    experts: ExpertSizes
     attention_bias: bool
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         limit = getattr(config, "swiglu_limit", CLAMPED_SWIGLU.limit)
         if limit != CLAMPED_SWIGLU.limit:  # which transformers computes with, whatever the configuration says
             raise UnsupportedModelError(f"a swiglu_limit of {limit} is not implemented")
-        sizes = ExpertSizes(
+        experts = ExpertSizes(
             config.num_local_experts, config.num_experts_per_tok, config.intermediate_size, config.num_hidden_layers
         )
-        return cls(experts=sizes, windows=layer_windows(config), attention_bias=config.attention_bias)
+        return cls(windows=layer_windows(config), experts=experts, attention_bias=config.attention_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(
-            self._layer(build, f"model.layers.{index}.", window) for index, window in enumerate(self.windows)
-        )
+        return build.decoder(self._layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, window: int | None) -> SparseLayer:
-        attention = self._attention(build, prefix + "self_attn.", window)
+    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
+        qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
+        output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
+        params = AttentionParams(window=self.windows[index])
+        sinks = build.held(build.tensor(prefix + "self_attn.sinks", build.shape.num_heads).float())
         return SparseLayer(
-            attention_norm=build.add_norm(prefix + "input_layernorm", before=attention.qkv),
-            attention=attention,
+            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
+            attention=build.attention(qkv, output, build.rotary, params, sinks=sinks),
             feed_forward=SparseBlock(
                 norm=build.plain_norm(prefix + "post_attention_layernorm"),
                 router=build.router(prefix + "mlp.router", self.experts.count, Routing(self.experts.top_k), bias=True),
@@ -98,43 +84,26 @@ class GptOss:
             ),
         )
 
-    def _attention(self, build: ModelBuilder, prefix: str, window: int | None) -> Attention:
-        config = build.shape
-        return Attention(
-            qkv=build.qkv(prefix, bias=self.attention_bias),
-            output=build.attention_output(prefix, bias=self.attention_bias),
-            rotary=build.rotary,
-            num_heads=config.num_heads,
-            head_dim=config.head_dim,
-            norm_eps=config.norm_eps,
-            params=AttentionParams(window=window).within(config.max_context),
-            sinks=build.held(build.tensor(prefix + "sinks", config.num_heads).float()),
-        )
-
     def _experts(self, build: ModelBuilder, prefix: str) -> ExpertWeights:
-        """Of one layer."""
         count, inner, hidden = self.experts.count, self.experts.inner, build.shape.hidden_size
         quantization = build.shape.quantization
-        packed = quantization is not None and quantization.mxfp4_experts  # other methods leave experts plain
-        gate_up, down = (self._packed if packed else self._plain)(build, prefix)
+        gate_up: ExpertMatrix
+        down: ExpertMatrix
+        if quantization is not None and quantization.mxfp4_experts:
+            packed, down = read_mxfp4(build.source, prefix, self.experts, hidden)
+            gate_up = Mxfp4(_gate_first(packed.blocks), _gate_first(packed.scales))
+        else:  # transposed in the checkpoint, and quantized here if other layers are
+            quantize = build.expert_quantizer(self.experts)
+            plain = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
+            plain_down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
+            gate_up = stack_experts(_gate_first(plain), count, quantize)
+            down = stack_experts(plain_down, count, quantize)
         return ExpertWeights(
             gate_up=gate_up,
             down=down,
             gate_up_bias=_gate_first(build.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)),
             down_bias=build.tensor(prefix + "down_proj_bias", count, hidden),
         )
-
-    def _plain(self, build: ModelBuilder, prefix: str) -> tuple[ExpertMatrix, ExpertMatrix]:
-        """Transposed in the checkpoint, and quantized here if other layers are."""
-        count, inner, hidden = self.experts.count, self.experts.inner, build.shape.hidden_size
-        gate_up = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
-        down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
-        quantize = build.expert_quantizer(self.experts)
-        return stack_experts(_gate_first(gate_up), count, quantize), stack_experts(down, count, quantize)
-
-    def _packed(self, build: ModelBuilder, prefix: str) -> tuple[Mxfp4, Mxfp4]:
-        gate_up, down = read_mxfp4(build.source, prefix, self.experts, build.shape.hidden_size)
-        return Mxfp4(_gate_first(gate_up.blocks), _gate_first(gate_up.scales)), down
 
 
 def _gate_first(rows: Tensor) -> Tensor:

@@ -3,61 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
-from thothy_ai.engine.models.family import (
-    GGUF_ATTENTION,
-    GGUF_GATED_MLP,
-    NO_WINDOW,
-    GGUFNames,
-    Windows,
-    require_activation,
-    require_full_rotary,
-)
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary, same_window
+from thothy_ai.engine.models.gguf_names import GGUF_LLAMA_LAYER, GGUFNames
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.kernels.paged import AttentionParams
 
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """Which projections have biases."""
+    """Norms before attention and before a gated MLP. Families that differ in biases and windows alone inherit it."""
 
     model_type: ClassVar[str] = "llama"
-    gguf: ClassVar[GGUFNames | None] = GGUFNames(
-        "llama",
-        {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},
-        interleaved=True,
-    )
+    gguf: ClassVar[GGUFNames | None] = GGUFNames("llama", GGUF_LLAMA_LAYER, interleaved=True)
 
-    attention_bias: bool
-    mlp_bias: bool
-    windows: Windows = NO_WINDOW
+    windows: Windows
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        return cls(attention_bias=config.attention_bias, mlp_bias=config.mlp_bias)
+        return cls(
+            windows=same_window(config),
+            qkv_bias=config.attention_bias,
+            output_bias=config.attention_bias,
+            mlp_bias=config.mlp_bias,
+        )
 
     def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
+        return build.decoder(self._layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
-        qkv = build.qkv(heads, bias=self.attention_bias)
-        output = build.attention_output(heads, bias=self.attention_bias)
-        gate_up = build.gate_up(mlp, bias=self.mlp_bias)
+    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+        qkv = build.qkv(prefix + "self_attn.", bias=self.qkv_bias)
+        output = build.attention_output(prefix + "self_attn.", bias=self.output_bias)
+        gate_up = build.gate_up(prefix + "mlp.", bias=self.mlp_bias)
         return PreNormLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
+            attention=build.attention(qkv, output, build.rotary, AttentionParams(window=self.windows[index])),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
-            mlp=SwiGLU(gate_up, build.down(mlp, bias=self.mlp_bias)),
+            mlp=SwiGLU(gate_up, build.down(prefix + "mlp.", bias=self.mlp_bias)),
         )

@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
-from thothy_ai.engine.models.family import (
-    GGUF_ATTENTION,
-    GGUF_GATED_MLP,
-    GGUFNames,
-    Windows,
-    require_activation,
-    require_full_rotary,
-)
-from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.mlp import SwiGLU
-from thothy_ai.kernels.paged import AttentionParams
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.family import require_activation, require_full_rotary, same_window
+from thothy_ai.engine.models.gguf_names import GGUF_LLAMA_LAYER, GGUFNames
+from thothy_ai.engine.models.llama import Llama
 
 
-@dataclass(frozen=True, slots=True)
-class Mistral:
-    """How far a token sees."""
+class Mistral(Llama):
+    """A Llama without biases, and perhaps with one window for all layers."""
 
     model_type: ClassVar[str] = "mistral"
-    gguf: ClassVar[GGUFNames | None] = GGUFNames(
-        "llama",
-        {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},
-        interleaved=True,
-    )
-
-    windows: Windows
+    gguf: ClassVar[GGUFNames | None] = GGUFNames("llama", GGUF_LLAMA_LAYER, interleaved=True)
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
-        return cls(windows=(config.sliding_window,))
-
-    def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
-
-    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
-        qkv = build.qkv(heads)
-        output = build.attention_output(heads)
-        gate_up = build.gate_up(mlp)
-        return PreNormLayer(
-            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(
-                qkv,
-                output,
-                build.rotary,
-                config.num_heads,
-                config.head_dim,
-                config.norm_eps,
-                params=AttentionParams(window=self.windows[0]).within(config.max_context),
-            ),
-            mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
-            mlp=SwiGLU(gate_up, build.down(mlp)),
-        )
+        return cls(windows=same_window(config, config.sliding_window))

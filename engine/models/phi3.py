@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from thothy_ai.engine.models.family import GGUF_FUSED_MLP, GGUF_NORMS_BEFORE, GGUFNames, Windows, require_activation
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.family import Windows, require_activation, same_window
+from thothy_ai.engine.models.gguf_names import GGUF_FUSED_MLP, GGUF_NORMS_BEFORE, GGUFNames
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.paged import AttentionParams
 
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
-
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a GGUF file's fields: no window is 0 there; transformers wants the original context beside its rope, too."""
+    """In a GGUF file a window of 0 is none. transformers wants the original context beside its rope, too."""
     original = fields["rope_parameters"].get("original_max_position_embeddings", fields["max_position_embeddings"])
     return {"sliding_window": fields["sliding_window"] or None, "original_max_position_embeddings": original}
 
 
 @dataclass(frozen=True, slots=True)
 class Phi3:
-    """How far a token sees, the same in all layers."""
-
     model_type: ClassVar[str] = "phi3"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "phi3",
@@ -47,25 +43,19 @@ class Phi3:
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
-        return cls(windows=(config.sliding_window,))
+        return cls(windows=same_window(config, config.sliding_window))
 
     def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
+        return build.decoder(self._layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
-        qkv = build.fused_qkv(heads)
-        output = build.attention_output(heads)
-        gate_up = build.fused_gate_up(mlp)
-        params = AttentionParams(window=self.windows[0]).within(config.max_context)
+    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+        qkv = build.fused_qkv(prefix + "self_attn.")
+        output = build.attention_output(prefix + "self_attn.")
+        gate_up = build.fused_gate_up(prefix + "mlp.")
         return PreNormLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(
-                qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps, params=params
-            ),
+            attention=build.attention(qkv, output, build.rotary, AttentionParams(window=self.windows[index])),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
-            mlp=SwiGLU(gate_up, build.down(mlp)),
+            mlp=SwiGLU(gate_up, build.down(prefix + "mlp.")),
         )

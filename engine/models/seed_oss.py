@@ -2,69 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
-from thothy_ai.engine.models.family import (
-    GGUF_ATTENTION,
-    GGUF_GATED_MLP,
-    NO_WINDOW,
-    GGUFNames,
-    Windows,
-    require_activation,
-    require_full_rotary,
-)
-from thothy_ai.engine.models.layers.attention import Attention
-from thothy_ai.engine.models.layers.blocks import PreNormLayer
-from thothy_ai.engine.models.layers.mlp import SwiGLU
-
-if TYPE_CHECKING:
-    from thothy_ai.engine.checkpoint.configuration import Configuration
-    from thothy_ai.engine.models.builder import ModelBuilder
-    from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.family import require_activation, require_full_rotary, same_window
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_GATED_MLP, GGUF_NORMS_AFTER_ATTENTION, GGUFNames
+from thothy_ai.engine.models.llama import Llama
 
 
-@dataclass(frozen=True, slots=True)
-class SeedOss:
-    """Which projections have biases."""
+class SeedOss(Llama):
+    """A Llama whose output projection of attention has a setting of its own."""
 
     model_type: ClassVar[str] = "seed_oss"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
-        "seed_oss",
-        {
-            "attn_norm": "input_layernorm",
-            "post_attention_norm": "post_attention_layernorm",
-            **GGUF_ATTENTION,
-            **GGUF_GATED_MLP,
-        },
+        "seed_oss", {**GGUF_NORMS_AFTER_ATTENTION, **GGUF_ATTENTION, **GGUF_GATED_MLP}
     )
-
-    attention_bias: bool
-    output_bias: bool
-    mlp_bias: bool
-    windows: Windows = NO_WINDOW
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        """From a model's configuration."""
         require_activation(config.hidden_act, "silu")
         require_full_rotary(config)
         return cls(
-            attention_bias=config.attention_bias, output_bias=config.attention_out_bias, mlp_bias=config.mlp_bias
-        )
-
-    def build(self, build: ModelBuilder) -> Decoder:
-        """The decoder."""
-        return build.decoder(self._layer(build, f"model.layers.{index}.") for index in range(build.shape.num_layers))
-
-    def _layer(self, build: ModelBuilder, prefix: str) -> PreNormLayer:
-        config, heads, mlp = build.shape, prefix + "self_attn.", prefix + "mlp."
-        qkv = build.qkv(heads, bias=self.attention_bias)
-        output = build.attention_output(heads, bias=self.output_bias)
-        gate_up = build.gate_up(mlp, bias=self.mlp_bias)
-        return PreNormLayer(
-            attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=Attention(qkv, output, build.rotary, config.num_heads, config.head_dim, config.norm_eps),
-            mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
-            mlp=SwiGLU(gate_up, build.down(mlp, bias=self.mlp_bias)),
+            windows=same_window(config),
+            qkv_bias=config.attention_bias,
+            output_bias=config.attention_out_bias,
+            mlp_bias=config.mlp_bias,
         )

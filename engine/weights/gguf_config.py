@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.family import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.weights.gguf import GGUFFile
 from thothy_ai.engine.weights.gguf_names import (
     ARCHITECTURES,

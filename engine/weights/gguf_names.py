@@ -6,7 +6,7 @@ import re
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.models.family import GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.weights.gguf import GGUFFile
 
 _NAMES = {  # by architecture, and whether layers have experts: Mixtral's files are Llama's

@@ -15,7 +15,7 @@ from thothy_ai.kernels.rotary import QKNorm, Rotary
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class SelfAttention:
     """`qkv` is merged: one GEMM. `rotary` has every position of the context; None: the layer has no positions.
 
     `norm_eps` is that of `qk_norm`. `projection_norm` comes before all else.

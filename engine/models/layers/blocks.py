@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, LayerNorm, RMSNorm
@@ -20,7 +20,7 @@ class PreNormLayer:
     """x += attention(norm(x)); x += mlp(norm(x)). Each sum is left to the norm that follows it."""
 
     attention_norm: AddRMSNorm
-    attention: Attention
+    attention: SelfAttention
     mlp_norm: AddRMSNorm
     mlp: MLP
 
@@ -39,7 +39,7 @@ class SandwichNormLayer:
     """x += norm(attention(norm(x))); x += norm(mlp(norm(x))). Each sum is left to the norm that follows it."""
 
     before_attention: AddRMSNorm
-    attention: Attention
+    attention: SelfAttention
     after_attention: RMSNorm
     before_mlp: AddRMSNorm
     mlp: MLP
@@ -60,7 +60,7 @@ class SandwichNormLayer:
 class PostNormLayer:
     """x += norm(attention(x)); x += norm(mlp(x))."""
 
-    attention: Attention
+    attention: SelfAttention
     after_attention: RMSNorm
     mlp: MLP
     after_mlp: RMSNorm
@@ -83,7 +83,7 @@ class ParallelLayer:
     """
 
     norm: LayerNorm
-    attention: Attention
+    attention: SelfAttention
     mlp: MLP
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.attention import Attention
+from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
@@ -15,7 +15,7 @@ from thothy_ai.kernels.operations import Operations
 
 
 @dataclass(frozen=True, slots=True)
-class Router:
+class ExpertRouter:
     """`weight` [E, hidden], `bias` [E] or none; `correction` [E] float32 or none is added to scores for the choice."""
 
     weight: Tensor
@@ -36,7 +36,7 @@ class SparseBlock:
     """
 
     norm: FinalNorm
-    router: Router
+    router: ExpertRouter
     experts: Experts
     shared: SwiGLU | None = None
 
@@ -64,7 +64,7 @@ class SparseLayer:
     """x += attention(norm(x)); x += experts(norm(x)), or an MLP. Each sum is left to the norm that follows it."""
 
     attention_norm: AddRMSNorm
-    attention: Attention
+    attention: SelfAttention
     feed_forward: SparseBlock | DenseBlock
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:

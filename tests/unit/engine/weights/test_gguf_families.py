@@ -129,7 +129,7 @@ def test_gemma3_of_27b_multiplies_scores_by_what_a_head_has_of_the_hidden_size(t
     sizes = {"num_hidden_layers": 62, "intermediate_size": 8, "vocab_size": 131, "query_pre_attn_scalar": 8}
     folder = tiny_model("gemma3_text", tmp_path, **GEMMA3 | sizes)
     path = write_gguf(folder, tmp_path / "g.gguf", architecture="gemma3", extra=gemma3)
-    assert load(path, tmp_path / "cache").config.architecture.score_scale == 8**-0.5  # type: ignore[attr-defined]
+    assert load(path, tmp_path / "cache").config.architecture.attention[0].scale == 8**-0.5  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

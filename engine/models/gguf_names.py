@@ -1,0 +1,75 @@
+"""Where GGUF files of a family keep its tensors and its settings, and names that several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFNames:
+    """How files of one `architecture` (llama.cpp's name of it) differ from transformers' checkpoints.
+
+    Tensors:
+      `layer`: a tensor's name after "blk.N." -> transformers' name after "model.layers.N.", both without their ending.
+      `whole`: the same for names whose endings differ, too.
+      `experts`: a stack of all experts' matrices -> the name of one expert's, with "{}" for its number.
+      `stacks`: transformers' own stack -> the file's stacks whose rows alternate in it.
+      `interleaved`: rows of queries and keys are stored with their rotary pairs side by side.
+      `one_plus`: norms are stored as 1 + w.
+
+    Settings (keys that begin with a dot follow the architecture's name):
+      `settings`: a field of transformers' configuration -> the key of its value, which must be there.
+      `defaults`: the same for values that may be missing, with what they are then.
+      `implied`: keys whose values the family takes for granted; others are refused.
+      `present`: a field -> the tensor of layer 0 whose presence it says.
+      `derived`: more fields, computed of those that were read.
+      `norm_eps`: the field and the key of the norms' epsilon.
+      `optional_bias`: `attention_bias` is a field, and said by the presence of a bias.
+      `partial_rotary`: the file may say that only some of a head's dimensions turn.
+      `further_layers`: the key of how many of its layers predict further tokens; these are left out.
+    """
+
+    architecture: str
+    layer: Mapping[str, str]
+    whole: Mapping[str, str] = field(default_factory=dict)
+    experts: Mapping[str, str] = field(default_factory=dict)
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    interleaved: bool = False
+    one_plus: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, tuple[str, bool | int | float]] = field(default_factory=dict)
+    implied: Mapping[str, int] = field(default_factory=dict)
+    present: Mapping[str, str] = field(default_factory=dict)
+    derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    norm_eps: tuple[str, str] = ("rms_norm_eps", ".attention.layer_norm_rms_epsilon")
+    optional_bias: bool = True
+    partial_rotary: bool = False
+    further_layers: str | None = None
+
+
+GGUF_ATTENTION = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}
+GGUF_GATED_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+GGUF_ROUTER = "ffn_gate_inp"
+GGUF_EXPERTS = {
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+}
+GGUF_FUSED_MLP = {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
+GGUF_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GGUF_SANDWICH_NORMS = {
+    "attn_norm": "input_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+GGUF_NORMS_AFTER_ATTENTION = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
+GGUF_NORMS_BEFORE = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+GGUF_LLAMA_LAYER = {**GGUF_NORMS_BEFORE, **GGUF_ATTENTION, **GGUF_GATED_MLP}

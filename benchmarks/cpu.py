@@ -11,7 +11,7 @@ import transformers
 from benchmarks import engine_cpu, queue_cpu
 from benchmarks.results import Row, record, table
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
-from thothy_ai.engine.weights.convert import converted_folder
+from thothy_ai.engine.weights.gguf.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir
 
 COMMAND = "make bench-cpu"

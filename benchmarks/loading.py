@@ -29,7 +29,7 @@ from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
 from thothy_ai.engine.weights.assemble import assemble, model_config
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.inventory import expected_tensors
-from thothy_ai.engine.weights.reading import PIECE_BYTES, num_threads
+from thothy_ai.engine.weights.reader import PIECE_BYTES, num_threads
 
 GB = 1e9
 

@@ -20,11 +20,12 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
-from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
-from thothy_ai.engine.weights import formats, gguf
+from thothy_ai.engine.models.quantized.methods import read_quantization
+from thothy_ai.engine.weights import formats
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.index import stored_by_name
+from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS as GGUF_TYPES
+from thothy_ai.engine.weights.shards import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file
 
 _DETAILS = re.compile(r" \((?:known: |\{).*\)$", re.DOTALL)  # of a message: what there is, what was given
@@ -75,7 +76,7 @@ def models_page() -> str:
         " routers are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the folder's tensors decide which layers"
         " are plain:",
         table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
-        f"GGUF tensors: {listed(sorted(kind.name for kind in gguf.QUANTIZATIONS))}. If a file is split"
+        f"GGUF tensors: {listed(sorted(kind.name for kind in GGUF_TYPES))}. If a file is split"
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
         " linear layers of the types below stay quantized, with scales in float16; the\nembedding and all other tensors"
         " are as with `auto`. If all experts of a file are in MXFP4, they stay so in every family; others are"

@@ -120,7 +120,7 @@ class GGUFCheckpoint:
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """A temporary one, for its configuration and tokenizer."""
-        from thothy_ai.engine.weights.convert import described  # noqa: PLC0415  gguf is there where GGUF files are
+        from thothy_ai.engine.weights.gguf.convert import described  # noqa: PLC0415  gguf is there where GGUF files are
 
         with tempfile.TemporaryDirectory() as made:
             described(self._path, Path(made), packed=self._packed)
@@ -128,7 +128,7 @@ class GGUFCheckpoint:
 
     def stored(self) -> dict[str, int]:
         """From the headers."""
-        from thothy_ai.engine.weights.gguf import GGUFFile  # noqa: PLC0415  as above
+        from thothy_ai.engine.weights.gguf.file import GGUFFile  # noqa: PLC0415  as above
 
         file = GGUFFile(self._path)
         self.files = file.parts
@@ -144,7 +144,7 @@ class GGUFCheckpoint:
 
     def not_finite(self, on_read: OnRead) -> Iterator[str]:
         """Each tensor dequantized."""
-        from thothy_ai.engine.weights.gguf import GGUFFile  # noqa: PLC0415  as above
+        from thothy_ai.engine.weights.gguf.file import GGUFFile  # noqa: PLC0415  as above
 
         file = GGUFFile(self._path)
         for done, name in enumerate(file.names, 1):

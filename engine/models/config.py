@@ -12,7 +12,7 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration, token_ids
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.family import Architecture, Family, SparseFamily, require_windows
-from thothy_ai.engine.models.quantized.config import quantization_of
+from thothy_ai.engine.models.quantized.methods import quantization_of
 from thothy_ai.engine.models.rope import extended_context, read_ropes
 from thothy_ai.engine.models.shape import ModelShape
 

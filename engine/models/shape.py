@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thothy_ai.engine.models.quantized.layout import Quantization
+from thothy_ai.engine.models.quantized.quantization import Quantization
 from thothy_ai.engine.models.rope import Rope
 
 

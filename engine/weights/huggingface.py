@@ -18,9 +18,8 @@ from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, Unsupp
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.finite import require_finite
-from thothy_ai.engine.weights.index import stored_by_name
-from thothy_ai.engine.weights.reading import ParallelReader, Reading
-from thothy_ai.engine.weights.shard import StoredTensor
+from thothy_ai.engine.weights.reader import ParallelReader, Reading
+from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
 
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for

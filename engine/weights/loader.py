@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,13 +22,30 @@ from thothy_ai.engine.models.layers.linear import LinearFormat
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
+from thothy_ai.engine.weights.gguf.split import model_name
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
 from thothy_ai.engine.weights.model_text import LocalText, ModelText
-from thothy_ai.engine.weights.phases import Phases
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
-from thothy_ai.engine.weights.split import model_name
 from thothy_ai.kernels.operations import Operations
+
+
+class Phases:
+    """Seconds by phase, in order. Phases on several threads overlap: their sum may exceed the time they took."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add what the block takes."""
+        began = time.perf_counter()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
+
+    def __str__(self) -> str:
+        """Name and seconds of each."""
+        return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._seconds.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +179,6 @@ def _as_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool)
         return path
     if path.suffix.lower() != ".gguf":
         raise ModelLoadError(f"{path}: neither a Hugging Face folder nor a .gguf file")
-    from thothy_ai.engine.weights.convert import converted_folder  # noqa: PLC0415  gguf is there where GGUF files are
+    from thothy_ai.engine.weights.gguf.convert import converted_folder  # noqa: PLC0415  gguf is there where GGUF files are
 
     return converted_folder(path, dtype, cache_dir, packed=packed)

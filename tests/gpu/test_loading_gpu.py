@@ -9,7 +9,7 @@ import torch
 
 from tests.support.shards import write_shards
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
-from thothy_ai.engine.weights.reading import PIECE_BYTES
+from thothy_ai.engine.weights.reader import PIECE_BYTES
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda", 0)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from thothy_ai.engine.models.quantized.grouped import GroupedLayout, GroupedNumbers, group_size
-from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
-from thothy_ai.engine.models.quantized.settings import Settings
-from thothy_ai.engine.models.quantized.words import unpacked
+from thothy_ai.engine.models.quantized.grouped import GroupedLayout, GroupedNumbers, group_size, unpacked
+from thothy_ai.engine.models.quantized.quantization import LayerRule, Quantization, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import TensorSource
 
 MARKS = ("qweight", "qzeros", "scales")
@@ -36,13 +35,13 @@ class Awq(GroupedLayout):
         return GroupedNumbers(numbers, scales, unpacked(zeros, _BITS, _PLACES), _BITS, self.size)
 
 
-def awq(settings: Settings) -> Quantization:
+def awq(settings: MethodSettings) -> Quantization:
     """`quant_method` "awq"; layers whose names contain one of `modules_to_not_convert` are plain, and the head is."""
     version = settings.get("version") or settings.get("format") or "gemm"
-    Settings(settings.method, {"version": str(version).lower()}).require("version", "gemm")
+    MethodSettings(settings.method, {"version": str(version).lower()}).require("version", "gemm")
     settings.require("bits", _BITS, None)
     settings.require("zero_point", True, None)
     size = group_size(settings, settings.values.get("group_size", 128))
     listed = [rf".*{re.escape(name)}" for name in strings(settings.get("modules_to_not_convert"))]
-    rules = (*plain_layers(["lm_head$", *listed]), Rule("", Awq(size)))
+    rules = (*plain_layers(["lm_head$", *listed]), LayerRule("", Awq(size)))
     return Quantization("awq", rules, marks=MARKS, dense_experts=True)

@@ -11,11 +11,24 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.fp8 import NEEDLESS, Fp8Blocks, Fp8Rows, Fp8Whole
-from thothy_ai.engine.models.quantized.grouped import BITS, WHOLE_ROW, GroupedLayout, GroupedNumbers, group_size
+from thothy_ai.engine.models.quantized.grouped import (
+    BITS,
+    WHOLE_ROW,
+    GroupedLayout,
+    GroupedNumbers,
+    group_size,
+    unpacked,
+)
 from thothy_ai.engine.models.quantized.int8 import Int8Rows
-from thothy_ai.engine.models.quantized.layout import Layout, Quantization, Rule, groups_of, plain_layers, strings
-from thothy_ai.engine.models.quantized.settings import Settings
-from thothy_ai.engine.models.quantized.words import unpacked
+from thothy_ai.engine.models.quantized.quantization import (
+    LayerRule,
+    Layout,
+    Quantization,
+    groups_of,
+    plain_layers,
+    strings,
+)
+from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import TensorSource
 
 _METHOD = "compressed-tensors"
@@ -65,12 +78,12 @@ class PackedGroups(GroupedLayout):
         return (values.to(torch.int16) + (1 << (self.bits - 1))).to(torch.uint8)
 
 
-def compressed_tensors(settings: Settings) -> Quantization:
+def compressed_tensors(settings: MethodSettings) -> Quantization:
     """`quant_method` "compressed-tensors": each group of the configuration names its layers and how they are stored."""
     settings.require("format", *_FORMATS)
     sparsity = settings.get("sparsity_config")
     if isinstance(sparsity, Mapping):
-        Settings(_METHOD, {"sparsity": sparsity.get("format")}).require("sparsity", "dense", None)
+        MethodSettings(_METHOD, {"sparsity": sparsity.get("format")}).require("sparsity", "dense", None)
     if settings.get("transform_config"):
         raise UnsupportedModelError(f"{_METHOD}: transform_config is not implemented")
     groups = settings.get("config_groups")
@@ -92,18 +105,18 @@ def compressed_tensors(settings: Settings) -> Quantization:
     )
 
 
-def _group_rules(settings: Settings, group: object) -> list[Rule]:
+def _group_rules(settings: MethodSettings, group: object) -> list[LayerRule]:
     if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
         raise ModelLoadError(f"{_METHOD}: a group of config_groups is {group!r}")
     if group.get("output_activations") is not None:
         raise UnsupportedModelError(f"{_METHOD}: quantized output activations are not implemented")
     form = group.get("format") or settings.get("format")
-    Settings(_METHOD, {"format": form}).require("format", *_FORMATS)
-    layout = _layout(Settings(_METHOD, group["weights"]), group.get("input_activations"), form)
-    return [Rule(_pattern(name), layout) for name in strings(group.get("targets"))]
+    MethodSettings(_METHOD, {"format": form}).require("format", *_FORMATS)
+    layout = _layout(MethodSettings(_METHOD, group["weights"]), group.get("input_activations"), form)
+    return [LayerRule(_pattern(name), layout) for name in strings(group.get("targets"))]
 
 
-def _layout(weights: Settings, activations: object, form: object) -> Layout:
+def _layout(weights: MethodSettings, activations: object, form: object) -> Layout:
     """What a group's arguments for weights and input activations mean."""
     kind = f"{weights.get('type')}{weights.get('num_bits')}"
     inputs = f"{activations.get('type')}{activations.get('num_bits')}" if isinstance(activations, Mapping) else None
@@ -119,7 +132,7 @@ def _layout(weights: Settings, activations: object, form: object) -> Layout:
     raise UnsupportedModelError(f"{_METHOD}: weights in {kind} with {with_inputs} are not implemented")
 
 
-def _fp8(weights: Settings) -> Layout:
+def _fp8(weights: MethodSettings) -> Layout:
     weights.require("strategy", "tensor", "channel", "block")
     weights.require("symmetric", True, None)
     if weights.get("strategy") == "block":
@@ -128,7 +141,7 @@ def _fp8(weights: Settings) -> Layout:
     return Fp8Whole() if weights.get("strategy") == "tensor" else Fp8Rows()
 
 
-def _grouped(weights: Settings, *, packed: bool) -> PackedGroups:
+def _grouped(weights: MethodSettings, *, packed: bool) -> PackedGroups:
     weights.require("strategy", "group", "channel")
     weights.require("actorder", None, False, "weight", "static", "group", True)
     grouped = weights.get("strategy") == "group"

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.models.quantized.layout import Quantization, Rule, module_pattern, plain_layers, strings
-from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.quantized.quantization import (
+    LayerRule,
+    Quantization,
+    module_pattern,
+    plain_layers,
+    strings,
+)
+from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.kernels.fp8 import FP8, Quantized
 from thothy_ai.kernels.reference.quantize import quantize_fp8
@@ -82,7 +88,7 @@ class Fp8Blocks:
         return values.float().mul_(by_row.repeat_interleave(self.width, 1)[:, :inputs])
 
 
-def fp8(settings: Settings) -> Quantization:
+def fp8(settings: MethodSettings) -> Quantization:
     """`quant_method` "fp8" of transformers, DeepSeek, Qwen and AutoFP8."""
     block = settings.get("weight_block_size")
     layout = Fp8Whole() if block is None else Fp8Blocks(*settings.pair("weight_block_size"))
@@ -91,12 +97,12 @@ def fp8(settings: Settings) -> Quantization:
     return _converted(settings, layout)
 
 
-def fbgemm_fp8(settings: Settings) -> Quantization:
+def fbgemm_fp8(settings: MethodSettings) -> Quantization:
     """`quant_method` "fbgemm_fp8"."""
     return _converted(settings, Fp8Rows())
 
 
-def _converted(settings: Settings, layout: Fp8Rows | Fp8Whole | Fp8Blocks) -> Quantization:
+def _converted(settings: MethodSettings, layout: Fp8Rows | Fp8Whole | Fp8Blocks) -> Quantization:
     listed = (*strings(settings.get("modules_to_not_convert")), *strings(settings.get("ignored_layers")))
     plain = plain_layers([module_pattern(name) for name in ("lm_head", *listed)])
-    return Quantization(settings.method, (*plain, Rule("", layout)), needs_fp8=True, needless=NEEDLESS)
+    return Quantization(settings.method, (*plain, LayerRule("", layout)), needs_fp8=True, needless=NEEDLESS)

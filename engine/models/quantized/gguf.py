@@ -15,8 +15,8 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.quantized.grouped import GroupedWeight
-from thothy_ai.engine.models.quantized.layout import Quantization, Rule, strings
-from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.quantized.quantization import LayerRule, Quantization, strings
+from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import TensorSource
 from thothy_ai.kernels.reference.grouped import packed
 
@@ -70,7 +70,7 @@ class GGUFBlocks:
         return self.read(source, name, rows, inputs).dense(source.dtype)
 
 
-def gguf(settings: Settings) -> Quantization:
+def gguf(settings: MethodSettings) -> Quantization:
     """`quant_method` "gguf", written by this engine: `types` has the names of layers by their type.
 
     `experts` is that of all experts, if they stay quantized.
@@ -83,10 +83,10 @@ def gguf(settings: Settings) -> Quantization:
     return Quantization(METHOD, rules, mxfp4_experts=settings.get("experts") == MXFP4)
 
 
-def _rule(settings: Settings, kind: str, names: Sequence[str]) -> Rule:
+def _rule(settings: MethodSettings, kind: str, names: Sequence[str]) -> LayerRule:
     if kind not in BLOCK_FORMATS:
         raise UnsupportedModelError(f"{settings.method}: type {kind!r} is not implemented")
-    return Rule(f"(?:{'|'.join(map(re.escape, names))})$", GGUFBlocks(BLOCK_FORMATS[kind]))
+    return LayerRule(f"(?:{'|'.join(map(re.escape, names))})$", GGUFBlocks(BLOCK_FORMATS[kind]))
 
 
 def _halves(name: str, values: Tensor) -> Tensor:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.models.quantized.awq import MARKS
-from thothy_ai.engine.models.quantized.grouped import BITS, GroupedLayout, GroupedNumbers, group_size
-from thothy_ai.engine.models.quantized.layout import Quantization, Rule, groups_of, plain_layers, strings
-from thothy_ai.engine.models.quantized.settings import Settings
-from thothy_ai.engine.models.quantized.words import unpacked
+from thothy_ai.engine.models.quantized.grouped import BITS, GroupedLayout, GroupedNumbers, group_size, unpacked
+from thothy_ai.engine.models.quantized.quantization import LayerRule, Quantization, groups_of, plain_layers, strings
+from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import TensorSource
 
 
@@ -42,13 +41,12 @@ class Gptq(GroupedLayout):
         stored = unpacked(source.stored(f"{name}.qzeros", groups, rows // per, dtype=torch.int32), self.bits)
         scales = source.stored(f"{name}.scales", groups, rows)
         numbers = unpacked(words.t().contiguous(), self.bits)
-        zeros = self._zero_points(stored)
+        zeros: Tensor | None = stored
+        if not stored.is_meta:
+            zeros = (stored + self.offset) & ((1 << self.bits) - 1)
+        elif self.symmetric:
+            zeros = None
         return GroupedNumbers(numbers, scales, zeros, self.bits, self.size, self._index(source, name, inputs))
-
-    def _zero_points(self, stored: Tensor) -> Tensor | None:
-        if stored.is_meta:
-            return None if self.symmetric else stored
-        return (stored + self.offset) & ((1 << self.bits) - 1)
 
     def _index(self, source: TensorSource, name: str, inputs: int) -> Tensor | None:
         """The group of each input, if they may be out of order."""
@@ -58,20 +56,28 @@ class Gptq(GroupedLayout):
         return None if index.is_meta and not self.reordered else index
 
 
-def gptq(settings: Settings) -> Quantization:
+def gptq(settings: MethodSettings) -> Quantization:
     """`quant_method` "gptq"; GPTQModel's `dynamic` has other settings for some layers, or leaves them plain.
 
     Early versions of AutoGPTQ gave every layer a bias, of zeros where the model has none.
     """
     form = settings.get("checkpoint_format") or settings.get("format")
-    Settings(settings.method, {"checkpoint_format": form}).require("checkpoint_format", "gptq", "gptq_v2", None)
-    rules = [_dynamic_rule(settings, pattern, changes) for pattern, changes in _dynamic(settings)]
+    MethodSettings(settings.method, {"checkpoint_format": form}).require("checkpoint_format", "gptq", "gptq_v2", None)
+    dynamic = settings.get("dynamic") or {}
+    if not isinstance(dynamic, Mapping) or not all(isinstance(changes, Mapping) for changes in dynamic.values()):
+        raise ModelLoadError(f"{settings.method}: dynamic is {dynamic!r}")
+    rules = []
+    for pattern, changes in dynamic.items():
+        layout = None  # of layers that stay plain
+        if not pattern.startswith("-:"):
+            layout = _layout(MethodSettings(settings.method, {**settings.values, **changes}))
+        rules.append(LayerRule(pattern[2:] if pattern.startswith(("-:", "+:")) else pattern, layout))
     if not settings.flag("lm_head", default=False):
         rules += plain_layers(["lm_head$"])
     return Quantization("gptq", (*rules, *_listed(settings)), if_zero=(".bias",), marks=MARKS, dense_experts=True)
 
 
-def _layout(settings: Settings) -> Gptq:
+def _layout(settings: MethodSettings) -> Gptq:
     settings.require("bits", *BITS)
     return Gptq(
         bits=settings.integer("bits"),
@@ -82,25 +88,12 @@ def _layout(settings: Settings) -> Gptq:
     )
 
 
-def _listed(settings: Settings) -> list[Rule]:
+def _listed(settings: MethodSettings) -> list[LayerRule]:
     """All layers, or those that the checkpoint lists by the ends of their names."""
     blocks, layout = settings.get("modules_in_block_to_quantize"), _layout(settings)
     if blocks is None:
-        return [Rule("", layout)]
+        return [LayerRule("", layout)]
     if not isinstance(blocks, list):
         raise ModelLoadError(f"{settings.method}: modules_in_block_to_quantize is {blocks!r}")
     names = [name for block in blocks for name in (strings(block) if isinstance(block, list) else (block,))]
-    return [Rule(rf".*\.{re.escape(str(name))}$", layout) for name in names]
-
-
-def _dynamic(settings: Settings) -> list[tuple[str, Mapping[str, object]]]:
-    found = settings.get("dynamic") or {}
-    if not isinstance(found, Mapping) or not all(isinstance(changes, Mapping) for changes in found.values()):
-        raise ModelLoadError(f"{settings.method}: dynamic is {found!r}")
-    return list(found.items())
-
-
-def _dynamic_rule(settings: Settings, pattern: str, changes: Mapping[str, object]) -> Rule:
-    if pattern.startswith("-:"):
-        return Rule(pattern.removeprefix("-:"), None)
-    return Rule(pattern.removeprefix("+:"), _layout(Settings(settings.method, {**settings.values, **changes})))
+    return [LayerRule(rf".*\.{re.escape(str(name))}$", layout) for name in names]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear
-from thothy_ai.engine.models.quantized.layout import named
-from thothy_ai.engine.models.quantized.settings import Settings
+from thothy_ai.engine.models.quantized.quantization import named
+from thothy_ai.engine.models.quantized.settings import MethodSettings
 from thothy_ai.engine.models.tensors import PackedWeight, TensorSource, concatenated
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts
 from thothy_ai.kernels.operations import Operations
@@ -119,7 +119,7 @@ class GroupedNumbers:
 
 
 class GroupedLayout(ABC):
-    """How a format with groups stores weights: `engine.models.quantized.layout.Layout`, by the numbers of a layer."""
+    """A `Layout` of a format with groups, by the numbers of a layer."""
 
     __slots__ = ()
 
@@ -138,7 +138,7 @@ class GroupedLayout(ABC):
             return self.numbers(source, name, rows, inputs).dense(source.dtype)
 
 
-def group_size(settings: Settings, value: object) -> int:
+def group_size(settings: MethodSettings, value: object) -> int:
     """A group size that the kernels have; ModelLoadError and UnsupportedModelError name others."""
     if not isinstance(value, int) or isinstance(value, bool) or (value < 1 and value != WHOLE_ROW):
         raise ModelLoadError(f"{settings.method}: group_size is {value!r}")
@@ -173,3 +173,12 @@ def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.is_meta or torch.equal(one, other)  # layers of the same inputs are mostly quantized in the same order
+
+
+def unpacked(words: Tensor, bits: int, order: Sequence[int] = ()) -> Tensor:
+    """words [A, B] int32 -> [A, B * 32 / bits] uint8; of each word, number order[i] comes i-th, or number i."""
+    if words.is_meta:
+        return words.new_empty(len(words), words.shape[1] * 32 // bits, dtype=torch.uint8)
+    mask = (1 << bits) - 1
+    fields = [((words >> (bits * place)) & mask).to(torch.uint8) for place in order or range(32 // bits)]
+    return torch.stack(fields, dim=2).flatten(1)

@@ -10,7 +10,7 @@ from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MethodSettings:
     """The settings of one quantization; errors begin with the method's name."""
 
     method: str

@@ -8,7 +8,7 @@ import torch
 from tests.support.oracle import Oracle, Tokens, generate, options, prompts_from
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
-from thothy_ai.engine.weights.convert import converted_folder
+from thothy_ai.engine.weights.gguf.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
 from thothy_ai.engine.weights.model_text import LocalText
 

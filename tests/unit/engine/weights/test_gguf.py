@@ -22,7 +22,7 @@ from tests.support.gguf_files import add_tensor, finish, interleave, write_gguf
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.weights.gguf import QUANTIZATIONS, GGUFFile
+from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS, GGUFFile
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
@@ -232,7 +232,7 @@ def test_a_cache_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_big_models_are_cached_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thothy_ai.engine.weights.convert._SHARD_BYTES", 60_000)
+    monkeypatch.setattr("thothy_ai.engine.weights.gguf.convert._SHARD_BYTES", 60_000)
     folder = tiny_model("llama", tmp_path)
     loaded = load(write_gguf(folder, tmp_path / "tiny.gguf", architecture="llama"), tmp_path / "cache")
     assert len([*(tmp_path / "cache").rglob("model-*.safetensors")]) > 2

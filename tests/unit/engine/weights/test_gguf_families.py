@@ -19,7 +19,7 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
-from thothy_ai.engine.weights.gguf_config import causal_class
+from thothy_ai.engine.weights.gguf.configuration import causal_class
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")

@@ -27,7 +27,7 @@ from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.gguf_stacks import laid_out
+from thothy_ai.engine.weights.gguf.tensors import laid_out
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.kernels.experts import Mxfp4
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4

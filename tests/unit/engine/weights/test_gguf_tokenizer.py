@@ -19,8 +19,8 @@ from tests.support.naive_tokenizers import (
     train_merges,
 )
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.weights.gguf import GGUFFile
-from thothy_ai.engine.weights.gguf_tokenizer import TokenType, build_tokenizer
+from thothy_ai.engine.weights.gguf.file import GGUFFile
+from thothy_ai.engine.weights.gguf.tokenizer import TokenType, build_tokenizer
 
 CORPUS = (
     "The queue drains before the window; the box drains the queue. It's 2024 and we've 12345 jobs, they're done.\n"

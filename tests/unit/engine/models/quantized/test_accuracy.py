@@ -12,7 +12,7 @@ from benchmarks.checkpoints import Scheme, awq, fp8, gptq, write_quantized
 from tests.support.paged_run import PagedRun
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
-from thothy_ai.engine.weights.convert import converted_folder
+from thothy_ai.engine.weights.gguf.convert import converted_folder
 from thothy_ai.engine.weights.loader import default_cache_dir, load_model
 from thothy_ai.engine.weights.model_text import LocalText
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from thothy_ai.engine.models.quantized.config import read_quantization
 from thothy_ai.engine.models.quantized.fp8 import Fp8Blocks, Fp8Rows, Fp8Whole
 from thothy_ai.engine.models.quantized.gptq import Gptq
+from thothy_ai.engine.models.quantized.methods import read_quantization
 
 LAYER = "model.layers.1.self_attn.q_proj"
 DOWN = "model.layers.10.mlp.down_proj"

@@ -16,7 +16,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.weights.gguf import GGUFFile
+from thothy_ai.engine.weights.gguf.file import GGUFFile
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

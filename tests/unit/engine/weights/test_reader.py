@@ -13,18 +13,18 @@ from torch import Tensor
 from tests.support.shards import write_shards
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError
-from thothy_ai.engine.weights import huggingface, reading
+from thothy_ai.engine.weights import huggingface, reader
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.engine.weights.reading import ParallelReader, Reading
-from thothy_ai.engine.weights.shard import StoredTensor
+from thothy_ai.engine.weights.reader import ParallelReader, Reading
+from thothy_ai.engine.weights.shards import StoredTensor
 
 CPU = torch.device("cpu")
 
 
 def test_tensors_arrive_whole_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of 100 bytes, and little that may be read ahead: both end within tensors."""
-    monkeypatch.setattr(reading, "PIECE_BYTES", 100)
+    monkeypatch.setattr(reader, "PIECE_BYTES", 100)
     monkeypatch.setattr(huggingface, "_AHEAD_BYTES", {"cpu": 1000})
     types = [torch.float32, torch.bfloat16, torch.int32, torch.uint8, torch.float8_e4m3fn, torch.bool]
     tensors = {f"t{at}": torch.randint(0, 2, (at % 7, 2 * at)).to(types[at % 6]) for at in range(60)}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError
-from thothy_ai.engine.weights.shard import StoredTensor
+from thothy_ai.engine.weights.shards import StoredTensor
 
 PIECE_BYTES = 8 << 20  # of one read
 _MOST_THREADS = 16

@@ -10,8 +10,8 @@ import torch
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.gguf_names import GGUFNames
-from thothy_ai.engine.weights.gguf import GGUFFile
-from thothy_ai.engine.weights.gguf_names import (
+from thothy_ai.engine.weights.gguf.file import GGUFFile
+from thothy_ai.engine.weights.gguf.names import (
     ARCHITECTURES,
     LONG_FACTORS,
     ROPE_FACTORS,

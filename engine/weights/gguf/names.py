@@ -7,7 +7,7 @@ import re
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.gguf_names import GGUFNames
-from thothy_ai.engine.weights.gguf import GGUFFile
+from thothy_ai.engine.weights.gguf.file import GGUFFile
 
 _NAMES = {  # by architecture, and whether layers have experts: Mixtral's files are Llama's
     (names.architecture, bool(names.experts)): names for family in FAMILIES.values() if (names := family.gguf)

@@ -36,7 +36,7 @@ class Layout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LayerRule:
     """Layers whose names `pattern` matches from the beginning; a layout of None leaves them plain."""
 
     pattern: str
@@ -60,7 +60,7 @@ class Quantization:
     """
 
     method: str
-    rules: tuple[Rule, ...]
+    rules: tuple[LayerRule, ...]
     needs_fp8: bool = False
     needless: tuple[str, ...] = ()
     if_zero: tuple[str, ...] = ()
@@ -141,9 +141,9 @@ def named(layer: str) -> Iterator[None]:
         raise ValueError(f"{layer}: {error}") from error
 
 
-def plain_layers(patterns: Collection[str]) -> list[Rule]:
+def plain_layers(patterns: Collection[str]) -> list[LayerRule]:
     """Rules that leave these layers as they are."""
-    return [Rule(pattern, None) for pattern in patterns]
+    return [LayerRule(pattern, None) for pattern in patterns]
 
 
 def module_pattern(name: str) -> str:

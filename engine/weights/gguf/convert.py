@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, one_line
-from thothy_ai.engine.weights import gguf_config, gguf_tensors
 from thothy_ai.engine.weights.assemble import model_config
-from thothy_ai.engine.weights.gguf import GGUFFile
-from thothy_ai.engine.weights.gguf_tokenizer import build_tokenizer
-from thothy_ai.engine.weights.index import INDEX, SINGLE
+from thothy_ai.engine.weights.gguf.configuration import configuration
+from thothy_ai.engine.weights.gguf.file import GGUFFile
+from thothy_ai.engine.weights.gguf.split import model_name, parts_of
+from thothy_ai.engine.weights.gguf.tensors import quantization, require_tensors, tensors
+from thothy_ai.engine.weights.gguf.tokenizer import build_tokenizer
 from thothy_ai.engine.weights.inventory import expected_tensors
-from thothy_ai.engine.weights.split import model_name, parts_of
+from thothy_ai.engine.weights.shards import INDEX, SINGLE
 
 _VERSION = 1
 _SHARD_BYTES = 2 << 30
@@ -35,12 +35,15 @@ _CORRECTION = ".e_score_correction_bias"
 
 
 def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool = False) -> Path:
-    """The folder that GGUF file `path` was or is now converted to, its weights in `dtype`; ModelLoadError.
+    """The folder that GGUF file `path` was converted to before, or is now, with weights in `dtype`; ModelLoadError.
 
-    `packed`: those of linear layers stay in the file's blocks, if they are quantized.
+    `packed`: quantized weights of linear layers stay in the file's blocks.
     """
     try:
-        folder = cache_dir / "gguf" / f"{model_name(path)}-{_digest(path, dtype, packed=packed)}"
+        files = [(str(part.resolve()), part.stat().st_size, part.stat().st_mtime_ns) for part in parts_of(path)]
+        identity = json.dumps((files, str(dtype), packed, _VERSION))
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        folder = cache_dir / "gguf" / f"{model_name(path)}-{digest}"
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             _convert_into(folder, path, dtype, packed=packed)
@@ -49,12 +52,6 @@ def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed:
     except Exception as error:  # a file's metadata goes through libraries that may raise anything
         raise ModelLoadError(f"{path}: can't be converted into {cache_dir}: {one_line(error)}") from error
     return folder
-
-
-def _digest(path: Path, dtype: torch.dtype, *, packed: bool) -> str:
-    files = [(str(part.resolve()), part.stat().st_size, part.stat().st_mtime_ns) for part in parts_of(path)]
-    identity = (files, str(dtype), packed, _VERSION)
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
 
 def _convert_into(folder: Path, path: Path, dtype: torch.dtype, *, packed: bool) -> None:
@@ -73,14 +70,12 @@ def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = Fals
     """Write the model of GGUF file `path` into the empty `folder`."""
     file = GGUFFile(path)
     _describe(file, path, folder, dtype, packed=packed)
-    _save_weights(_typed(gguf_tensors.tensors(file, packed=packed), dtype), folder)
-
-
-def _typed(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Those that are numbers in `dtype`; blocks, and what routers choose by in float32, as they are."""
-    for name, tensor in tensors:
+    shards = _ShardWriter(folder)
+    for name, tensor in tensors(file, packed=packed):
+        # Blocks stay as they are, and routers choose by a correction in float32.
         kept = not tensor.is_floating_point() or name.endswith(_CORRECTION)
-        yield name, tensor if kept else tensor.to(dtype)
+        shards.add(name, tensor if kept else tensor.to(dtype))
+    shards.close()
 
 
 def described(path: Path, folder: Path, *, packed: bool = False) -> None:
@@ -95,28 +90,22 @@ def described(path: Path, folder: Path, *, packed: bool = False) -> None:
 
 def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, packed: bool) -> None:
     """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
-    config = gguf_config.configuration(file)
+    config = configuration(file)
     config.dtype = dtype
-    if (quantization := gguf_tensors.quantization(file, packed=packed)) is not None:
-        config.quantization_config = quantization
+    if (quantized := quantization(file, packed=packed)) is not None:
+        config.quantization_config = quantized
     config.save_pretrained(folder)
     model = model_config(folder, named=path)
-    gguf_tensors.require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
+    require_tensors(file, expected_tensors(path, replace(model, quantization=None)))
     tokenizer = build_tokenizer(file)
     model.ending_with(path, None if tokenizer is None else tokenizer.eos_token_id)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
 
 
-def _save_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
-    """One safetensors file, or shards behind an index; at most a shard is in memory at a time."""
-    writer = _ShardWriter(folder)
-    for name, tensor in tensors:
-        writer.add(name, tensor)
-    writer.close()
-
-
 class _ShardWriter:
+    """Writes one safetensors file, or several behind an index; at most one of them is in memory at a time."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._shard: dict[str, Tensor] = {}

@@ -1,0 +1,1 @@
+"""GGUF files: read, named as transformers does, and converted once to a Hugging Face folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -12,9 +13,12 @@ from thothy_ai.jobs.api.plan import Context, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, Review, Verdict
 from thothy_ai.jobs.evidence import spans
+from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
-from thothy_ai.jobs.kinds.report.writing import Assignment
+from thothy_ai.jobs.kinds.report.writer import Writer
+from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import condensed
 from thothy_ai.jobs.schema import line
 
@@ -37,15 +41,18 @@ class ReportSection(WritingRequest[ReportSectionArtifact]):
         return f"{self.heading}. {self.topic}"
 
 
+@dataclass(frozen=True)
 class ReportSectionPlan:
     """Writes a section, and once more if something is wrong with it."""
+
+    writer: Writer
 
     def __call__(self, request: ReportSection, context: Context) -> Plan:
         """Condense a long source, write, judge, repair."""
         if not spans(request.source, request.locale):
             return Verdict.reject(NO_EVIDENCE)
         text = yield from condensed(request.source, context)
-        assignment = Assignment([Brief(request.heading, request.topic)], text, request, request.subject)
+        assignment = Assignment([Brief(request.heading, request.topic)], text, request, self.writer, request.subject)
         written = yield from assignment.written({}, context)
         review = Review(written.findings[0]) if written.findings else None
         rejection = written.rejections.get(0)
@@ -63,7 +70,7 @@ KIND = JobKind(
     name="report_section",
     request=ReportSection,
     artifact=ReportSectionArtifact,
-    plan=ReportSectionPlan(),
+    plan=BySize(ReportSectionPlan(Writer()), small=ReportSectionPlan(SmallModelWriter())),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     version="2",

@@ -17,16 +17,15 @@ MAX_SHARE = 0.5  # of the model's context, so that a source has room
 # Tokens per character. English is what all vocabularies serve best; a small one takes two or three tokens for one
 # character of a script that it hardly knows.
 _ENGLISH, _LATIN, _OTHER = 0.34, 0.5, 1.0
-_PLAIN_FACTOR: Final = 1.6
+_SMALL_MODEL_FACTOR: Final = 1.6
 
 
 def max_tokens(schema: Mapping[str, Any], locale: str, context: Context) -> int:
     """The budget for an output that matches `schema`, in the language of `locale`."""
-    tokens = MARGIN + round(max_characters(schema) * _per_character(locale, context))
+    per_character = _LATIN if script_of(locale) == "Latn" else _OTHER
+    if context.plain:
+        per_character *= _SMALL_MODEL_FACTOR
+    elif locale.partition("-")[0] == "en":
+        per_character = _ENGLISH
+    tokens = MARGIN + round(max_characters(schema) * per_character)
     return min(tokens, int(context.max_context * MAX_SHARE))
-
-
-def _per_character(locale: str, context: Context) -> float:
-    if locale.partition("-")[0] == "en" and not context.plain:
-        return _ENGLISH
-    return (_LATIN if script_of(locale) == "Latn" else _OTHER) * (_PLAIN_FACTOR if context.plain else 1.0)

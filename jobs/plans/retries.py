@@ -82,9 +82,7 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
     """The call as the next attempt makes it; unchanged if there was none before."""
     if context.previous is None:
         return call
-    said = _said(context.previous, locale, plain=context.plain)
-    reason = _as_copied(context.previous.reason) if context.plain else context.previous.reason
-    return replace(call, messages=_with(call.messages, said), sampling=_sampled(call.sampling, reason))
+    return (_of_small_model if context.plain else _advised)(call, context.previous, locale)
 
 
 def after(context: Context, rejection: Rejection) -> Context:
@@ -98,17 +96,20 @@ def advice(reason: Reason, detail: str, locale: str) -> str:
     return _ADVICE.get(reason, _OTHERWISE).format(detail=shown, language=locale_name(locale))
 
 
-def _said(previous: Previous, locale: str, *, plain: bool) -> str:
-    foreign = previous.reason is Reason.WRONG_LANGUAGE or (plain and previous.reason is Reason.UNTRANSLATED)
-    native = _native(locale) if foreign else ""
-    if plain:
-        return native
-    return f"An earlier draft was rejected: {advice(previous.reason, previous.detail, locale)} {native}".strip()
+def _advised(call: Call, previous: Previous, locale: str) -> Call:
+    said = f"An earlier draft was rejected: {advice(previous.reason, previous.detail, locale)}"
+    if previous.reason is Reason.WRONG_LANGUAGE:
+        said = f"{said} {_native(locale)}"
+    return replace(call, messages=_with(call.messages, said), sampling=_sampled(call.sampling, previous.reason))
 
 
-def _as_copied(reason: Reason) -> Reason:
-    """What a small model has not translated, it has copied, and would copy again under the same sampling."""
-    return Reason.COPIED_FROM_SOURCE if reason is Reason.UNTRANSLATED else reason
+def _of_small_model(call: Call, previous: Previous, locale: str) -> Call:
+    reason, messages = previous.reason, call.messages
+    if reason in {Reason.WRONG_LANGUAGE, Reason.UNTRANSLATED}:
+        messages = _with(messages, _native(locale))
+    if reason is Reason.UNTRANSLATED:  # it has copied the text, and would copy it again under the same sampling
+        reason = Reason.COPIED_FROM_SOURCE
+    return replace(call, messages=messages, sampling=_sampled(call.sampling, reason))
 
 
 def _native(locale: str) -> str:
@@ -118,7 +119,7 @@ def _native(locale: str) -> str:
 
 def _with(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
     *others, last = messages
-    return (*others, Message(last.role, f"{last.content}\n\n{said}")) if said else tuple(messages)
+    return (*others, Message(last.role, f"{last.content}\n\n{said}"))
 
 
 def _sampled(sampling: Sampling, reason: Reason) -> Sampling:

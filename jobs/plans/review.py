@@ -14,7 +14,7 @@ import json
 from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
-from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Sampling
+from thothy_ai.jobs.api.plan import Call, Calls, Context, Outputs, Sampling
 from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Review
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.prompts import about_source
@@ -34,7 +34,7 @@ _INSTRUCTION = (
     "reasons: for each statement with C or N, what the source says instead, in a few words of English.\n\n"
     "{statements}"
 )
-_PLAIN = "S supported, C contradicted, N not found:\n\n{statements}"
+_SMALL_MODEL_INSTRUCTION = "S supported, C contradicted, N not found:\n\n{statements}"
 
 
 class Statement(NamedTuple):
@@ -46,12 +46,29 @@ class Statement(NamedTuple):
 
 def look_again(source: str, statements: Sequence[Statement], context: Context) -> Generator[Calls, Outputs, Review]:
     """Ask for a finding on each statement. One that is missing in the output counts as `not_found`."""
+    form = _SMALL_MODEL_FORM if context.plain else _FORM
     groups = [statements[first : first + MAX_STATEMENTS] for first in range(0, len(statements), MAX_STATEMENTS)]
     if not groups:
         return Review(())
-    outputs = yield tuple(_call(source, group, context) for group in groups)
-    found = zip(groups, outputs, strict=True)
-    return Review(tuple(finding for group, output in found for finding in _findings(group, output, context)))
+    calls = []
+    for group in groups:
+        schema = form.schema(len(group))
+        budget = max_tokens(schema, "en", context) + TOKENS_PER_FINDING * len(group)
+        messages = about_source(source, form.instruction(group), context)
+        calls.append(Call(messages, schema, Sampling(max_tokens=budget), step="review"))
+    outputs = yield tuple(calls)
+    findings: list[Finding] = []
+    for group, output in zip(groups, outputs, strict=True):
+        try:
+            letters, reasons = form.read(json.loads(output.text))
+            codes = dict(enumerate(letters.split(), start=1))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            codes, reasons = {}, dict.fromkeys(range(1, len(group) + 1), "the review could not be read")
+        findings += [
+            Finding(statement.text, _LETTERS.get(codes.get(number, "N"), NOT_FOUND), reasons.get(number, ""))
+            for number, statement in enumerate(group, start=1)
+        ]
+    return Review(tuple(findings))
 
 
 def refuted(statement: Statement, finding: Finding) -> Rejection | None:
@@ -64,42 +81,44 @@ def refuted(statement: Statement, finding: Finding) -> Rejection | None:
     return None
 
 
-def _call(source: str, statements: Sequence[Statement], context: Context) -> Call:
-    texts = [statement.text for statement in statements]
-    numbered = [f"{number}. {text}" for number, text in enumerate(texts, start=1)]  # for the reasons
-    schema = _schema(len(statements), reasons=not context.plain)
-    budget = Sampling(max_tokens=max_tokens(schema, "en", context) + TOKENS_PER_FINDING * len(statements))
-    asked = _PLAIN if context.plain else _INSTRUCTION
-    listed = "\n".join(texts if context.plain else numbered)
-    return Call(about_source(source, asked.format(statements=listed), context), schema, budget, step="review")
-
-
-def _schema(count: int, *, reasons: bool) -> dict[str, Any]:
-    """One schema per number of statements. A small model is not asked for reasons, which take most of a review."""
+def _letters_schema(count: int) -> dict[str, Any]:
     code = f"[{''.join(_LETTERS)}]"
     others = f"(?: {code}){{{count - 1},{count - 1}}}" if count > 1 else ""
-    findings = {"type": "string", "pattern": f"^{code}{others}$"}
-    if not reasons:
-        return findings
-    reason = object_schema(
-        {
-            "statement": {"type": "integer", "minimum": 1, "maximum": count},
-            "reason": {"type": "string", "pattern": prose_pattern(4, 120)},
-        }
-    )
-    listed = {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)}
-    return object_schema({"findings": findings, "reasons": listed})
+    return {"type": "string", "pattern": f"^{code}{others}$"}
 
 
-def _findings(statements: Sequence[Statement], output: Output, context: Context) -> list[Finding]:
-    try:
-        found = json.loads(output.text)
-        codes, listed = (found, ()) if context.plain else (found["findings"], found["reasons"])
-        reasons = {entry["statement"]: entry["reason"] for entry in listed}
-        named = {number: _LETTERS.get(code, NOT_FOUND) for number, code in enumerate(codes.split(), start=1)}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        reasons, named = dict.fromkeys(range(1, len(statements) + 1), "the review could not be read"), {}
-    return [
-        Finding(statement.text, named.get(number, NOT_FOUND), reasons.get(number, ""))
-        for number, statement in enumerate(statements, start=1)
-    ]
+class _Form:
+    """A letter per statement, and reasons for those that are not supported."""
+
+    def instruction(self, statements: Sequence[Statement]) -> str:
+        numbered = (f"{number}. {each.text}" for number, each in enumerate(statements, start=1))  # for the reasons
+        return _INSTRUCTION.format(statements="\n".join(numbered))
+
+    def schema(self, count: int) -> dict[str, Any]:
+        reason = object_schema(
+            {
+                "statement": {"type": "integer", "minimum": 1, "maximum": count},
+                "reason": {"type": "string", "pattern": prose_pattern(4, 120)},
+            }
+        )
+        listed = {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)}
+        return object_schema({"findings": _letters_schema(count), "reasons": listed})
+
+    def read(self, found: Any) -> tuple[str, dict[int, str]]:  # noqa: ANN401  JSON
+        return found["findings"], {entry["statement"]: entry["reason"] for entry in found["reasons"]}
+
+
+class _SmallModelForm(_Form):
+    """Letters only: reasons would take most of a review."""
+
+    def instruction(self, statements: Sequence[Statement]) -> str:
+        return _SMALL_MODEL_INSTRUCTION.format(statements="\n".join(each.text for each in statements))
+
+    def schema(self, count: int) -> dict[str, Any]:
+        return _letters_schema(count)
+
+    def read(self, found: Any) -> tuple[str, dict[int, str]]:  # noqa: ANN401  JSON
+        return found, {}
+
+
+_FORM, _SMALL_MODEL_FORM = _Form(), _SmallModelForm()

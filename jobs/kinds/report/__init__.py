@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError
@@ -14,13 +14,16 @@ from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan,
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
 from thothy_ai.jobs.api.verdict import Finding, Rejection, Review, Verdict
 from thothy_ai.jobs.evidence import spans
+from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.faults import section_fault
 from thothy_ai.jobs.kinds.report.markdown import markdown_of
 from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
+from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.summary import summarized, summary_fault
 from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, Brief, Section
-from thothy_ai.jobs.kinds.report.writing import Assignment
+from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import asked, condensed
 
 RESERVE = 3_600  # tokens of the context for instructions and output: the longest outline, or all sections to summarize
@@ -55,8 +58,11 @@ class _Start(NamedTuple):
     kept: Mapping[int, Section]
 
 
+@dataclass(frozen=True)
 class ReportPlan:
     """Outlines a report, writes its sections side by side, and summarizes them."""
+
+    writer: Writer
 
     def __call__(self, request: Report, context: Context) -> Plan:
         """Keep what is right of the last attempt, and write the rest."""
@@ -64,16 +70,16 @@ class ReportPlan:
             return Verdict.reject(NO_EVIDENCE)
         start = yield from _kept(request, context)
         if start is None:
-            outlined = yield from _outlined(request, context)
+            outlined = yield from self._outlined(request, context)
             if isinstance(outlined, Rejection):
                 return Verdict.reject(outlined)
             start = outlined
-        assignment = Assignment(start.briefs, start.text, request)
+        assignment = Assignment(start.briefs, start.text, request, self.writer)
         written = yield from assignment.written(start.kept, context)
         sections = tuple(section for _, section in sorted(written.sections.items()))
         for rejection in written.rejections.values():
             return Verdict.reject(rejection, _unfinished(start, sections), _review(written.findings))
-        summary = yield from summarized(sections, start.text, request, context)
+        summary = yield from summarized(sections, start.text, request, context, self.writer)
         review = _review({**written.findings, len(sections): summary.findings})
         if summary.rejection:
             return Verdict.reject(summary.rejection, _unfinished(start, sections, summary.text), review)
@@ -87,6 +93,26 @@ class ReportPlan:
             yield section_fault(section, text, request, artifact.sections[:place])
         yield summary_fault(artifact.summary, text, request)
 
+    def _outlined(self, request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
+        """Outline the report, once more if something is wrong with the outline."""
+        instruction = self.writer.outline_instruction(request.sections, request.topic or "", request)
+
+        def call(text: str, fitting: Context) -> Call:
+            return outline_call(text, request.sections, instruction, request, fitting)
+
+        def judged(text: str, output: Output) -> Outline | Rejection:
+            outline = outline_of(output, request.sections)
+            if isinstance(outline, Rejection):
+                return outline
+            return next(filter(None, outline_faults(outline, text, request)), outline)
+
+        text, output = yield from asked(request.source, context, call, RESERVE)
+        outline = judged(text, output)
+        if isinstance(outline, Rejection) and outline.reason.retryable and self.writer.repairs_outlines:
+            (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
+            outline = judged(text, output)
+        return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})
+
 
 def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
     """What there is of a rejected report, for the next attempt."""
@@ -97,30 +123,6 @@ def _review(findings: Mapping[int, tuple[Finding, ...]]) -> Review | None:
     """What the model found, section by section and then in the summary; None if it was not asked."""
     found = tuple(finding for _, of_text in sorted(findings.items()) for finding in of_text)
     return Review(found) if found else None
-
-
-def _outlined(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
-    """Outline the report, once more if something is wrong with the outline.
-
-    Not so a small model, which gets no advice, and hardly ever outlines better the second time.
-    """
-
-    def call(text: str, fitting: Context) -> Call:
-        return outline_call(text, request.sections, request.topic or "", request, fitting)
-
-    text, output = yield from asked(request.source, context, call, RESERVE)
-    outline = _judged(output, text, request)
-    if isinstance(outline, Rejection) and outline.reason.retryable and not context.plain:
-        (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
-        outline = _judged(output, text, request)
-    return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})
-
-
-def _judged(output: Output, text: str, request: Report) -> Outline | Rejection:
-    outline = outline_of(output, request.sections)
-    if isinstance(outline, Rejection):
-        return outline
-    return next(filter(None, outline_faults(outline, text, request)), outline)
 
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
@@ -157,7 +159,7 @@ KIND = JobKind(
     name="report",
     request=Report,
     artifact=ReportArtifact,
-    plan=ReportPlan(),
+    plan=BySize(ReportPlan(Writer()), small=ReportPlan(SmallModelWriter())),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     compared=lambda artifact: "\n\n".join(section.body for section in artifact.sections),

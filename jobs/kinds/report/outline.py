@@ -18,7 +18,7 @@ from thothy_ai.jobs.kinds.report.values import Brief
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.outputs import parse
-from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import grammar_schema, line, sentences, title
 
 MAX_TITLE_CHARS, MAX_TOPIC_CHARS, MAX_QUOTES = 100, 200, 2
@@ -49,39 +49,28 @@ def _outline_class(sections: int) -> type[Outline]:
     return create_model("Outline", __base__=Outline, sections=(of_this_many, ...))
 
 
-def outline_call(text: str, sections: int, topic: str, request: WritingRequest[Any], context: Context) -> Call:
-    """The call that plans a report of so many sections. An empty topic stands for what the text is about."""
+def outline_call(text: str, sections: int, instruction: str, request: WritingRequest[Any], context: Context) -> Call:
+    """The call that plans a report of `sections` sections."""
     schema = grammar_schema(_outline_class(sections))
     schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
+    certain = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
+    early = Early(  # the checks of `heading_faults` that are certain once a heading is written
+        ("title", "heading"),
+        certain,
+        text,
+        request.locale,
+        allowed=request.own_names,
+        banned=request.banned_phrases,
+    )
     call = Call(
-        about_source(text, _instruction(sections, topic, request, context), context),
+        about_source(text, instruction, context),
         schema,
         Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
         step="outline",
         locale=request.locale,
-        early=_early(text, request),
+        early=early,
     )
     return retries.adapted(call, context, request.locale)
-
-
-def _early(text: str, request: WritingRequest[Any]) -> Early:
-    """The checks of `heading_faults` that are certain once a heading is written."""
-    names = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
-    allowed, banned = request.own_names, request.banned_phrases
-    return Early(("title", "heading"), names, text, request.locale, allowed=allowed, banned=banned)
-
-
-def _instruction(sections: int, topic: str, request: WritingRequest[Any], context: Context) -> str:
-    if context.plain:
-        about = topic or "the text above"
-        return f"Outline a report about {about} in {sections} sections.{in_language(request.locale)}"
-    about = topic or "what the source is about"
-    return (
-        f"Plan a report for {request.audience} about {about}: a title that says what is new, and {sections} sections"
-        " that do not overlap, in an order that a reader can follow. For each section give a heading of a few words,"
-        " one sentence that says what it covers, and the quotations from the source that it rests on. Plan no section"
-        f" for which the source has no evidence.{style(request)}"
-    )
 
 
 def outline_of(output: Output, sections: int) -> Outline | Rejection:

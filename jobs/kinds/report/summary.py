@@ -14,11 +14,12 @@ from thothy_ai.jobs.api.verdict import Finding, Rejection
 from thothy_ai.jobs.kinds.report.faults import early_prose, prose_faults
 from thothy_ai.jobs.kinds.report.reviewing import reviewed
 from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Section
+from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.documents import RESERVE, condensed, shorter
 from thothy_ai.jobs.plans.outputs import parse
-from thothy_ai.jobs.prompts import about_source, in_language, style
+from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import grammar_schema, sentences
 from thothy_ai.jobs.text.division import estimated_tokens
 
@@ -41,7 +42,7 @@ class Summarized(NamedTuple):
 
 
 def summarized(
-    sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context
+    sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context, writer: Writer
 ) -> Generator[Calls, Outputs, Summarized]:
     """Summarize the sections of a report about a text, once more if something is wrong."""
     done = Summarized("", None)
@@ -49,7 +50,8 @@ def summarized(
     for step in ("summary", "repair"):
         for _ in range(MAX_SHORTENINGS):
             shown = text if room is context else (yield from condensed(text, room, 2 * RESERVE))
-            call = _call(_shortened(sections, room), shown, request, context)
+            instruction = writer.summary_instruction(_shortened(sections, room), request)
+            call = _call(instruction, shown, request, context)
             (output,) = yield (replace(call, step=step),)
             if output.end is not End.PROMPT_TOO_LONG:
                 break
@@ -64,14 +66,15 @@ def summarized(
 def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Section]:
     """The sections by their first sentences, as many of each as a share of the context has room for."""
     room = context.max_context * MAX_SHARE_OF_SECTIONS / max(len(sections), 1)
-    return [section.model_copy(update={"body": _beginning(section.body, room)}) for section in sections]
-
-
-def _beginning(body: str, room: float) -> str:
-    sentences = checks.sentences(body)
-    while len(sentences) > 1 and estimated_tokens(" ".join(sentences)) > room:
-        sentences.pop()
-    return " ".join(sentences) if len(sentences) < len(checks.sentences(body)) else body
+    shortened = []
+    for section in sections:
+        every = checks.sentences(section.body)
+        kept = list(every)
+        while len(kept) > 1 and estimated_tokens(" ".join(kept)) > room:
+            kept.pop()
+        body = " ".join(kept) if len(kept) < len(every) else section.body
+        shortened.append(section.model_copy(update={"body": body}))
+    return shortened
 
 
 def _judged(
@@ -91,24 +94,13 @@ def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Reje
     return too_long or next(filter(None, prose_faults("summary", summary, text, request)), None)
 
 
-def _call(sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context) -> Call:
+def _call(instruction: str, text: str, request: WritingRequest[Any], context: Context) -> Call:
     schema = grammar_schema(_Summary)
     call = Call(
-        about_source(text, _instruction(sections, request, context), context),
+        about_source(text, instruction, context),
         schema,
         Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
         locale=request.locale,
         early=early_prose(("summary",), text, request, MAX_WORDS),
     )
     return retries.adapted(call, context, request.locale)
-
-
-def _instruction(sections: Sequence[Section], request: WritingRequest[Any], context: Context) -> str:
-    if context.plain:
-        return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
-    report = "\n\n".join(f"{section.heading}\n{section.body}" for section in sections)
-    return (
-        f"Below is a report about the source. Write the summary that stands at its top, for {request.audience}: two to"
-        f" four sentences with the most important findings, in your own words.{style(request)}\n\n"
-        f"<report>\n{report}\n</report>"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
@@ -14,11 +14,13 @@ from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan, Previous
 from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
+from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_prompt, small_model_prompt
 from thothy_ai.jobs.kinds.translation.drafting import drafted, joined, segments_of
 from thothy_ai.jobs.kinds.translation.faults import aligned, fault, faults_of_whole
 from thothy_ai.jobs.kinds.translation.inline import has_words
 from thothy_ai.jobs.kinds.translation.task import Formality, Task, contradictions, tag_parts
 from thothy_ai.jobs.kinds.translation.units import Document, document_of
+from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.outputs import rejection_of
 from thothy_ai.jobs.text.locales import Locale
 
@@ -98,8 +100,11 @@ def task_of(request: Translation) -> Task:
     )
 
 
+@dataclass(frozen=True)
 class TranslationPlan:
     """Translates the units of a text side by side, and puts them where they stood."""
+
+    prompt: Prompt
 
     def __call__(self, request: Translation, context: Context) -> Plan:
         """Translate, and repair what is wrong. A text without words is its own translation, and needs no call."""
@@ -111,7 +116,8 @@ class TranslationPlan:
         missing = [unit.text for unit in document.units if unit.text not in kept and has_words(unit.text)]
         segments = list(dict.fromkeys(segment for text in missing for segment in segments_of(text)))
         context = context if kept else replace(context, previous=None)
-        drafts = yield from drafted([segment for segment in segments if has_words(segment)], document, task, context)
+        worded = [segment for segment in segments if has_words(segment)]
+        drafts = yield from drafted(worded, document, task, context, self.prompt)
         translations = kept | {
             text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))
             for text in missing
@@ -150,7 +156,7 @@ KIND = JobKind(
     name="translation",
     request=Translation,
     artifact=TranslationArtifact,
-    plan=TranslationPlan(),
+    plan=BySize(TranslationPlan(segment_prompt), small=TranslationPlan(small_model_prompt)),
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
     version="3",

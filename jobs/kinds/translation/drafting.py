@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs
+from thothy_ai.jobs.api.plan import Calls, Context, End, Outputs
 from thothy_ai.jobs.api.verdict import Rejection
-from thothy_ai.jobs.kinds.translation.calls import segment_call, translated
+from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_call, translated
 from thothy_ai.jobs.kinds.translation.faults import fault
 from thothy_ai.jobs.kinds.translation.inline import masked
 from thothy_ai.jobs.kinds.translation.task import Task
@@ -24,14 +24,14 @@ NEIGHBOURS_TOKENS = (800, 150, 0)  # of a source that is too long: one more try 
 Shown = Callable[[str], str]  # what a segment's prompt has as its source
 
 
-class Draft(NamedTuple):
+class SegmentDraft(NamedTuple):
     """A segment's translation, or the segment itself if there is none, and what is wrong with it."""
 
     text: str
     rejection: Rejection | None
 
 
-Drafts = dict[str, Draft]
+Drafts = dict[str, SegmentDraft]
 Drafting = Generator[Calls, Outputs, Drafts]
 
 
@@ -49,18 +49,34 @@ def joined(texts: Iterable[str]) -> str:
     return whole
 
 
-def drafted(segments: Sequence[str], document: Document, task: Task, context: Context) -> Drafting:
+def drafted(segments: Sequence[str], document: Document, task: Task, context: Context, prompt: Prompt) -> Drafting:
     """Translate segments of a document. The source is in each prompt, or what stands around, if it does not fit."""
     drafts: Drafts = {}
+
+    def take(batch: Sequence[str], outputs: Outputs) -> None:
+        for segment, output in zip(batch, outputs, strict=True):
+            text = translated(masked(segment), output)
+            if isinstance(text, Rejection):
+                drafts[segment] = SegmentDraft(segment, text)
+            else:
+                drafts[segment] = SegmentDraft(text, fault(text, segment, task))
+
     waiting = list(segments)
     for shown in _sources(document, task, context):
         refused: list[str] = []
         for batch in batches(waiting):
-            outputs = yield tuple(_call(segment, shown, task, context) for segment in batch)
-            refused += _refused(batch, outputs)
-            drafts |= _drafts(batch, outputs, task)
+            outputs = yield tuple(segment_call(masked(each), shown(each), task, context, prompt) for each in batch)
+            refused += [each for each, output in zip(batch, outputs, strict=True) if output.end is End.PROMPT_TOO_LONG]
+            take(batch, outputs)
         bad = [segment for segment in waiting if drafts[segment].rejection and segment not in set(refused)]
-        drafts |= yield from _repaired(bad, drafts, shown, task, context)
+        for batch in batches(bad):
+            calls = []
+            for segment in batch:
+                rejection = drafts[segment].rejection
+                after = retries.after(context, rejection) if rejection else context
+                calls.append(replace(segment_call(masked(segment), shown(segment), task, after, prompt), step="repair"))
+            outputs = yield tuple(calls)
+            take(batch, outputs)
         waiting = refused
         if not waiting:
             break
@@ -98,34 +114,3 @@ def _within(texts: Iterable[str], tokens: float) -> list[str]:
             break
         found.append(text)
     return found
-
-
-def _call(segment: str, shown: Shown, task: Task, context: Context) -> Call:
-    return segment_call(masked(segment), shown(segment), task, context)
-
-
-def _refused(batch: Sequence[str], outputs: Outputs) -> list[str]:
-    pairs = zip(batch, outputs, strict=True)
-    return [segment for segment, output in pairs if output.end is End.PROMPT_TOO_LONG]
-
-
-def _drafts(batch: Sequence[str], outputs: Outputs, task: Task) -> Drafts:
-    return {segment: _draft(segment, output, task) for segment, output in zip(batch, outputs, strict=True)}
-
-
-def _draft(segment: str, output: Output, task: Task) -> Draft:
-    text = translated(masked(segment), output)
-    return Draft(segment, text) if isinstance(text, Rejection) else Draft(text, fault(text, segment, task))
-
-
-def _repaired(bad: Sequence[str], drafts: Drafts, shown: Shown, task: Task, context: Context) -> Drafting:
-    repaired: Drafts = {}
-    for batch in batches(bad):
-        outputs = yield tuple(_repair(segment, drafts[segment], shown, task, context) for segment in batch)
-        repaired |= _drafts(batch, outputs, task)
-    return repaired
-
-
-def _repair(segment: str, draft: Draft, shown: Shown, task: Task, context: Context) -> Call:
-    after = retries.after(context, draft.rejection) if draft.rejection else context
-    return replace(_call(segment, shown, task, after), step="repair")

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import replace
+from typing import Any, Final
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind, Request
-from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.evidence import evidence, restored
+from thothy_ai.jobs.evidence import restored
 from thothy_ai.jobs.kinds.translation import Translation
-from thothy_ai.jobs.kinds.trend_summary.small import summary_pieces
-from thothy_ai.jobs.plans import small_models as plain
+from thothy_ai.jobs.kinds.trend_summary import small
+from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, TrendSummary, TrendSummaryArtifact
+from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import Fault, InParts, Part, Piece, Values, Writing
 from thothy_ai.jobs.plans.review import Statement
 from thothy_ai.jobs.plans.writing import astray, copied, foreign, repair, spelled, text_fault, whole
-from thothy_ai.jobs.schema import grammar_schema, prose, title
-from thothy_ai.jobs.schema import quotation as quotation_field
-from thothy_ai.jobs.text.language import language
-from thothy_ai.jobs.text.locales import Locale
+from thothy_ai.jobs.schema import grammar_schema
+
+__all__ = ["KIND", "KeyPoint", "TrendSummary", "TrendSummaryArtifact"]
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
 MIN_QUOTED_WORDS = 3
@@ -36,49 +33,7 @@ LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
 }
 
 
-class KeyPoint(BaseModel):
-    """A point, and the passage of the source that supports it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    point: Annotated[str, prose(2, 400)]
-    quote: Annotated[str, quotation_field(1, 320)]
-
-
-class TrendSummaryArtifact(Artifact):
-    """A summary as an editor publishes it."""
-
-    title: Annotated[str, title(3, 130)]
-    standfirst: Annotated[str, prose(2, 600)]
-    key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
-    why_it_matters: Annotated[str, prose(2, 500)]
-    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
-    confidence: Literal["low", "medium", "high"]
-
-    @property
-    def text(self) -> str:
-        """The summary in Markdown: title, standfirst, key points and why it matters."""
-        points = "\n".join(f"- {point.point}" for point in self.key_points)
-        return f"# {self.title}\n\n{self.standfirst}\n\n{points}\n\n{self.why_it_matters}"
-
-
-class TrendSummary(WritingRequest[TrendSummaryArtifact]):
-    """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
-
-    translate_to: tuple[Locale, ...] = Field(
-        default=(),
-        max_length=20,
-        description="Languages to translate an accepted summary into, each as a job of its own.",
-    )
-
-    @property
-    def points(self) -> tuple[int, int]:
-        """The smallest and largest number of key points."""
-        return self.per_length((1, 3), (3, 5), (5, 7))
-
-
 _SCHEMA: Final = grammar_schema(TrendSummaryArtifact)
-_CONFIDENCE: Final[Mapping[str, Any]] = _SCHEMA["properties"]["confidence"]
 _TEXTS: Final = ("title", "standfirst", "why_it_matters")
 
 
@@ -107,28 +62,14 @@ def _instruction(request: TrendSummary) -> str:
 
 
 def _write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
-    if writing.context.plain:
-        points = [("key_points", number) for number in range(writing.request.points[0])]
-        parts = (("title",), ("standfirst",), *points, ("why_it_matters",), ("tags",))
-        return summary_pieces(writing, parts, writing.request.points[0], _CONFIDENCE, again=False)
     return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
 def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
     parts = tuple(dict.fromkeys(fault.part for fault in faults))
-    if writing.context.plain:
-        wanted = _each_point(writing.request, values, parts)
-        return summary_pieces(writing, wanted, writing.request.points[0], _CONFIDENCE, again=True)
     properties = _schema(writing.request)["properties"]
     schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
     return (repair(writing, _write(writing)[0], values, faults, schemas),)
-
-
-def _each_point(request: TrendSummary, values: Values, parts: Sequence[Part]) -> Sequence[Part]:
-    """The parts, with those key points that there are too few of in place of the list."""
-    lacking = range(len(values.get("key_points", ())), request.points[0])
-    points: list[Part] = [("key_points", number) for number in lacking] if ("key_points",) in parts else []
-    return [part for part in parts if part != ("key_points",)] + points
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -221,16 +162,8 @@ def _mended_point(writing: Writing[TrendSummary], point: Mapping[str, Any], numb
     text = spelled(str(point.get("point", "")), request.brand_terms).strip()
     quote = point.get("quote")
     if quote is None:  # a small model is not asked for one
-        quote = evidence(text, request.source, request.locale) or _foreign_evidence(writing, number)
+        quote = small.evidence_for(text, writing, number)
     return {"point": text, "quote": restored(str(quote), request.source)}
-
-
-def _foreign_evidence(writing: Writing[TrendSummary], number: int) -> str:
-    """The passage that a small model was shown for a point, if it has no word in common with it for its language."""
-    request = writing.request
-    if language(request.source) in {None, request.locale.partition("-")[0]}:
-        return ""
-    return plain.passage(writing.source, request.locale, number, request.points[0])[0]
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:
@@ -246,20 +179,21 @@ def _follow_ups(request: TrendSummary, artifact: TrendSummaryArtifact) -> tuple[
     )
 
 
+_PLAN = InParts(
+    artifact=TrendSummaryArtifact,
+    write=_write,
+    rewrite=_rewrite,
+    faults=_faults,
+    statements=_statements,
+    fewest=lambda request: {"key_points": request.points[0]},
+    mend=_mend,
+    part_faults=_part_faults,
+)
 KIND = JobKind(
     name="trend_summary",
     request=TrendSummary,
     artifact=TrendSummaryArtifact,
-    plan=InParts(
-        artifact=TrendSummaryArtifact,
-        write=_write,
-        rewrite=_rewrite,
-        faults=_faults,
-        statements=_statements,
-        fewest=lambda request: {"key_points": request.points[0]},
-        mend=_mend,
-        part_faults=_part_faults,
-    ),
+    plan=BySize(_PLAN, small=replace(_PLAN, write=small.write, rewrite=small.rewrite)),
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     version="3",

@@ -5,51 +5,82 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.plans import small_models as plain
-from thothy_ai.jobs.plans.parts import Part, Piece, Writing
+from thothy_ai.jobs.evidence import evidence
+from thothy_ai.jobs.kinds.trend_summary.values import TrendSummary, TrendSummaryArtifact
+from thothy_ai.jobs.plans import small_models
+from thothy_ai.jobs.plans.parts import Fault, Part, Piece, Values, Writing
+from thothy_ai.jobs.schema import grammar_schema
+from thothy_ai.jobs.text.language import language
 
 # What is about a passage costs least if it fails; the first that needs the whole source goes before the rest.
 _STAGES: Final[Mapping[Part, int]] = {("key_points", 0): 0, ("standfirst",): 2}
 _OTHER_POINTS, _LAST = 1, 3
+_CONFIDENCE: Final[Mapping[str, Any]] = grammar_schema(TrendSummaryArtifact)["properties"]["confidence"]
 
 
-def summary_pieces(
-    writing: Writing[WritingRequest], parts: Sequence[Part], points: int, confidence: Mapping[str, Any], *, again: bool
-) -> Sequence[Piece]:
-    """A call for each of these parts; `confidence` is the schema of that field, which comes with the tags."""
+def write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
+    """One call per part, and per key point."""
+    points = [("key_points", number) for number in range(writing.request.points[0])]
+    return _pieces(writing, (("title",), ("standfirst",), *points, ("why_it_matters",), ("tags",)), again=False)
+
+
+def rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+    """The faulty parts, with those key points that there are too few of in place of the list."""
+    parts = dict.fromkeys(fault.part for fault in faults)
+    lacking = range(len(values.get("key_points", ())), writing.request.points[0])
+    points: list[Part] = [("key_points", number) for number in lacking] if ("key_points",) in parts else []
+    return _pieces(writing, [part for part in parts if part != ("key_points",)] + points, again=True)
+
+
+def evidence_for(text: str, writing: Writing[TrendSummary], number: int) -> str:
+    """The span of the source that supports a point, which a small model is not asked for.
+
+    If the source is in another language, so that no words are in both, the passage that the model was shown.
+    """
+    request = writing.request
+    if found := evidence(text, request.source, request.locale):
+        return found
+    if language(request.source) in {None, request.locale.partition("-")[0]}:
+        return ""
+    return small_models.passage(writing.source, request.locale, number, request.points[0])[0]
+
+
+def _pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[Piece]:
     readers, locale, source = writing.request.audience, writing.request.locale, writing.source
     summarize = f"Summarize the text above for {readers} in one sentence."
     asked: dict[Part, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {
-        ("title",): ("Write a headline for the text above.", {("title",): plain.headline(locale, 3, 12, source)}),
-        ("standfirst",): (summarize, {("standfirst",): plain.sentence(locale, 40, 120, source)}),
+        ("title",): (
+            "Write a headline for the text above.",
+            {("title",): small_models.headline(locale, 3, 12, source)},
+        ),
+        ("standfirst",): (summarize, {("standfirst",): small_models.sentence(locale, 40, 120, source)}),
         ("why_it_matters",): (
             f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): plain.sentence(locale, 40, 110, source)},
+            {("why_it_matters",): small_models.sentence(locale, 40, 110, source)},
         ),
         ("tags",): (
             "List two or three tags for the text above.",
             {
-                ("tags",): {"type": "array", "items": plain.headline(locale, 1, 2), "minItems": 2, "maxItems": 3},
-                ("confidence",): confidence,
+                ("tags",): {
+                    "type": "array",
+                    "items": small_models.headline(locale, 1, 2),
+                    "minItems": 2,
+                    "maxItems": 3,
+                },
+                ("confidence",): _CONFIDENCE,
             },
         ),
     }
-    passages = {number: " ".join(plain.passage(source, locale, number, points)) for number in range(points)}
+    points = writing.request.points[0]
+    passages = {number: " ".join(small_models.passage(source, locale, number, points)) for number in range(points)}
     for number, passage in passages.items():
-        point = plain.of_parts({("point",): plain.sentence(locale, 30, 110, passage)})
+        point = small_models.of_parts({("point",): small_models.sentence(locale, 30, 110, passage)})
         asked["key_points", number] = (summarize, {("key_points", number): point})
-    wanted = dict.fromkeys(("tags",) if part[0] == "confidence" else part for part in parts)
-    return [
-        plain.piece(writing, *asked[part], again=again, stage=_stage(part), shown=_shown(part, passages))
-        for part in wanted
-        if part in asked
-    ]
-
-
-def _stage(part: Part) -> int:
-    return _STAGES.get(part, _OTHER_POINTS if part[0] == "key_points" else _LAST)
-
-
-def _shown(part: Part, passages: Mapping[int, str]) -> str:
-    return passages[int(part[1])] if part[0] == "key_points" else ""
+    pieces = []
+    for part in dict.fromkeys(("tags",) if part[0] == "confidence" else part for part in parts):
+        if part in asked:
+            is_point = part[0] == "key_points"
+            stage = _STAGES.get(part, _OTHER_POINTS if is_point else _LAST)
+            shown = passages[int(part[1])] if is_point else ""
+            pieces.append(small_models.piece(writing, *asked[part], again=again, stage=stage, shown=shown))
+    return pieces

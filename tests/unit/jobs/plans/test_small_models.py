@@ -12,6 +12,7 @@ from thothy_ai.jobs import Call, Output, RejectionReason, TrendSummary, checks, 
 from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.evaluation.cases import Injection, injections
 from thothy_ai.jobs.plans import small_models as plain
+from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Writing
 from thothy_ai.jobs.schema import max_characters
 
@@ -245,7 +246,9 @@ def test_the_evidence_about_a_condensed_source_in_another_language_is_a_passage_
     shown = "Die Familien aus dem Norden ersetzen damit den Zweitwagen, obwohl der Platz im Keller noch fehlt."
     source = f"Die Lastenräder sind bei den Händlern der Stadt beliebt, und das seit Jahren.\n\n{shown}"
     request = TrendSummary(source=source, locale="en", length="short")
-    plan = registry.kind_of(request).plan
+    by_size = registry.kind_of(request).plan
+    assert isinstance(by_size, BySize)
+    plan = by_size.small
     assert isinstance(plan, InParts)
     point = {"point": "One dealer sold more cargo bikes last year than in all the years before."}
     mended = plan.mend(Writing(request, shown, PLAIN), {"key_points": [point]})

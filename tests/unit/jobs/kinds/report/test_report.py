@@ -13,6 +13,7 @@ from thothy_ai.jobs.api.plan import Call, Context, End, Output, run
 from thothy_ai.jobs.kinds.report.markdown import markdown_of
 from thothy_ai.jobs.kinds.report.summary import summarized
 from thothy_ai.jobs.kinds.report.values import Section
+from thothy_ai.jobs.kinds.report.writer import Writer
 
 HEADINGS = list(SECTIONS)
 
@@ -113,5 +114,5 @@ def test_a_summary_is_written_of_what_a_prompt_has_room_for() -> None:
         return scripted()(call)
 
     sections = [Section(heading=str(number), body=long * 7, citations=()) for number in range(7)]
-    done = run(summarized(sections, SOURCE, REQUEST, context), answer)
+    done = run(summarized(sections, SOURCE, REQUEST, context, Writer()), answer)
     assert (done.text, done.rejection) == (SUMMARY, None)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs
+from thothy_ai.jobs.api.plan import Calls, Context, Output, Outputs
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Finding, Rejection
 from thothy_ai.jobs.kinds.report.faults import section_fault
 from thothy_ai.jobs.kinds.report.reviewing import reviewed
-from thothy_ai.jobs.kinds.report.section import section_calls, section_of
-from thothy_ai.jobs.kinds.report.small_section import anything_stands
 from thothy_ai.jobs.kinds.report.values import Brief, Section
+from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import side_by_side
 
@@ -35,6 +34,7 @@ class Assignment:
     briefs: Sequence[Brief]
     text: str
     request: WritingRequest[Any]
+    writer: Writer
     topic: str | None = None
 
     def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
@@ -61,37 +61,39 @@ class Assignment:
     def _repaired(
         self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
     ) -> Generator[Calls, Outputs, Written]:
-        """Write sections, each in its context, then once more those that something is wrong with.
-
-        A small model's section is made of single sentences: those that could be published are kept for the second.
-        """
+        """Write sections, each in its context, then once more those that something is wrong with."""
         sections, rejections = dict(kept), dict[int, Rejection]()
-        earlier: dict[int, tuple[Output, ...]] = {}
+        earlier: dict[int, Sequence[Output]] = {}
         for step in ("section", "repair"):
-            calls = {place: self._calls(place, fitting, step) for place, fitting in contexts.items()}
+            calls = {
+                place: [
+                    replace(call, step=step)
+                    for call in self.writer.section_calls(self.briefs[place], self.text, self.request, fitting)
+                ]
+                for place, fitting in contexts.items()
+            }
             outputs = iter((yield from side_by_side([call for of_one in calls.values() for call in of_one])))
             unread: dict[int, Rejection] = {}
             for place, of_one in calls.items():
                 answers = (*islice(outputs, len(of_one)), *earlier.get(place, ()))
-                earlier[place] = answers if context.plain else ()
-                section = section_of(self.briefs[place], answers, self.text, self.request, context)
-                if isinstance(section, Rejection):
-                    unread[place] = section
+                earlier[place] = self.writer.kept(answers)
+                written = self.writer.section_of(self.briefs[place], answers, self.text, self.request)
+                if isinstance(written, Rejection):
+                    unread[place] = written
                 else:
-                    sections[place] = section
-            rejections = self._faults(sections) | unread
-            if not rejections or not all(self._may_be_repaired(earlier.get(place, ())) for place in unread):
+                    sections[place] = written
+            rejections = {}
+            for place, section in sections.items():
+                others = tuple(other for number, other in sorted(sections.items()) if number < place)
+                if rejection := section_fault(section, self.text, self.request, others, self.topic):
+                    rejections[place] = rejection
+            rejections |= unread
+            if not rejections or not all(
+                self.writer.may_be_repaired(earlier[place], self.text, self.request) for place in unread
+            ):
                 break
             contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
         return Written(sections, rejections)
-
-    def _may_be_repaired(self, sentences: Sequence[Output]) -> bool:
-        """Whether a section that could not be read may come of another round: a small model's, if a sentence stands."""
-        return not sentences or anything_stands(sentences, self.text, self.request)
-
-    def _calls(self, place: int, context: Context, step: str) -> list[Call]:
-        calls = section_calls(self.briefs[place], self.text, self.request, context)
-        return [replace(call, step=step) for call in calls]
 
     def _reviewed(
         self, written: Written, sections: Mapping[int, Section], context: Context
@@ -99,11 +101,3 @@ class Assignment:
         bodies = {place: section.body for place, section in sorted(sections.items())}
         findings, rejections = yield from reviewed(bodies, self.text, self.request, context)
         return replace(written, findings=findings, rejections=rejections)
-
-    def _faults(self, sections: Mapping[int, Section]) -> dict[int, Rejection]:
-        faults: dict[int, Rejection] = {}
-        for place, section in sections.items():
-            others = tuple(other for number, other in sorted(sections.items()) if number < place)
-            if rejection := section_fault(section, self.text, self.request, others, self.topic):
-                faults[place] = rejection
-        return faults

@@ -1,0 +1,115 @@
+"""A report by a small model: sections of single sentences, each the answer to a short task of its own.
+
+Such a model neither chooses evidence nor keeps several sentences together. Each sentence that stays is supported by the
+sentence of the source that has most in common with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from thothy_ai.jobs import checks
+from thothy_ai.jobs.api.plan import Call, Context, Output, stopped
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.evidence import evidence
+from thothy_ai.jobs.kinds.report.faults import prose_faults
+from thothy_ai.jobs.kinds.report.values import Brief, Citation, Section
+from thothy_ai.jobs.kinds.report.writer import Writer
+from thothy_ai.jobs.plans import retries, small_models
+from thothy_ai.jobs.prompts import in_language
+from thothy_ai.jobs.schema import object_schema
+from thothy_ai.jobs.text.strings import check_encodable
+
+MIN_SENTENCES, MAX_SENTENCES = 2, 3
+CHARS = (30, 150)  # of a sentence
+MIN_SHARE = 0.45  # of its longer words that the source has: such a model soon talks of anything
+TASKS = (
+    "Explain to {audience} in one sentence {subject}.",
+    "Summarize the text above for {audience} in one sentence.",
+    "Say in one sentence who in the text above does what.",
+    "Explain to {audience} in one sentence why this is happening.",
+    "Say to {audience} in one sentence what the difficulty is.",
+)
+
+
+class SmallModelWriter(Writer):
+    """Asks in one sentence, and for one sentence at a time. Its outlines hardly ever get better the second time."""
+
+    repairs_outlines = False
+
+    def outline_instruction(self, sections: int, topic: str, request: WritingRequest[Any]) -> str:
+        """An empty topic stands for what the text is about."""
+        about = topic or "the text above"
+        return f"Outline a report about {about} in {sections} sections.{in_language(request.locale)}"
+
+    def summary_instruction(self, _sections: Sequence[Section], request: WritingRequest[Any]) -> str:
+        """The summary is one of the source: the model would repeat the sections."""
+        return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
+
+    def section_calls(
+        self, brief: Brief, text: str, request: WritingRequest[Any], context: Context
+    ) -> tuple[Call, ...]:
+        """One call for each task."""
+        schema = object_schema({"sentence": small_models.sentence(request.locale, *CHARS, text)})
+        tasks = (task.format(audience=request.audience, subject=brief.covers or brief.heading) for task in TASKS)
+        calls = (small_models.call(request, text, task, schema, context, step="section") for task in tasks)
+        return tuple(retries.adapted(call, context, request.locale) for call in calls)
+
+    def section_of(
+        self, brief: Brief, outputs: Sequence[Output], text: str, request: WritingRequest[Any]
+    ) -> Section | Rejection:
+        """The section of those sentences that can be published; why one cannot, if there are too few."""
+        kept, rejection = _publishable(outputs, text, request)
+        if len(kept) < MIN_SENTENCES:
+            return rejection
+        quotes = dict.fromkeys(evidence(sentence, text, request.locale) for sentence in kept)
+        citations = tuple(Citation(quote=quote) for quote in quotes if quote)
+        return Section(heading=brief.heading, body=" ".join(kept), citations=citations)
+
+    def kept(self, outputs: Sequence[Output]) -> Sequence[Output]:
+        """All: the sentences that could be published are kept for the repair."""
+        return outputs
+
+    def may_be_repaired(self, outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> bool:
+        """Whether one of the sentences can be published. Where none can, five more seldom make two that do."""
+        return bool(_publishable(outputs, text, request)[0])
+
+
+def _publishable(outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> tuple[list[str], Rejection]:
+    """The sentences that can be published, and why the last of the others cannot."""
+    kept: list[str] = []
+    rejection = Rejection(RejectionReason.EMPTY, "no sentence could be read")
+    for output in outputs:
+        sentence = _sentence(output)
+        found = sentence if isinstance(sentence, Rejection) else _fault(sentence, tuple(kept), text, request)
+        if found:
+            rejection = found
+        elif len(kept) < MAX_SENTENCES:
+            kept.append(str(sentence))
+    return kept, rejection
+
+
+def _sentence(output: Output) -> str | Rejection:
+    if rejection := stopped(output):
+        return rejection
+    try:
+        sentence = str(json.loads(output.text)["sentence"])
+        check_encodable(sentence)
+    except (ValueError, KeyError, TypeError, PydanticCustomError):
+        return Rejection(RejectionReason.OFF_SCHEMA, "the output is not the JSON that was asked for")
+    return sentence
+
+
+@lru_cache(maxsize=64)  # a plan is replayed at each step
+def _fault(sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]) -> Rejection | None:
+    return (
+        next(filter(None, prose_faults("sentence", sentence, text, request)), None)
+        or checks.off_topic(sentence, text, request.locale, MIN_SHARE)
+        or checks.near_duplicate(sentence, kept)
+    )

@@ -1,0 +1,53 @@
+"""A trend summary as it is asked for, and as an editor publishes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.schema import prose, quotation, title
+from thothy_ai.jobs.text.locales import Locale
+
+
+class KeyPoint(BaseModel):
+    """A point, and the passage of the source that supports it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    point: Annotated[str, prose(2, 400)]
+    quote: Annotated[str, quotation(1, 320)]
+
+
+class TrendSummaryArtifact(Artifact):
+    """A summary as an editor publishes it."""
+
+    title: Annotated[str, title(3, 130)]
+    standfirst: Annotated[str, prose(2, 600)]
+    key_points: Annotated[tuple[KeyPoint, ...], Field(min_length=1, max_length=7)]
+    why_it_matters: Annotated[str, prose(2, 500)]
+    tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
+    confidence: Literal["low", "medium", "high"]
+
+    @property
+    def text(self) -> str:
+        """The summary in Markdown: title, standfirst, key points and why it matters."""
+        points = "\n".join(f"- {point.point}" for point in self.key_points)
+        return f"# {self.title}\n\n{self.standfirst}\n\n{points}\n\n{self.why_it_matters}"
+
+
+class TrendSummary(WritingRequest[TrendSummaryArtifact]):
+    """Summarize a trend. An accepted summary is then translated into the languages of `translate_to`."""
+
+    translate_to: tuple[Locale, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Languages to translate an accepted summary into, each as a job of its own.",
+    )
+
+    @property
+    def points(self) -> tuple[int, int]:
+        """The smallest and largest number of key points."""
+        return self.per_length((1, 3), (3, 5), (5, 7))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def with_engine_flags(run: Callable[..., None]) -> Callable[..., None]:
-    """A command with the engine's flags and the help of `run`, which gets them as keyword arguments."""
+    """A command with the engine's flags, which `run` receives as keyword arguments, and with its help."""
     parameters = [_parameter(declared) for declared in options_of(Command.ENGINE)]
 
     def command(**given: Any) -> None:
@@ -32,36 +32,28 @@ def engine_options(given: Mapping[str, Any], settings: Settings) -> EngineOption
     """Options from flags, and from settings where no flag is given. Raises `ConfigError` for a required one."""
     values = {name: value for name, value in given.items() if value is not None}
     for declared in all_options():
-        needed = not (declared.name == "model" and given["null"])
-        if declared.option.setting and declared.name not in values and needed:
-            values[declared.name] = _setting(settings, declared.option.setting)
+        setting = declared.option.setting
+        if not setting or declared.name in values or (declared.name == "model" and given["null"]):
+            continue
+        require = getattr(settings, f"require_{setting}", None)  # of settings without which an engine cannot run
+        value = require() if require else getattr(settings, setting)
+        values[declared.name] = value.get_secret_value() if hasattr(value, "get_secret_value") else value
     return EngineOptions(**values)
 
 
-def _setting(settings: Settings, name: str) -> Any:
-    """A setting's plain value; one that has a `require_` method must be set."""
-    require = getattr(settings, f"require_{name}", None)
-    value = require() if require else getattr(settings, name)
-    return value.get_secret_value() if hasattr(value, "get_secret_value") else value
-
-
 def _parameter(declared: Declared) -> inspect.Parameter:
-    option = declared.option
+    option, default = declared.option, declared.default
     flag = typer.Option(
         f"{declared.flag}/{declared.negation}" if declared.negation else declared.flag,
-        help=_help(declared),
+        help=option.help + (f" Default: THOTHY_{option.setting.upper()}." if option.setting else ""),
         metavar=option.metavar,
         envvar=None if option.setting else declared.variable,
         min=option.minimum,
         max=option.maximum,
-        show_default=declared.default is not None and declared.default is not False,
+        show_default=default is not None and default is not False,
     )
-    return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=declared.default,
-        annotation=Annotated[_kind(declared), flag],
-    )
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(declared.name, keyword, default=default, annotation=Annotated[_kind(declared), flag])
 
 
 def _kind(declared: Declared) -> Any:
@@ -69,9 +61,3 @@ def _kind(declared: Declared) -> Any:
     if choices := declared.option.choices:
         return StrEnum(declared.name, {choice: choice for choice in choices})
     return declared.kind | None if declared.default is None else declared.kind
-
-
-def _help(declared: Declared) -> str:
-    """The help text, and the setting that the default comes from."""
-    setting = declared.option.setting
-    return f"{declared.option.help} Default: THOTHY_{setting.upper()}." if setting else declared.option.help

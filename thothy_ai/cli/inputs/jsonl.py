@@ -1,4 +1,4 @@
-"""Reads jobs from a JSONL file. An error names the line that caused it."""
+"""Reads jobs from a JSONL file. Errors name the line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 from typer import BadParameter
 
@@ -22,9 +21,9 @@ KEYS = ("kind", "request", *OPTIONS)
 
 
 class JobLines:
-    """The entries for `Producer.enqueue_many`, read lazily from a file (`-`: standard input).
+    """The entries for `Producer.enqueue_many`, read lazily from a file (`-`: standard input) without blank lines.
 
-    Blank lines are skipped. Iteration raises `InvalidJobError`, and `BadParameter` if the file cannot be read.
+    Iteration raises `InvalidJobError`, and `BadParameter` if the file cannot be read.
     """
 
     def __init__(self, file: str) -> None:
@@ -35,8 +34,11 @@ class JobLines:
     def __iter__(self) -> Iterator[tuple[Request, EnqueueOptions]]:
         for number, line in self._lines():
             try:
-                text = _decoded(line)
+                text = line.decode("utf-8-sig")
                 entry = _entry(text) if text.strip() else None
+            except UnicodeDecodeError as error:
+                wrong = InvalidJobError("line", f"is not UTF-8: {error.reason}")
+                raise wrong.at(None, f"{self.file}:{number}") from None
             except InvalidJobError as error:
                 raise error.at(None, f"{self.file}:{number}") from None
             if entry is not None:
@@ -62,13 +64,6 @@ class JobLines:
             raise BadParameter(f"cannot read {self.file}: {error.strerror}") from None
 
 
-def _decoded(line: bytes) -> str:
-    try:
-        return line.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidJobError("line", f"is not UTF-8: {error.reason}") from None
-
-
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
         document = json.loads(line.rstrip())  # an error at the end is then on this line, not on a next one
@@ -78,23 +73,16 @@ def _entry(line: str) -> tuple[Request, EnqueueOptions]:
         raise InvalidJobError("line", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InvalidJobError("line", "is not a JSON object")
-    return parse_request(_kind(document), document["request"]), _options(document)
-
-
-def _kind(document: dict[str, Any]) -> str:
     if unknown := sorted(document.keys() - set(KEYS)):
         raise InvalidJobError(unknown[0], f"is not a known key; supported: {', '.join(KEYS)}")
     for name in ("kind", "request"):
         if name not in document:
             raise InvalidJobError(name, "is missing")
-    return str(document["kind"])
-
-
-def _options(document: dict[str, Any]) -> EnqueueOptions:
+    request = parse_request(str(document["kind"]), document["request"])
     options = {name: document[name] for name in OPTIONS if document.get(name) is not None}
     for name in options.keys() & {"deadline", "not_before"}:
         try:
             options[name] = times.ahead(str(options[name]))
         except BadParameter as error:
             raise InvalidJobError(name, str(error)) from None
-    return EnqueueOptions(**options)
+    return request, EnqueueOptions(**options)

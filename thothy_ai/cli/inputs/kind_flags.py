@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -25,31 +25,19 @@ from pydantic.fields import FieldInfo
 from thothy_ai.cli.inputs.help_names import value_name
 
 _LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-# Parameters that all kinds share: those of `thothy enqueue`, and those of `thothy ask`.
-RESERVED = frozenset(
-    {
-        "priority",
-        "deadline",
-        "not_before",
-        "key",
-        "max_attempts",
-        "max_compute_seconds",
-        "attempts",
-        "seed",
-        "model",
-        "template_option",
-        "as_json",
-        "json",
-        "help",
-    }
-)
+RESERVED = frozenset(  # parameters of `thothy enqueue` and `thothy ask` that all kinds share
+    (
+        "priority", "deadline", "not_before", "key", "max_attempts", "max_compute_seconds",
+        "attempts", "seed", "model", "template_option", "as_json", "json", "help",
+    )
+)  # fmt: skip
 MIN_FILE_TEXT_CHARS = 1000  # a field that may be at least this long can be read from a file
 MAX_FILE_BYTES = 4_200_000  # a little more than the longest text that a request accepts
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One field of a request and its form on the command line. `metavar`: what `--help` shows for its value."""
+    """A field of a request as an option."""
 
     field: str
     many: bool
@@ -60,16 +48,15 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """The parameter name: the field's name, prefixed with `request_` if it collides with a shared parameter."""
+        """The field's name, with the prefix `request_` if it is that of a shared parameter."""
         return f"request_{self.field}" if self.field in RESERVED else self.field
 
     @property
     def option(self) -> str:
-        """The option as typed, such as `--translate-to`."""
         return "--" + self.name.replace("_", "-")
 
     def parameters(self) -> list[inspect.Parameter]:
-        """The parameters that Typer turns into options: the field's, and its `--FIELD-file` if `file` is set."""
+        """The parameters that Typer turns into options: the field's and, if it may be a file, `--FIELD-file`."""
         annotation: Any = list[str] | None if self.many else str | None
         option = typer.Option(self.option, metavar=self.metavar, help=self.help, show_default=False)
         parameters = [_parameter(self.name, annotation, option)]
@@ -89,9 +76,8 @@ class Flag:
             return read_text(file)
         if typed is None or typed == []:
             return None
-        return self._parsed(typed) if self.nested else typed
-
-    def _parsed(self, typed: Any) -> Any:
+        if not self.nested:
+            return typed
         try:
             return [json.loads(item) for item in typed] if self.many else json.loads(typed)
         except json.JSONDecodeError as error:
@@ -99,12 +85,11 @@ class Flag:
 
 
 def flags_of(request: type[BaseModel]) -> list[Flag]:
-    """The flags of a request's fields, in field order."""
     return [_flag(name, field) for name, field in request.model_fields.items()]
 
 
 def values_of(flags: list[Flag], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the fields that were given, by field name, for validation by the request class."""
+    """The values of the fields that were given, by field name."""
     values = {flag.field: flag.value(given) for flag in flags}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -126,18 +111,14 @@ def read_text(file: str) -> str:
     """Read a UTF-8 file, or standard input for `-`. Raises `BadParameter`."""
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
-            return _text(opened, file)
+            raw = opened.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            raise typer.BadParameter(f"{file} is longer than {MAX_FILE_BYTES:,} bytes")
+        return raw.decode("utf-8-sig")
     except OSError as error:
         raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-
-
-def _text(opened: BinaryIO, file: str) -> str:
-    raw = opened.read(MAX_FILE_BYTES + 1)
-    if len(raw) > MAX_FILE_BYTES:
-        raise typer.BadParameter(f"{file} is longer than {MAX_FILE_BYTES:,} bytes")
-    return raw.decode("utf-8-sig")
 
 
 def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
@@ -151,11 +132,13 @@ def _flag(name: str, field: FieldInfo) -> Flag:
     many = get_origin(plain) in {list, tuple, set, frozenset}
     item = _without_none(get_args(plain)[0]) if many else plain
     nested = get_origin(item) is dict or (isinstance(item, type) and issubclass(item, BaseModel | dict))
-    required = field.is_required()
+    default = field.get_default(call_default_factory=True)
+    shown = default.value if isinstance(default, Enum) else default
+    stated = f"Default: {shown}." if default or isinstance(default, int | float) else ""
     parts = [
         field.description,
         _limits(field.metadata),
-        "Required." if required else _default(field),
+        "Required." if field.is_required() else stated,
         "May be repeated." if many else "",
     ]
     metavar = "JSON" if nested else _metavar(item)
@@ -171,7 +154,6 @@ def _is_long(field: FieldInfo) -> bool:
 
 
 def _limits(metadata: Sequence[Any]) -> str:
-    """The least and the greatest value that the field itself allows, if it limits them."""
     limits = {name: getattr(each, name) for each in metadata for name in _LIMITS if hasattr(each, name)}
     if limits.keys() == {"ge", "le"}:
         return f"{limits['ge']:,} to {limits['le']:,}."
@@ -179,32 +161,19 @@ def _limits(metadata: Sequence[Any]) -> str:
     return f"{said.capitalize()}." if said else ""
 
 
-def _default(field: FieldInfo) -> str:
-    value = field.get_default(call_default_factory=True)
-    shown = value.value if isinstance(value, Enum) else value
-    return f"Default: {shown}." if value or isinstance(value, int | float) else ""
-
-
 def _metavar(annotation: Any) -> str:
-    """The name of a value of this type, as in the options of other commands: its choices, `N`, `NUMBER` or `TEXT`.
-
-    A choice with a space is quoted, as it is typed.
-    """
+    """The name of a value of this type: its choices, as typed in a shell, `N`, `NUMBER` or `TEXT`."""
     plain = _without_none(annotation)
     if plain is not annotation:
         return _metavar(plain)
-    if choices := _choices(plain):
+    choices: Sequence[Any] = ("true", "false") if plain is bool else ()
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        choices = [member.value for member in plain]
+    elif get_origin(plain) is Literal:
+        choices = get_args(plain)
+    if choices:
         return "|".join(shlex.quote(str(choice)) for choice in choices)
     return next((value_name(kind.__name__) for kind in (int, float) if plain is kind), "TEXT")
-
-
-def _choices(plain: Any) -> Sequence[Any]:
-    """The values of an enumeration, of a literal type, or of a boolean as it is typed; none of another type."""
-    if isinstance(plain, type) and issubclass(plain, Enum):
-        return [member.value for member in plain]
-    if plain is bool:
-        return ("true", "false")
-    return get_args(plain) if get_origin(plain) is Literal else ()
 
 
 def _without_none(annotation: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lays a bill out as text: what each kind, model, tenant or hour used and cost, and the idle time beside them."""
+"""A bill as text: what each kind, model, tenant or hour used and cost, and the idle time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ IDLE, ALL = "idle", "all"
 
 
 def bill_lines(bill: Bill, unit: str, width: int) -> Iterator[str]:
-    """The bill of a drain report: kinds; models and tenants where there are several; idle time; the total."""
+    """The bill of a drain report, by kind, and by model and tenant if there are several."""
     total = bill.total.usage
     if not total.busy_seconds and not total.resident_seconds:
         return
     yield from ("", heading(bill, unit))
-    for dimension in _worth_showing(bill):
+    shown: list[Dimension] = ["kind"]
+    shown += ["model"] if len(bill.by("model").keys() - {""}) > 1 else []
+    shown += ["tenant"] if len(bill.by("tenant")) > 1 else []
+    for dimension in shown:
         yield from ("", *dimension_lines(bill, dimension, unit, width))
     yield from restated_lines(bill, unit)
 
 
 def heading(bill: Bill, unit: str) -> str:
-    """What the columns count, and which prices were applied."""
+    """The unit of the columns and the prices that were applied."""
     seconds = unit.replace("-hour", "-seconds")
     if not bill.priced:
         return f"Bill in {seconds}; with THOTHY_PRICE_PER_COMPUTE_HOUR also in money"
@@ -43,7 +46,7 @@ def dimension_lines(bill: Bill, dimension: Dimension, unit: str, width: int) -> 
 
 
 def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
-    """The rows of that table. What never had an engine used nothing, and has no row unless it did."""
+    """The rows of that table. A line without an engine is left out unless it used something."""
     lines, total = bill.by(dimension).items(), bill.total
     shown = ((name, line) for name, line in lines if name or line.usage.busy_seconds or line.usage.accepted)
     rows = [[label(name, dimension), *cells(line, bill)] for name, line in shown]
@@ -51,7 +54,7 @@ def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
 
 
 def restated_lines(bill: Bill, unit: str) -> Iterator[str]:
-    """Which hours changed after they were closed."""
+    """The hours that changed after they were closed."""
     if not bill.restated:
         return
     seconds, hours = unit.replace("-hour", "-seconds"), {row.hour for row in bill.restated}
@@ -62,30 +65,19 @@ def restated_lines(bill: Bill, unit: str) -> Iterator[str]:
 
 
 def restatement(row: UsageRow) -> str:
-    """What changed, by how much, and when."""
     what = (
         f"{row.kind} of {row.tenant} on {row.model_name or NO_MODEL}" if row.kind else f"residency of {row.model_name}"
     )
     return f"{local(row.hour)}  {what}: {row.restated_by:+,.1f} s on {local(row.restated_at)}"
 
 
-def _worth_showing(bill: Bill) -> Iterator[Dimension]:
-    yield "kind"
-    if len(bill.by("model").keys() - {""}) > 1:
-        yield "model"
-    if len(bill.by("tenant")) > 1:
-        yield "tenant"
-
-
 def columns(bill: Bill, unit: str) -> Sequence[str]:
-    """The heads of a bill's columns."""
     second = unit.replace("-hour", "-s")
     seconds = ("artifacts", "busy s", "useful s", "wasted s", "idle s", f"{second} per artifact")
     return (*seconds, "cost", "cost of waste", "cost per artifact") if bill.priced else seconds
 
 
 def cells(line: BillLine, bill: Bill) -> list[str]:
-    """A line's figures."""
     of = line.usage
     per = "-" if line.seconds_per_artifact is None else f"{line.seconds_per_artifact:,.3f}"
     shown = [f"{of.accepted:,}", *(f"{s:,.1f}" for s in (of.busy_seconds, of.useful_seconds, of.wasted_seconds))]
@@ -94,13 +86,11 @@ def cells(line: BillLine, bill: Bill) -> list[str]:
 
 
 def idle_cells(total: BillLine, bill: Bill) -> list[str]:
-    """Idle time, which no attempt used: it is neither useful nor wasted."""
     shown = ["-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
     return [*shown, money(total.idle_cost), "-", "-"] if bill.priced else shown
 
 
 def all_cells(total: BillLine, bill: Bill) -> list[str]:
-    """Everything, idle time included."""
     of, spent = total.usage, total.usage.busy_seconds + total.idle_seconds
     per = f"{spent / of.accepted:,.3f}" if of.accepted else "-"
     seconds = (of.busy_seconds, of.useful_seconds, of.wasted_seconds, total.idle_seconds)
@@ -110,12 +100,11 @@ def all_cells(total: BillLine, bill: Bill) -> list[str]:
 
 
 def label(name: str, dimension: Dimension) -> str:
-    """A line's name as it is shown: an hour in local time."""
     return local(datetime.fromisoformat(name))[:16] if dimension == "hour" else name or NO_MODEL
 
 
 def money(amount: float | None) -> str:
-    """An amount with the digits that it needs; a dash for None."""
+    """Two decimals, or six below 1; a dash for None."""
     if amount is None:
         return "-"
     return f"{amount:,.2f}" if amount >= 1 or not amount else f"{amount:,.6f}"

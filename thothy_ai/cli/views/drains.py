@@ -1,4 +1,4 @@
-"""Lays recorded drains out as text."""
+"""Recorded drains as a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ DROP = {"useful s": 4, "failed": 3, "peak": 2, "p95": 1}
 
 
 def print_drains(drains: Sequence[RecordedDrain]) -> None:
-    """A row for each drain; one that was cut because it lasted for over a day ends with an ellipsis."""
     heads = [Column("from"), Column("took"), *(Column(head, number=True, drop=DROP.get(head, 0)) for head in HEADS)]
     table("", heads, [[local(of.started_at), took(of), *cells(of)] for of in drains])
 
 
 def took(of: RecordedDrain) -> str:
-    """How long a drain took."""
+    """How long a drain took; an ellipsis marks one that was cut after a day."""
     return spell(of.seconds) if of.emptied else f"{spell(of.seconds)} …"
 
 

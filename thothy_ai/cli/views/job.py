@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from thothy_ai.admin.jobs import JobCost
     from thothy_ai.settings import Settings
 
-FIELDS = {  # what is left out here is in the JSON
+FIELDS = {  # other fields are only in the JSON
     "id": "id",
     "kind": "kind",
     "state": "state",
@@ -71,7 +71,7 @@ TABLES = {
 
 
 def job_json(job: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """A result of `show_job` as plain values; the price is null unless one is set."""
+    """A result of `show_job` as plain values; without a price in the settings, the price is null."""
     cost: JobCost = job["cost"]
     price = settings.price_per_compute_hour
     money = {"price": None if price is None else cost.price(price), "currency": settings.currency}
@@ -79,22 +79,31 @@ def job_json(job: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def print_job(job: dict[str, Any], settings: Settings) -> None:
-    """Print a job in full. `job` is a result of `show_job`."""
-    print_fields([*_fields(job), ("cost", spell_cost(job["cost"], settings))])
-    _print_request(job["request"])
-    for name, columns in TABLES.items():
-        rows = [_row(name, row) for row in job[name]]
-        if rows:
-            typer.echo("")
-            table(name.replace("_", "-"), list(columns.values()), [[row[column] for column in columns] for row in rows])
-
-
-def _fields(job: dict[str, Any]) -> list[tuple[str, object]]:
-    """The names and values that say something; a job that may run at once has no time before which it may not."""
+    """Print a result of `show_job` in full."""
     shown = {**job, "failures": f"{job['failures']} of at most {job['max_attempts']}"}
     if job["not_before"] <= job["enqueued_at"]:
         shown["not_before"] = None
-    return [(name, shown[field]) for field, name in FIELDS.items() if shown[field] or field in {"priority", "attempt"}]
+    fields = [
+        (name, shown[field]) for field, name in FIELDS.items() if shown[field] or field in {"priority", "attempt"}
+    ]
+    print_fields([*fields, ("cost", spell_cost(job["cost"], settings))])
+    _print_request(job["request"])
+    for name, columns in TABLES.items():
+        rows = job[name]
+        if name == "artifacts":
+            rows = [{**row, "text": text_of(row)} for row in rows]
+        elif name == "attempts":
+            rows = [
+                {
+                    **row,
+                    "seconds": times.spell((row["finished_at"] - row["started_at"]).total_seconds()),
+                    "device_seconds": f"{row['device_seconds']:.2f}",
+                }
+                for row in rows
+            ]
+        if rows:
+            typer.echo("")
+            table(name.replace("_", "-"), list(columns.values()), [[row[column] for column in columns] for row in rows])
 
 
 def spell_cost(cost: JobCost, settings: Settings) -> str:
@@ -110,32 +119,19 @@ def spell_cost(cost: JobCost, settings: Settings) -> str:
 
 
 def _print_request(request: dict[str, Any] | None) -> None:
-    """The request: as JSON in a pipe; on a terminal a field a line, of which a long one is cut."""
+    """Print the request: as JSON in a pipe; on a terminal one line per field, with long values cut."""
+    from rich.cells import cell_len, set_cell_size
+
     typer.echo("\nrequest")
     width = terminal_width()
     if width is None or request is None:
         return typer.echo(json_text(request, indent=2))
     indent = max(map(len, request), default=0) + 2
     for name, value in request.items():
-        typer.echo(_line(f"{name:<{indent}}", value if isinstance(value, str) else json_text(value), width))
+        text = value if isinstance(value, str) else json_text(value)
+        line = f"{name:<{indent}}{printable(' '.join(text.split()))}"
+        if cell_len(line) > width:
+            note = f"… ({count(len(text), 'character')}; --json shows all)"
+            line = set_cell_size(line, max(width - len(note), indent)).rstrip() + note
+        typer.echo(line)
     return None
-
-
-def _line(name: str, text: str, width: int) -> str:
-    """One line of a field, which may be a whole source: the beginning, and how long it is."""
-    from rich.cells import cell_len, set_cell_size
-
-    line = name + printable(" ".join(text.split()))
-    if cell_len(line) <= width:
-        return line
-    note = f"… ({count(len(text), 'character')}; --json shows all)"
-    return set_cell_size(line, max(width - len(note), len(name))).rstrip() + note
-
-
-def _row(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    if name == "artifacts":
-        return {**row, "text": text_of(row)}
-    if name != "attempts":
-        return row
-    took = (row["finished_at"] - row["started_at"]).total_seconds()
-    return {**row, "seconds": times.spell(took), "device_seconds": f"{row['device_seconds']:.2f}"}

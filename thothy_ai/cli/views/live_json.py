@@ -1,4 +1,4 @@
-"""Indents compact JSON while it is being written, so that a model's output can be read as it comes."""
+"""Indents compact JSON while a model writes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ CLOSING = {"{": "}", "[": "]"}
 
 
 class LiveJson:
-    """Takes the text of one JSON value in pieces. What is no JSON passes through as it is, apart from its spaces."""
+    """Takes the text of one JSON value in pieces. Other text passes through, without its spaces."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -16,7 +16,6 @@ class LiveJson:
         self._opened = False  # the last character opened an object or an array, which may turn out to be empty
 
     def feed(self, text: str) -> str:
-        """The next piece, indented."""
         return "".join(map(self._shown, text))
 
     def _shown(self, char: str) -> str:
@@ -25,9 +24,8 @@ class LiveJson:
             self._escaped = char == "\\" and not self._escaped
             self._in_string = not ends
             return char
-        return "" if char.isspace() else self._outside(char)
-
-    def _outside(self, char: str) -> str:
+        if char.isspace():
+            return ""
         was_opened, self._opened = self._opened, char in CLOSING
         if char in CLOSING.values():
             self._depth = max(0, self._depth - 1)

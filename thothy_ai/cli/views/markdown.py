@@ -1,8 +1,7 @@
 """Artifacts as text to publish: the title, and the body as Markdown, whatever the kind.
 
-A kind may say how its artifact is published (`Artifact.markdown`). Of any other, a field that is named like a title
-becomes the heading, texts become paragraphs, lists become bullets, and a field is named where its content would not be
-clear without.
+A kind may define how its artifact is published (`Artifact.markdown`). Otherwise a field that is named like a title
+becomes the heading, texts become paragraphs, lists become bullets, and other fields are named.
 """
 
 from __future__ import annotations
@@ -23,25 +22,30 @@ def title_of(body: Mapping[str, Any] | None) -> str | None:
 
 
 def body_of(artifact: Mapping[str, Any]) -> str:
-    """The artifact's text without its title; for an output that did not parse, the output."""
-    body = artifact["body"]
+    """The artifact's text without its title; the raw output if it did not parse."""
+    from thothy_ai.jobs import registry
+
+    kind, body = artifact["kind"], artifact["body"]
     if body is None:
         return str(artifact["text"]).strip()
-    published = _published(artifact["kind"], body)
-    if published is not None:
+    if (published := _published(kind, body)) is not None:
         return published.strip()
-    rest = {name: body[name] for name in _in_order(artifact["kind"], body) if not _is_title(name, body)}
+    # The artifact class keeps the order of the fields, which the database does not.
+    known = list(registry.find(kind).artifact.model_fields) if kind in registry.names() else []
+    names = sorted(body, key=lambda name: known.index(name) if name in known else len(known))
+    title = next((name for name in TITLES if body.get(name)), None)
+    rest = {name: body[name] for name in names if name != title or not isinstance(body[name], str)}
     return "\n\n".join(_blocks(rest, 2)).strip()
 
 
 def text_of(artifact: Mapping[str, Any]) -> str:
-    """The title and the text, for reading on a screen."""
+    """The title and the text, for a terminal."""
     title = title_of(artifact["body"])
     return "\n\n".join(part for part in (title, body_of(artifact)) if part)
 
 
 def document(artifact: Mapping[str, Any]) -> str:
-    """The artifact as Markdown, with everything that identifies it as YAML front matter."""
+    """The artifact as Markdown, with its identifying fields as YAML front matter."""
     about = {name: value for name, value in artifact.items() if name not in {"body", "text"} and value is not None}
     matter = "".join(f"{name}: {_yaml(value)}\n" for name, value in about.items())
     title = title_of(artifact["body"])
@@ -56,7 +60,7 @@ def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def section(artifact: Mapping[str, Any]) -> str:
-    """An artifact among others: under its title, or the name of its kind."""
+    """An artifact under its title or, without one, the name of its kind."""
     return f"# {title_of(artifact['body']) or _label(artifact['kind'])}\n\n{body_of(artifact)}\n"
 
 
@@ -76,20 +80,8 @@ def _published(kind: str, body: Mapping[str, Any]) -> str | None:
 
 
 def _yaml(value: object) -> str:
-    """A value of YAML: JSON's are."""
+    """JSON is YAML, except for a few line breaks."""
     return json_text(value).translate(_LINE_BREAKS)
-
-
-def _is_title(name: str, body: Mapping[str, Any]) -> bool:
-    return isinstance(body[name], str) and name == next((each for each in TITLES if body.get(each)), None)
-
-
-def _in_order(kind: str, body: Mapping[str, Any]) -> list[str]:
-    """The body's fields in the order of the kind's artifact class, which the database does not keep."""
-    from thothy_ai.jobs import registry
-
-    known = list(registry.find(kind).artifact.model_fields) if kind in registry.names() else []
-    return sorted(body, key=lambda name: known.index(name) if name in known else len(known))
 
 
 def _blocks(fields: Mapping[str, Any], level: int) -> Iterator[str]:
@@ -106,15 +98,14 @@ def _blocks(fields: Mapping[str, Any], level: int) -> Iterator[str]:
             case list():
                 if several:
                     yield f"{'#' * level} {_label(name)}"
-                yield "\n".join(f"- {_item(each)}" for each in value)
+                items = (each.values() if isinstance(each, dict) else [each] for each in value)
+                yield "\n".join(f"- {': '.join(map(_one_line, texts))}" for texts in items)
             case _:
                 yield f"{_label(name)}: {json_text(value)}"
 
 
-def _item(value: object) -> str:
-    """One line of a list; an object's texts beside each other."""
-    texts = value.values() if isinstance(value, dict) else [value]
-    return ": ".join(" ".join((each if isinstance(each, str) else json_text(each)).split()) for each in texts)
+def _one_line(value: object) -> str:
+    return " ".join((value if isinstance(value, str) else json_text(value)).split())
 
 
 def _label(name: str) -> str:

@@ -27,11 +27,11 @@ ERASE = "\r\x1b[2K"
 
 
 class StopRequested(BaseException):
-    """A signal asks the command to end. Not a `KeyboardInterrupt`, which what runs inside may catch for itself."""
+    """A signal asks the command to end. Not a `KeyboardInterrupt`, which code inside the block may catch."""
 
 
 class StopDisplay:
-    """A context manager that handles signals. Without `always`, it says something only when the stop was asked for."""
+    """A context manager that handles signals. Without `always`, it speaks only if a signal requested the stop."""
 
     def __init__(self, *, always: bool = True) -> None:
         self.hurry = threading.Event()
@@ -62,16 +62,14 @@ class StopDisplay:
         self._stopping = True
 
     def report(self, progress: StopProgress) -> None:
-        """Say what the stop waits for."""
         self._stopping = True
         if progress.open is not None:
             self.open_jobs = progress.open
         if self._speaks:
-            with suppress(OSError, ValueError):  # the terminal is gone: the stop goes on
+            with suppress(OSError, ValueError):  # the stop continues without a terminal
                 self._show(progress)
 
     def end(self, text: str) -> None:
-        """Say how it ended."""
         with suppress(OSError, ValueError):
             self._write(text)
 
@@ -102,12 +100,13 @@ class StopDisplay:
 
 
 def _text(progress: StopProgress) -> str | None:
-    """What to say about it; None for nothing."""
     from thothy_ai.embedded.shutdown import Phase
 
     match progress.phase:
         case Phase.FINISH:
-            return _finishing(progress)
+            seconds, running = max(1, math.ceil(progress.seconds_left)), _counted(progress.running, "running job")
+            waiting = f"waiting up to {seconds} s for {running}; Ctrl-C again stops at once."
+            return f"Stopping: {waiting if progress.running != 0 else 'no job is running.'}"
         case Phase.RELEASE if progress.running != 0:
             return f"Releasing {_counted(progress.running, 'job')} to the queue; no failure is charged."
         case Phase.HURRY:
@@ -119,13 +118,6 @@ def _text(progress: StopProgress) -> str | None:
     return None
 
 
-def _finishing(progress: StopProgress) -> str:
-    if progress.running == 0:
-        return "Stopping: no job is running."
-    seconds, running = max(1, math.ceil(progress.seconds_left)), _counted(progress.running, "running job")
-    return f"Stopping: waiting up to {seconds} s for {running}; Ctrl-C again stops at once."
-
-
 def _counted(number: int | None, noun: str) -> str:
-    """A counted noun; without a number if it is not known."""
+    """A counted noun; a plural if the number is not known."""
     return f"{noun}s" if number is None else count(number, noun)

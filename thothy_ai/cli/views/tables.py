@@ -1,7 +1,7 @@
 """Tables, JSON and counted nouns on standard output, safe for a terminal and useful in a pipe.
 
-On a terminal a table fits the width: ids and times are short, texts are cut with an ellipsis, and columns that matter
-least are left out. In a pipe nothing is shortened and nothing is left out.
+On a terminal a table fits the width: ids and times are short, texts are cut with an ellipsis, and the least important
+columns are left out. In a pipe nothing is shortened or left out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[o
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that standard output is; None if it is none."""
+    """The number of columns if standard output is a terminal, otherwise None."""
     out = console()
     return out.width if out.is_terminal else None
 
@@ -70,7 +70,7 @@ def more_exist(found: int, limit: int) -> None:
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """Print names and values beside each other. On a terminal, long values continue below themselves."""
+    """Print names and values beside each other. On a terminal, long values are wrapped and indented."""
     width = terminal_width()
     indent = max((len(name) for name, _ in fields), default=0) + GAP
     for name, value in fields:
@@ -81,7 +81,7 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print a text; on a terminal its lines are broken between words."""
+    """Print a text; on a terminal, wrapped between words."""
     width = terminal_width()
     for line in printable(text).splitlines() or [""]:
         typer.echo("\n".join(wrapped(line, width)))
@@ -91,15 +91,22 @@ def layout(
     title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[object]], *, width: int, short: bool
 ) -> list[str]:
     """The lines of a table of at most `width` columns, if its columns can shrink that far."""
-    heads = [column if isinstance(column, Column) else _column(column) for column in columns]
+    heads = [
+        # Of a plain head, a `#` at its end marks a column of numbers.
+        column if isinstance(column, Column) else Column(column.rstrip("#"), number=column.endswith("#"))
+        for column in columns
+    ]
     cells = [[" ".join(cell(value, short=short).split()) for value in row] for row in rows]
     natural = [max(map(_width, column)) for column in zip([head.head for head in heads], *cells, strict=True)]
     kept = _kept(heads, natural, width)
     widths = _widths([heads[at] for at in kept], [natural[at] for at in kept], width)
-    draw = _line_drawer([heads[at] for at in kept], widths)
+
+    def draw(values: Sequence[str]) -> str:
+        fitted = (_fitted(values[at], size, heads[at]) for at, size in zip(kept, widths, strict=True))
+        return (" " * GAP).join(fitted).rstrip()
+
     rule = "─" * min(sum(widths) + GAP * (len(widths) - 1), width if short else MAX_RULE)
-    lines = [draw([heads[at].head for at in kept]), rule]
-    return [*([title] if title else []), *lines, *(draw([row[at] for at in kept]) for row in cells)]
+    return [*([title] if title else []), draw([head.head for head in heads]), rule, *map(draw, cells)]
 
 
 def cell(value: object, *, short: bool = False) -> str:
@@ -116,7 +123,7 @@ def cell(value: object, *, short: bool = False) -> str:
 
 
 def short_id(job_id: UUID) -> str:
-    """The end of an id, which commands accept in place of the whole."""
+    """The end of an id, which commands accept instead of the whole id."""
     return str(job_id)[-SHORT_ID_CHARS:]
 
 
@@ -136,18 +143,17 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Encode as JSON. Only control characters are escaped, including those above U+001F that JSON allows."""
-    text = json.dumps(value, default=_to_text, ensure_ascii=False, indent=indent)
+    """Encode as JSON, with times in UTC. All control characters are escaped, also those that JSON allows."""
+
+    def default(value: object) -> str:
+        return times.utc(value) if isinstance(value, datetime) else str(value)
+
+    text = json.dumps(value, default=default, ensure_ascii=False, indent=indent)
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _column(head: str) -> Column:
-    """A column by its head alone; one that ends in `#` is of numbers."""
-    return Column(head.rstrip("#"), number=head.endswith("#"))
-
-
 def _kept(heads: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """The columns that fit: those with the highest `drop` are left out until the others do."""
+    """Leave out columns, those with the highest `drop` first, until the others fit."""
     kept = list(range(len(heads)))
     for at in sorted((at for at in kept if heads[at].drop), key=lambda at: -heads[at].drop):
         least = sum(min(natural[at], MIN_TEXT_WIDTH) if heads[at].text else natural[at] for at in kept)
@@ -158,7 +164,7 @@ def _kept(heads: Sequence[Column], natural: Sequence[int], width: int) -> list[i
 
 
 def _widths(heads: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """The natural widths, except that texts share what the others leave: the widest is cut first."""
+    """The natural widths, with texts cut to what the others leave, the widest first."""
     widths = list(natural)
     texts = [at for at, head in enumerate(heads) if head.text]
     while sum(widths) + GAP * (len(widths) - 1) > width:
@@ -167,14 +173,6 @@ def _widths(heads: Sequence[Column], natural: Sequence[int], width: int) -> list
             break
         widths[widest] -= 1
     return widths
-
-
-def _line_drawer(heads: Sequence[Column], widths: Sequence[int]) -> Callable[[Sequence[str]], str]:
-    def draw(values: Sequence[str]) -> str:
-        cells = [_fitted(value, size, head) for value, size, head in zip(values, widths, heads, strict=True)]
-        return (" " * GAP).join(cells).rstrip()
-
-    return draw
 
 
 def _fitted(value: str, width: int, head: Column) -> str:
@@ -187,9 +185,9 @@ def _fitted(value: str, width: int, head: Column) -> str:
 
 
 def wrapped(value: str, width: int | None) -> list[str]:
-    """The lines of a value, indented as it is, broken between words and never within one: it may have to be copied.
+    """The lines of a value, with its indentation, broken between words. Width None: one line.
 
-    A command in backquotes is one word. Width None: one line.
+    A word is never broken, nor is a command in backquotes: it may have to be copied.
     """
     if width is None or _width(value) <= width:
         return [value]
@@ -208,8 +206,3 @@ def _width(value: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(value)
-
-
-def _to_text(value: object) -> str:
-    """Convert a value that JSON cannot represent; times become ISO 8601 in UTC."""
-    return times.utc(value) if isinstance(value, datetime) else str(value)

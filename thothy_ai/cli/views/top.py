@@ -18,19 +18,15 @@ from thothy_ai.cli.views.tables import count, printable
 
 if TYPE_CHECKING:
     from thothy_ai.admin.top.engines import EngineFigures
-    from thothy_ai.admin.top.queue import HourFigures, QueueFigures, RecordFigures, WorkerFigures
+    from thothy_ai.admin.top.queue import RecordFigures, WorkerFigures
 
 PANEL_LINES = 9
 REASON_LINES = 7  # in two columns
 STALE_SECONDS = 3.0
 
-Line = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What one frame shows."""
-
     record: RecordFigures | Unreachable
     workers: WorkerFigures | Unreachable
     engine: EngineFigures | Unreachable
@@ -57,96 +53,82 @@ def render(frame: Frame, *, live: bool) -> RenderableType:
     upper = Table.grid(expand=True)
     upper.add_column(ratio=1)
     upper.add_column(ratio=1)
-    upper.add_row(_queue(frame), _engine(frame.engine))
-    return Group(title, upper, _hour(frame.record))
+    upper.add_row(_queue_panel(frame), _engine_panel(frame.engine))
+    return Group(title, upper, _hour_panel(frame.record))
 
 
-def _queue(frame: Frame) -> Panel:
+def _queue_panel(frame: Frame) -> Panel:
     if isinstance(frame.record, Unreachable):
-        return _away("Queue", frame.record)
-    queue = frame.record.queue
-    age = f" (counted {queue.age_seconds:.0f} s ago)" if queue.age_seconds >= STALE_SECONDS else ""
-    style = "yellow" if queue.status.paused else ""
-    return _panel(f"Queue{age}", _lines(_queue_lines(queue, frame.workers)), style)
-
-
-def _queue_lines(queue: QueueFigures, workers: WorkerFigures | Unreachable) -> Iterable[Line]:
-    status = queue.status
-    yield "queued", f"{status['queued'].jobs - queue.delayed:,}"
-    yield "for later", f"{queue.delayed:,}"
-    yield "dispatched", f"{status['dispatched'].jobs:,}"
+        return _unreachable("Queue", frame.record)
+    queue, status, workers = frame.record.queue, frame.record.queue.status, frame.workers
     late = status["running"].expired_leases
-    yield "running", f"{status['running'].jobs:,}" + (f", {count(late, 'expired lease')}" if late else "")
-    yield "workers", "unknown without Redis" if isinstance(workers, Unreachable) else f"{workers.workers:,} connected"
-    yield "oldest", f"waits {times.spell(status.oldest_age)}" if status.oldest_age else "-"
-    yield "due in 1 h", f"{sum(state.due_1h for state in status.states.values()):,}"
-    yield "rate", times.per_time(queue.jobs_per_second)
+    connected = "unknown without Redis" if isinstance(workers, Unreachable) else f"{workers.workers:,} connected"
     if status.paused:
-        yield "paused", printable(status.note or "`thothy queue resume`")
+        last = ("paused", printable(status.note or "`thothy queue resume`"))
     else:
-        yield "to go", "nothing" if not queue.due else times.spell(queue.seconds_to_go)
+        last = ("to go", "nothing" if not queue.due else times.spell(queue.seconds_to_go))
+    lines = [
+        ("queued", f"{status['queued'].jobs - queue.delayed:,}"),
+        ("for later", f"{queue.delayed:,}"),
+        ("dispatched", f"{status['dispatched'].jobs:,}"),
+        ("running", f"{status['running'].jobs:,}" + (f", {count(late, 'expired lease')}" if late else "")),
+        ("workers", connected),
+        ("oldest", f"waits {times.spell(status.oldest_age)}" if status.oldest_age else "-"),
+        ("due in 1 h", f"{sum(state.due_1h for state in status.states.values()):,}"),
+        ("rate", times.per_time(queue.jobs_per_second)),
+        last,
+    ]
+    age = f" (counted {queue.age_seconds:.0f} s ago)" if queue.age_seconds >= STALE_SECONDS else ""
+    return _panel(f"Queue{age}", _grid(lines), "yellow" if status.paused else "")
 
 
-def _engine(engine: EngineFigures | Unreachable) -> Panel:
+def _engine_panel(engine: EngineFigures | Unreachable) -> Panel:
     if isinstance(engine, Unreachable):
-        return _away("Engine", engine)
-    title = f"{engine.engines} engines" if engine.engines > 1 else "Engine"
-    return _panel(title, _lines(_engine_lines(engine)))
+        return _unreachable("Engine", engine)
+    lines = [
+        ("model", printable(engine.model)),
+        ("device", printable(engine.device)),
+        ("rows", f"{engine.running:,} running, {engine.waiting:,} waiting"),
+        ("KV", f"{_percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"),
+        ("prompt", f"{_whole(engine.prompt_tokens_per_second)} tok/s"),
+        ("output", f"{_whole(engine.output_tokens_per_second)} tok/s"),
+        ("step", f"{_ms(engine.step_seconds)}, masks {_ms(engine.mask_seconds)}"),
+        ("busy", _percent(engine.busy_share)),
+        ("prefix", f"{_percent(engine.prefix_hit_rate)} cached"),
+    ]
+    return _panel(f"{engine.engines} engines" if engine.engines > 1 else "Engine", _grid(lines))
 
 
-def _engine_lines(engine: EngineFigures) -> Iterable[Line]:
-    yield "model", printable(engine.model)
-    yield "device", printable(engine.device)
-    yield "rows", f"{engine.running:,} running, {engine.waiting:,} waiting"
-    yield "KV", f"{_percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"
-    yield "prompt", f"{_whole(engine.prompt_tokens_per_second)} tok/s"
-    yield "output", f"{_whole(engine.output_tokens_per_second)} tok/s"
-    yield "step", f"{_ms(engine.step_seconds)}, masks {_ms(engine.mask_seconds)}"
-    yield "busy", _percent(engine.busy_share)
-    yield "prefix", f"{_percent(engine.prefix_hit_rate)} cached"
-
-
-def _hour(record: RecordFigures | Unreachable) -> Panel:
-    title = "Last hour"
+def _hour_panel(record: RecordFigures | Unreachable) -> Panel:
     if isinstance(record, Unreachable):
-        return _away(title, record)
+        return _unreachable("Last hour", record)
     hour = record.hour
-    return _panel(title, Group(*map(_text, _yield_lines(hour)), _reasons(hour)))
-
-
-def _yield_lines(hour: HourFigures) -> Iterable[str]:
     failed = sum(number for _, number in hour.reasons)
     jobs = f"{hour.with_artifact:,} of {count(hour.with_output, 'job')} with output"
-    yield f"artifact yield {_percent(hour.artifact_yield)}: {jobs}"
-    yield f"{failed:,} of {count(hour.attempts, 'attempt')} without an artifact"
-
-
-def _reasons(hour: HourFigures) -> Table:
-    """The most frequent reasons, in two columns."""
-    grid = Table.grid(expand=True, padding=(0, 1))
+    summary = (
+        f"artifact yield {_percent(hour.artifact_yield)}: {jobs}",
+        f"{failed:,} of {count(hour.attempts, 'attempt')} without an artifact",
+    )
+    reasons = Table.grid(expand=True, padding=(0, 1))  # the most frequent, in two columns
     for justify in ("right", "left") * 2:
-        grid.add_column(justify=justify, no_wrap=True, overflow="ellipsis", ratio=None if justify == "right" else 1)
+        reasons.add_column(justify=justify, no_wrap=True, overflow="ellipsis", ratio=None if justify == "right" else 1)
     cells = [(f"{number:,}", printable(reason)) for reason, number in hour.reasons[: 2 * REASON_LINES]]
-    for at in range(REASON_LINES):
-        left, right = cells[at : at + 1], cells[at + REASON_LINES : at + REASON_LINES + 1]
-        grid.add_row(*(left[0] if left else ("", "")), *(right[0] if right else ("", "")))
-    return grid
+    cells += [("", "")] * (2 * REASON_LINES - len(cells))
+    for left, right in zip(cells[:REASON_LINES], cells[REASON_LINES:], strict=True):
+        reasons.add_row(*left, *right)
+    return _panel("Last hour", Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in summary), reasons))
 
 
-def _lines(lines: Iterable[Line]) -> Table:
+def _grid(lines: Iterable[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(no_wrap=True, overflow="ellipsis")
-    for name, value in list(lines)[:PANEL_LINES]:
+    for name, value in lines:
         grid.add_row(name, Text(value))
     return grid
 
 
-def _text(line: str) -> Text:
-    return Text(line, no_wrap=True, overflow="ellipsis")
-
-
-def _away(title: str, part: Unreachable) -> Panel:
+def _unreachable(title: str, part: Unreachable) -> Panel:
     return _panel(title, Text(f"not connected\n\n{printable(part.why)}"), style="red")
 
 

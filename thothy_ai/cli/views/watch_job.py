@@ -1,8 +1,9 @@
-"""What `thothy jobs watch` shows: a line per change; on a terminal also the running attempt's text as it is written."""
+"""The screen of `thothy jobs watch`: a line per change; on a terminal also the text of the running attempt."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -15,13 +16,13 @@ from thothy_ai.db.states import JobState
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from thothy_ai.admin.job_watch import EndedAttempt, JobSnapshot, JobWait
+    from thothy_ai.admin.job_watch import JobSnapshot, JobWait
 
 ERASE = "\r\x1b[K"
 
 
 class Status(NamedTuple):
-    """Where a job is. A text that changes while the `key` stays is a new value, such as a place in the queue."""
+    """A job's state in words. While `key` is the same, a new text replaces the old one: a new place in the queue."""
 
     key: tuple[object, ...]
     text: str
@@ -39,15 +40,20 @@ class WatchView:
         self._written = ""  # of the latest attempt, as it came
 
     def show(self, job: JobSnapshot) -> None:
-        """A new look at the job."""
         if self._status is None:
             self._line(f"{job.kind} {job.id}")
         for attempt in job.ended:
-            self._line(f"{_clock(attempt.finished_at)}  {_ended(attempt)}")
+            why = "".join(f": {part}" for part in (attempt.reason, attempt.detail) if part)
+            used = f"{count(attempt.output_tokens, 'output token')}, {attempt.compute_seconds:.2f} compute-seconds"
+            ended = f"attempt {attempt.attempt} {attempt.outcome}{why}" + (
+                f" ({used})" if attempt.output_tokens else ""
+            )
+            self._line(f"{_clock(attempt.finished_at)}  {ended}")
         status = status_of(job)
         if self._status is not None and status.key == self._status.key:
             if self._terminal and self._open and status.text != self._status.text and not self._written:
-                self._rewrite(status)
+                self._status = status
+                typer.echo(ERASE + printable(f"{_clock(status.at)}  {status.text}"), nl=False)
             return
         if job.state is JobState.RUNNING:
             self._output, self._written = LiveJson(), ""
@@ -55,7 +61,7 @@ class WatchView:
         self._status = status
 
     def text(self, text: str) -> None:
-        """A piece of the running attempt's output."""
+        """Print a piece of the running attempt's output."""
         if not self._written:
             self._end_line()
         self._written += text
@@ -63,25 +69,18 @@ class WatchView:
         typer.echo(printable(self._output.feed(text)), nl=False)
 
     def end(self, artifact: Any) -> None:
-        """The job has ended: print its artifact, unless it has just been shown in full."""
+        """Print the artifact of the ended job, unless it has just been shown in full."""
         self._end_line()
-        if artifact is not None and not self._has_shown(artifact):
+        shown = None
+        with suppress(ValueError):
+            shown = json.loads(self._written)
+        if artifact is not None and artifact != shown:
             typer.echo(json_text(artifact, indent=2 if self._terminal else None))
-
-    def _has_shown(self, artifact: Any) -> bool:
-        try:
-            return bool(json.loads(self._written) == artifact)
-        except ValueError:
-            return False
 
     def _line(self, text: str, *, keep_open: bool = False) -> None:
         self._end_line()
         typer.echo(printable(text), nl=not keep_open)
         self._open = keep_open
-
-    def _rewrite(self, status: Status) -> None:
-        self._status = status
-        typer.echo(ERASE + printable(f"{_clock(status.at)}  {status.text}"), nl=False)
 
     def _end_line(self) -> None:
         if self._open:
@@ -90,7 +89,6 @@ class WatchView:
 
 
 def status_of(job: JobSnapshot) -> Status:
-    """Where a job is, in words."""
     if job.waiting is not None:
         why, text = _why(job, job.waiting)
         return Status((job.state, job.attempt, why), f"{job.state}: {text}", job.at)
@@ -105,7 +103,9 @@ def status_of(job: JobSnapshot) -> Status:
 
 
 def _why(job: JobSnapshot, waiting: JobWait) -> tuple[str, str]:
-    """Why it waits: the sort of reason, and a sentence."""
+    """Why a job waits: the sort of reason, and a sentence."""
+    from thothy_ai.admin.job_watch import MAX_AHEAD
+
     if waiting.not_before is not None:
         when = times.local(waiting.not_before)
         return ("retry", f"tried again at {when}") if job.attempt else ("delayed", f"not before {when}")
@@ -119,21 +119,9 @@ def _why(job: JobSnapshot, waiting: JobWait) -> tuple[str, str]:
     if model := waiting.unserved_model:
         named = f"{model}, an alias of {waiting.alias_of}" if waiting.alias_of else model
         return "no engine", f"no engine serves {named} (`thothy models alias {model} MODEL` lets another run it)"
-    return "behind", _behind(waiting)
-
-
-def _behind(waiting: JobWait) -> str:
-    from thothy_ai.admin.job_watch import MAX_AHEAD
-
-    if waiting.ahead is None:
-        return f"more than {count(MAX_AHEAD, 'job')} before it"
-    return f"{count(waiting.ahead, 'job')} before it" if waiting.ahead else "next"
-
-
-def _ended(attempt: EndedAttempt) -> str:
-    why = "".join(f": {part}" for part in (attempt.reason, attempt.detail) if part)
-    used = f"{count(attempt.output_tokens, 'output token')}, {attempt.compute_seconds:.2f} compute-seconds"
-    return f"attempt {attempt.attempt} {attempt.outcome}{why}" + (f" ({used})" if attempt.output_tokens else "")
+    more = f"more than {count(MAX_AHEAD, 'job')}"
+    ahead = more if waiting.ahead is None else count(waiting.ahead, "job")
+    return "behind", "next" if waiting.ahead == 0 else f"{ahead} before it"
 
 
 def _clock(moment: datetime) -> str:

@@ -22,7 +22,6 @@ TICK_STEPS: Final = (
 
 
 def count_axis(axes: Axes, *, whole: bool) -> None:
-    """Mark few even counts, with lines across the plot."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
@@ -31,7 +30,7 @@ def count_axis(axes: Axes, *, whole: bool) -> None:
 
 
 def short_number(value: float) -> str:
-    """At most four characters or so: 950, 1.5k, 20k, 3M."""
+    """About four characters: 950, 1.5k, 20k, 3M."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{suffix}"
@@ -39,7 +38,6 @@ def short_number(value: float) -> str:
 
 
 def time_axis(axes: Axes, since: datetime, until: datetime, width: int) -> None:
-    """Mark even local times."""
     ticks = time_ticks(since, until, 8 if width == WIDE else 4)
     axes.set_xticks([moment.timestamp() for moment, _ in ticks], [text for _, text in ticks])
 
@@ -80,12 +78,11 @@ def duration_axis(axes: Axes, low: Iterable[float], high: Iterable[float], width
 
 
 def label_rows(axes: Axes, names: Sequence[str], width: int) -> None:
-    """Name the rows, from the top."""
     axes.set_yticks(range(len(names)), [shortened(name, LABEL_CHARACTERS[width]) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def shortened(name: str, most: int) -> str:
-    """The name in at most `most` characters. Its middle goes: names often begin or end alike, rarely both."""
+    """The name in at most `most` characters. The middle is cut: names often begin or end alike, rarely both."""
     half = most // 2
     return name if len(name) <= most else f"{name[: most - half]}…{name[len(name) - half + 1 :]}"

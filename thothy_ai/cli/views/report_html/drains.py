@@ -18,39 +18,36 @@ from thothy_ai.cli.views.times import local
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEAST_PIXELS = 3  # of a short drain's width
+MIN_PIXELS = 3  # of a short drain's width
 OUTCOMES = {"succeeded": BLUE, "dead": VERMILION, "expired": ORANGE, "cancelled": GREY}
 USES = {"useful": BLUE, "wasted": VERMILION, "idle": PALE}
 
 
 def render(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> str:
-    """The page, complete. It loads nothing and runs nothing."""
+    """The complete page. It loads nothing and runs no script."""
     window = f"{local(since)} to {local(until)}"
     head = f"<header><h1>Drains</h1><p class=sub>{window}: {count(len(drains), 'drain')}</p></header>"
     if not drains:
         return document(f"Thothy drains, {window}", [head, "<section><p>No drain ended in this window.</p></section>"])
-    explained = "A bar stands where a drain stood in time, and is as high as the jobs that ended in it."
-    sections = [
-        head,
-        section("Jobs", note(explained), figure(_jobs(drains, since, until))),
-        section("Device-seconds", figure(_seconds(drains, since, until))),
-        section("Drains", _table(drains)),
-    ]
-    return document(f"Thothy drains, {window}", sections)
-
-
-def _jobs(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> Plot:
-    series = {name: [float(getattr(of, name)) for of in drains] for name in OUTCOMES}
-    return _plot("Jobs of each drain over time, stacked by final state", series, OUTCOMES, drains, since, until)
-
-
-def _seconds(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> Plot:
-    series = {
+    jobs = {name: [float(getattr(of, name)) for of in drains] for name in OUTCOMES}
+    seconds = {
         "useful": [of.useful_seconds for of in drains],
         "wasted": [of.busy_seconds - of.useful_seconds for of in drains],
         "idle": [max(of.resident_seconds - of.busy_seconds, 0.0) for of in drains],
     }
-    return _plot("Device-seconds of each drain over time: useful, wasted, idle", series, USES, drains, since, until)
+    jobs_plot = _plot("Jobs of each drain over time, stacked by final state", jobs, OUTCOMES, drains, since, until)
+    label = "Device-seconds of each drain over time: useful, wasted, idle"
+    seconds_plot = _plot(label, seconds, USES, drains, since, until)
+    heads = ["from", "took", *HEADS[:5], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[10:]]
+    rows = [[local(of.started_at), took(of), *cells(of)] for of in drains]
+    explained = "A bar stands where a drain stood in time, and is as high as the jobs that ended in it."
+    sections = [
+        head,
+        section("Jobs", note(explained), figure(jobs_plot)),
+        section("Device-seconds", figure(seconds_plot)),
+        section("Drains", table("Drains, the oldest first", heads, rows, texts=2)),
+    ]
+    return document(f"Thothy drains, {window}", sections)
 
 
 def _plot(
@@ -65,7 +62,7 @@ def _plot(
     first, last = min(since, drains[0].started_at), max(until, drains[-1].ended_at)
 
     def draw(axes: Axes, width: int) -> None:
-        least = (last - first).total_seconds() * LEAST_PIXELS / width
+        least = (last - first).total_seconds() * MIN_PIXELS / width
         starts, widths = [of.started_at.timestamp() for of in drains], [max(of.seconds, least) for of in drains]
         below = [0.0] * len(drains)
         for name, values in shown.items():
@@ -77,9 +74,3 @@ def _plot(
         time_axis(axes, first, last, width)
 
     return plotted(label, {name: colours[name] for name in shown}, 220, draw)
-
-
-def _table(drains: Sequence[RecordedDrain]) -> str:
-    heads = ["from", "took", *HEADS[:5], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[10:]]
-    rows = [[local(of.started_at), took(of), *cells(of)] for of in drains]
-    return table("Drains, the oldest first", heads, rows, texts=2)

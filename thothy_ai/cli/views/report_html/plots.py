@@ -139,5 +139,4 @@ def _bars(bins: Sequence[Bin], series: Mapping[str, Sequence[float]], colours: M
 
 
 def plotted(label: str, legend: Mapping[str, str], height: int, draw: Draw) -> Plot:
-    """The drawing for both widths."""
     return Plot(label, legend, drawn(label, WIDE, height, draw), drawn(label, NARROW, height, draw))

@@ -1,4 +1,4 @@
-"""HTML of the report's parts that are not drawn. Everything that is put into it is escaped here."""
+"""HTML elements of the report. All texts are escaped here."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ def table(
 
     It scrolls where the page is narrow.
     """
-    head = "".join(
-        f"<th scope=col{'' if n < texts else ' class=n'}>{escape(text)}</th>" for n, text in enumerate(heads)
-    )
-    body = "\n".join(f"<tr>{_cells(row, texts)}</tr>" for row in rows)
+    head = "".join(f"<th scope=col{_number(n >= texts)}>{escape(text)}</th>" for n, text in enumerate(heads))
+    body = []
+    for first, *others in rows:
+        shown = (f"<td{_number(n >= texts)}>{escape(text)}</td>" for n, text in enumerate(others, 1))
+        body.append(f"<tr><th scope=row>{escape(first)}</th>{''.join(shown)}</tr>")
+    lines = "\n".join(body)
     label, classes = escape(caption), "scroll total" if total else "scroll"
     return (
         f'<div class="{classes}" tabindex=0 role=region aria-label="{label}"><table><caption>{label}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table></div>"
     )
 
 
-def _cells(row: Sequence[str], texts: int) -> str:
-    first, *others = (escape(text) for text in row)
-    shown = "".join(f"<td{'' if n < texts else ' class=n'}>{text}</td>" for n, text in enumerate(others, 1))
-    return f"<th scope=row>{first}</th>{shown}"
+def _number(right: bool) -> str:
+    return " class=n" if right else ""
 
 
 def details(summary: str, content: str) -> str:
-    """Content that is shown on request, and in print."""
+    """Content that a click unfolds, and that is always printed."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def tiles(values: Mapping[str, str]) -> str:
-    """Figures and their names, large."""
     pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in values.items())
     return f"<dl class=tiles>{pairs}</dl>"
 
 
 def figure(plot: Plot) -> str:
-    """A plot, in the drawing that fits the page, with its legend."""
+    """A plot with its legend, in both widths: the style sheet shows the one that fits."""
     keys = "".join(
         f'<li><span class=key style="background:{escape(colour)}"></span>{escape(name)}</li>'
         for name, colour in plot.legend.items()
@@ -55,10 +54,8 @@ def figure(plot: Plot) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """A section under a heading."""
     return f"<section><h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
 
 
 def note(text: str) -> str:
-    """A sentence that explains."""
     return f"<p class=note>{escape(text)}</p>"

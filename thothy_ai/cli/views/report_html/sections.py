@@ -1,0 +1,150 @@
+"""The sections of the HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from thothy_ai.admin.report.bill import DIMENSIONS, Bill
+from thothy_ai.admin.report.drain_report import DrainReport, Figures
+from thothy_ai.admin.report.timeline import Bin, Percentiles
+from thothy_ai.cli.views.bill import columns, dimension_rows, heading, restatement
+from thothy_ai.cli.views.report import percent, rate
+from thothy_ai.cli.views.report_html import plots
+from thothy_ai.cli.views.report_html.tables import details, figure, note, section, table, tiles
+from thothy_ai.cli.views.tables import count
+from thothy_ai.cli.views.times import local, spell
+
+BILL_NOTE = (
+    "Useful seconds led to an accepted artifact; all other busy seconds are wasted. Idle time belongs to no kind"
+    " or tenant: only the total includes it."
+)
+
+
+def headline(report: DrainReport) -> str:
+    total = report.total
+    figures = {
+        f"jobs per {report.unit}": rate(total.jobs_per_compute_hour),
+        "artifact yield": percent(total.artifact_yield),
+        "drain time": "not drained" if total.still_due else spell(total.drain_seconds),
+        "failure rate": percent(total.failure_rate),
+        "jobs finished": f"{total.finished:,}",
+    }
+    length = spell((report.until - report.since).total_seconds())
+    window = f"{local(report.since)} to {local(report.until)} ({length})"
+    ended = [f"{total.jobs[state]:,} {state.value}" for state in plots.STATES if total.jobs[state]]
+    still = f"{count(total.open, 'job')} {'is' if total.open == 1 else 'are'} still open." if total.open else ""
+    states = f"{', '.join(ended)}. {still}" if ended else still
+    return (
+        f"<header><h1>Drain report</h1><p class=sub>{escape(window)}</p>"
+        f"{tiles(figures)}<p class=sub>{escape(states)}</p></header>"
+    )
+
+
+def jobs_over_time(bins: Sequence[Bin], unit: str) -> str:
+    heads = ["from", *(state.value for state in plots.STATES), f"jobs per {unit}"]
+    rows = [
+        [local(of.start), *(f"{of.jobs.get(state, 0):,}" for state in plots.STATES), rate(of.jobs_per_compute_hour)]
+        for of in bins
+    ]
+    return details("Numbers over time", table("Jobs finished, by final state", heads, rows))
+
+
+def kinds(report: DrainReport) -> str:
+    heads = ["kind", "succeeded", "dead", "expired", "cancelled", "open", "failure rate", "drain time",
+             f"jobs per {report.unit}"]  # fmt: skip
+    rows = [
+        [
+            kind,
+            *(f"{of.jobs[state]:,}" for state in ("succeeded", "dead", "expired", "cancelled")),
+            f"{of.open:,}",
+            percent(of.failure_rate),
+            spell(of.drain_seconds),
+            rate(of.jobs_per_compute_hour),
+        ]
+        for kind, of in _all_last(report)
+    ]
+    return table("Jobs by kind", heads, rows, total=True)
+
+
+def _all_last(report: DrainReport) -> list[tuple[str, Figures]]:
+    return [*report.kinds.items(), ("all", report.total)]
+
+
+def percentiles(title: str, explained: str, counted: str, by_kind: Mapping[str | None, Percentiles]) -> str:
+    shown = {kind: by_kind[kind] for kind in sorted(key for key in by_kind if key is not None)}
+    rows = [
+        [kind, f"{of.number:,}", *(f"{1000 * each:.0f} ms" if each < 1 else spell(each) for each in of[1:])]
+        for kind, of in [*shown.items(), ("all", by_kind[None])]
+    ]
+    label = f"{title} per kind: 50th, 90th and 99th percentile"
+    numbers = table(f"{title}, percentiles", ["kind", counted, "p50", "p90", "p99"], rows, total=True)
+    return section(title, note(explained), figure(plots.percentiles(label, shown)), numbers)
+
+
+def artifact_yield(report: DrainReport) -> str:
+    shown = {kind: of.artifact_yield for kind, of in report.kinds.items() if of.artifact_yield is not None}
+    rows = [
+        [kind, f"{of.with_output:,}", f"{of.with_artifact:,}", percent(of.artifact_yield)]
+        for kind, of in _all_last(report)
+    ]
+    heads = ["kind", "with output", "with artifact", "yield"]
+    attempts = [
+        [kind, key.outcome, key.reason or "-", f"{number:,}", f"{of.wasted.get(key, 0.0):,.1f}"]
+        for kind, of in report.kinds.items()
+        for key, number in of.unsuccessful.most_common()
+    ]
+    attempt_heads = ["kind", "outcome", "reason", "attempts", "wasted seconds"]
+    return section(
+        "Artifact yield",
+        note("Jobs with an accepted artifact, of the finished jobs that produced output."),
+        figure(plots.yields(shown)) if shown else "",
+        table("Artifact yield by kind", heads, rows, total=True),
+        table("Attempts without an artifact", attempt_heads, attempts, texts=3)
+        if attempts
+        else note("Every attempt produced an accepted artifact."),
+    )
+
+
+def tokens(total: Figures, bins: Sequence[Bin]) -> tuple[str, str]:
+    """The tokens of all attempts, and their numbers over time."""
+    computed = total.prompt_tokens - total.cached_tokens
+    numbers = (computed, total.cached_tokens, total.output_tokens)
+    rows = [[name, f"{number:,}"] for name, number in zip(plots.TOKENS, numbers, strict=True)]
+    rows.append(["prefix-cache hit rate", percent(total.prefix_hit_rate)])
+    over_time = [
+        [local(of.start), f"{of.computed_tokens:,}", f"{of.cached_tokens:,}", f"{of.output_tokens:,}"] for of in bins
+    ]
+    return (
+        table("Tokens of all attempts", ["", "tokens"], rows),
+        details("Numbers over time", table("Tokens over time", ["from", *plots.TOKENS], over_time)),
+    )
+
+
+def device_time(report: DrainReport, seconds: Mapping[str, float]) -> str:
+    total = sum(seconds.values())
+    name = report.unit.replace("-hour", "-seconds")
+    rows = [[use, f"{spent:,.1f}", percent(spent / total)] for use, spent in seconds.items()]
+    rows.append(["all", f"{total:,.1f}", "100.0%"])
+    explained = f"{name[0].upper()}{name[1:]} by the outcome of the attempts that they were spent on."
+    numbers = table("The device's time", ["", name, "share"], rows, total=True)
+    return section("Device time", note(explained), figure(plots.device(seconds)), numbers)
+
+
+def engines(report: DrainReport) -> str:
+    rows = [
+        [of.model, of.device, f"{of.gpus}" if of.gpus else "-", spell(of.resident_seconds)] for of in report.sessions
+    ]
+    if not rows:
+        return section("Engines", note("No engine was resident in this window."))
+    return section("Engines", table("Resident engines", ["model", "device", "GPUs", "resident"], rows, texts=2))
+
+
+def bill(read: Bill, unit: str) -> str:
+    parts = [note(f"{heading(read, unit)}. {BILL_NOTE}")]
+    for dimension in DIMENSIONS[:3]:
+        rows = dimension_rows(read, dimension)
+        parts.append(table(f"Bill by {dimension}", [dimension, *columns(read, unit)], rows, total=True))
+    if read.restated:
+        parts.append(note("Restated since their hour was closed: " + "; ".join(map(restatement, read.restated[-20:]))))
+    return section("Bill", *parts)

@@ -1,6 +1,6 @@
-"""One engine for several job runners, which dies when it runs a prompt that begins with `kill`, and is soon back.
+"""One engine for several workers, which dies when it runs a prompt that begins with `kill`, and is soon back.
 
-Each job runner gets a client from `client`. `deaths` are the prompts in flight at each death.
+Each worker gets a client from `client`. `deaths` are the prompts in flight at each death.
 """
 
 from __future__ import annotations

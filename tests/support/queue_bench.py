@@ -21,7 +21,7 @@ from thothy_ai.producer import Producer
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
 from thothy_ai.queue.hints import Hint, ListLengths
 from thothy_ai.settings import Settings
-from thothy_ai.worker.job_runner import JobRunner
+from thothy_ai.worker.loop import WorkerLoop
 
 PATIENCE = 60  # seconds after which something that must happen has failed to, on however busy a machine
 QUICK = {
@@ -121,14 +121,14 @@ class Queue:
 
 
 class RunnerBench:
-    """A job runner without Celery: the test hands it hints itself."""
+    """A worker's loop without Celery: the test hands it hints itself."""
 
     def __init__(self, queue: Queue, client: FakeClient, settings: Settings) -> None:
         self.queue = queue
         self.client = client
         self.done: list[Hint] = []
         self.died = threading.Event()
-        self.runner = JobRunner(settings, f"worker-{id(self)}", lambda _: client, self.done.extend, self.died.set)
+        self.runner = WorkerLoop(settings, f"worker-{id(self)}", lambda _: client, self.done.extend, self.died.set)
 
     def work(self, *texts: str, **options: Any) -> list[UUID]:
         """Enqueue, dispatch and hand over."""
@@ -155,11 +155,11 @@ def runner_bench(
     queue: Queue, client: FakeClient | None = None, *, judges: type[Judges] = InlineJudges, **changes: Any
 ) -> Iterator[RunnerBench]:
     made = RunnerBench(queue, client or FakeClient(), queue.settings.model_copy(update=changes))
-    with patch("thothy_ai.worker.job_runner.Judges", judges):
+    with patch("thothy_ai.worker.loop.Judges", judges):
         made.runner.start()
         try:
             yield made
         finally:
             made.runner.shut_down(0)
-            assert made.runner.join(PATIENCE), "the job runner does not end"
+            assert made.runner.join(PATIENCE), "the worker's loop does not end"
     assert not made.died.is_set()

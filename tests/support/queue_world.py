@@ -14,10 +14,9 @@ from uuid import UUID, uuid4
 
 from tests.support.queue_bench import Queue
 from thothy_ai.queue.hints import Hint
-from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
-from thothy_ai.worker.finish import Finish
-from thothy_ai.worker.group_sizes import GroupSizes
-from thothy_ai.worker.job_store import JobStore, LeaseStatus
+from thothy_ai.worker.record.claims import AttemptRef, Claim, ClaimResult, GroupSizes
+from thothy_ai.worker.record.finish import Finish
+from thothy_ai.worker.record.store import JobStore, LeaseStatus
 
 TIMES = (
     "enqueued_at",

@@ -44,7 +44,7 @@ class JudgeEndedError(JudgeError):
 
 
 class Judges:
-    """Owned by the job runner's loop. `seconds` of processor time are a task's limit.
+    """Used on one asyncio loop. `seconds` of processor time are a task's limit.
 
     What waits is bounded by the jobs in flight: each has one task at a time, and one check of an unfinished output per
     call.

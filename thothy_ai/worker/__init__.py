@@ -1,7 +1,17 @@
 """The worker: a Celery process whose pool keeps many jobs in flight on one engine.
 
-A job passes through once: `celery/` (message to hint) → `claimer` → `running_job`, `attempts` (engine, judge) →
-`outcomes` → `job_store` (commit) → `celery/` (acknowledgement). `job_runner` owns all of it.
+A job passes through once, each part on a floor above those that it uses:
+
+    celery/         messages to hints; in the end, their acknowledgements
+    loop            one thread and asyncio loop, which owns all jobs in flight
+      claimer       hints to claims; `quarantine` says which jobs may run together
+      attempt       a claim through its plan and the engine, to a `Finish` by `outcomes`; `live` publishes its text
+      committer     a `Finish` to its committed outcome
+      heartbeat     extends leases, and stops jobs
+    engine_monitor  whether the engine answers, and in which session
+    record/         what is read from Postgres and written to it
+
+`registration/` is the engine's own side: a process that records the engine's session.
 """
 
 from __future__ import annotations
@@ -15,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def main(settings: Settings, connect: Callable[[str], EngineClient] | None = None) -> None:
-    """Run a worker in this process until it is told to stop. Raises `ConfigError`; exits non-zero when it broke."""
+    """Run a worker in this process until a signal stops it. Raises `ConfigError`; exits non-zero when it broke."""
     from thothy_ai.worker.celery.run import run  # noqa: PLC0415 - Celery is slow to import
 
     run(settings, connect)

@@ -38,14 +38,13 @@ from thothy_ai.plans.requests import RequestFactory
 from thothy_ai.plans.running_call import EngineAbortedError, RunningCall, total
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
-from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
-from thothy_ai.worker.finish import MAX_COMPARISONS, NO_USAGE, AttemptUsage, Finish
-from thothy_ai.worker.job_store import JobStore, is_unstorable
 from thothy_ai.worker.live import LivePublisher
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.quarantine import ExclusiveSlot
-from thothy_ai.worker.retry import retry_until_answered
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import MAX_COMPARISONS, NO_USAGE, AttemptUsage, Finish
+from thothy_ai.worker.record.store import JobStore, is_unstorable, retry_until_answered
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import Generation

@@ -11,14 +11,13 @@ from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import metrics
 from thothy_ai.worker.batcher import Batcher
-from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
-from thothy_ai.worker.group_sizes import GroupSizes
-from thothy_ai.worker.job_store import JobStore
-from thothy_ai.worker.quarantine import CLAIM_SECONDS, LOOK_SECONDS, POLL_SECONDS
-from thothy_ai.worker.retry import retry_until_answered
-from thothy_ai.worker.running_job import RunningJob
+from thothy_ai.worker.record.claims import Claim, GroupSizes
+from thothy_ai.worker.record.store import JobStore, retry_until_answered
 
+POLL_SECONDS = 0.1  # before jobs that are blocked by one that runs alone are claimed again
+QUARANTINE_SECONDS = 0.3  # between claims of quarantined jobs that wait here
+LOOK_SECONDS = 1.0  # between looks for quarantined jobs whose messages other workers have
 STOP_SECONDS = 10.0  # for a claim that is under way when the claimer is stopped
 
 
@@ -30,7 +29,7 @@ class Claimer:
         hints: Batcher[Hint],
         store: JobStore,
         monitor: EngineMonitor,
-        start_job: Callable[[Claim], RunningJob],
+        start_job: Callable[[Claim], None],
         on_done: Callable[[Sequence[Hint]], None],
         running: Callable[[], set[Hint]],
     ) -> None:
@@ -88,12 +87,19 @@ class Claimer:
 
     async def _claim(self, hints: list[Hint]) -> list[Hint]:
         """Claim the jobs that may run; returns those blocked by a job that runs alone."""
-        if not (hints := self._without_running(hints)):
+        # A quarantined job may run here before its message arrives: it must not be claimed a second time.
+        if running := self._running() & set(hints):
+            self._unclaimed -= running
+            self._on_done(list(running))
+            hints = [hint for hint in hints if hint not in running]
+        if not hints:
             return []
         result = await retry_until_answered("claim", lambda: self._store.claim(hints, self._monitor.session_id))
         crash_point("after_claim")
         self._unclaimed.difference_update(set(hints) - set(result.blocked))
-        self._drop_stale(set(hints) - result.live)
+        if stale := set(hints) - result.live:
+            metrics.STALE_CLAIMS.inc(len(stale))
+            self._on_done(list(stale))
         if result.quarantined:
             self._quarantined.update(result.quarantined)
             self._any_quarantined.set()
@@ -110,10 +116,11 @@ class Claimer:
                     await self._any_quarantined.wait()
             await self._monitor.ready()
             async with self._lock:
-                await self._claim_some_quarantined()
-            await asyncio.sleep(CLAIM_SECONDS)
+                await self._claim_group()
+            await asyncio.sleep(QUARANTINE_SECONDS)
 
-    async def _claim_some_quarantined(self) -> None:
+    async def _claim_group(self) -> None:
+        """Claim the next group of quarantined jobs, of those that wait here and of others."""
         hints, info = set(self._quarantined), self._monitor.info
         sizes = GroupSizes.of(info.capacity if info else 0)
         result = await retry_until_answered(
@@ -129,16 +136,3 @@ class Claimer:
             self._any_quarantined.clear()
         for claim in result.claims:
             self._start_job(claim)
-
-    def _without_running(self, hints: list[Hint]) -> list[Hint]:
-        """A quarantined job may run here before its message arrives: it must not be claimed a second time."""
-        running = self._running() & set(hints)
-        self._unclaimed -= running
-        if running:
-            self._on_done(list(running))
-        return [hint for hint in hints if hint not in running]
-
-    def _drop_stale(self, stale: set[Hint]) -> None:
-        if stale:
-            metrics.STALE_CLAIMS.inc(len(stale))
-            self._on_done(list(stale))

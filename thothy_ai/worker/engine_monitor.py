@@ -18,8 +18,8 @@ from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.errors import ConnectionLostError, EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.dispatches import ANSWER_SECONDS
-from thothy_ai.worker.job_store import JobStore
-from thothy_ai.worker.unbilled_usage import UnbilledUsage
+from thothy_ai.worker.record.store import JobStore
+from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import EngineClient, Generation

@@ -1,7 +1,7 @@
 """`Heartbeat`: tells Postgres regularly that this worker is running: it extends leases, and keeps waiting messages from
 counting as lost.
 
-Each heartbeat also records usage that other workers could not record (`unbilled_usage.py`).
+Each heartbeat also records usage that other workers could not record (`record/unbilled.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from contextlib import suppress
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.claims import AttemptRef
 from thothy_ai.worker.engine_monitor import EngineMonitor
-from thothy_ai.worker.job_store import JobStore, LeaseStatus
-from thothy_ai.worker.running_job import RunningJob, StopReason
-from thothy_ai.worker.unbilled_usage import UnbilledUsage
+from thothy_ai.worker.job_in_flight import JobInFlight, StopReason
+from thothy_ai.worker.record.claims import AttemptRef
+from thothy_ai.worker.record.store import JobStore, LeaseStatus
+from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 logger = logging.getLogger(__name__)
 
 HOLD_SECONDS = 60.0  # without an engine, messages are held this long; then other workers get their jobs
 STOP_REQUEST_SECONDS = 0.5  # between checks for jobs to stop: sooner than the next heartbeat
-RETRY_SECONDS = 0.5  # leases expire while Postgres is away: extend them as soon as it is back
+RETRY_SECONDS = 0.5  # leases expire while Postgres cannot be reached: extend them as soon as it can
 
 
 class Heartbeat:
-    """One heartbeat for all running jobs; stops those that are cancelled, expired or fenced. Owns no state."""
+    """One heartbeat for all jobs in flight; stops those that are cancelled, expired or fenced. Owns no state."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Heartbeat:
         store: JobStore,
         monitor: EngineMonitor,
         unbilled: UnbilledUsage,
-        jobs: Collection[RunningJob],
+        jobs: Collection[JobInFlight],
         waiting_hints: Callable[[], list[Hint]],
     ) -> None:
         self._interval = min(settings.heartbeat_seconds, settings.dispatch_timeout_seconds / 3)
@@ -53,7 +53,9 @@ class Heartbeat:
             await asyncio.sleep(pause)
             pause = self._interval
             try:
-                await self._hold_messages()
+                hints = self._waiting_hints()
+                if hints and self._monitor.away_seconds < HOLD_SECONDS:
+                    await self._store.hold(hints)
                 await self._extend_leases()
                 await self._unbilled.record(self._store)
             except DatabaseError as error:
@@ -67,11 +69,6 @@ class Heartbeat:
             if self._jobs:
                 with suppress(DatabaseError):  # `run` logs it
                     self._stop(await self._store.stop_requests())
-
-    async def _hold_messages(self) -> None:
-        hints = self._waiting_hints()
-        if hints and self._monitor.away_seconds < HOLD_SECONDS:
-            await self._store.hold(hints)
 
     async def _extend_leases(self) -> None:
         jobs = list(self._jobs)

@@ -22,8 +22,8 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.plans.running_call import RunningCall
 from thothy_ai.queue.live import INTEREST_SECONDS, Interest, TextPiece, interest_channel, presence_channel, text_channel
 from thothy_ai.settings import Settings
-from thothy_ai.worker.claims import Claim
 from thothy_ai.worker.engine_monitor import EngineMonitor
+from thothy_ai.worker.record.claims import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class _Output:
 
 
 class LivePublisher:
-    """Owned by the job runner's loop, on which all its methods are called."""
+    """Owned by the worker's loop, on which all its methods are called."""
 
     def __init__(self, settings: Settings, monitor: EngineMonitor) -> None:
         self._settings = settings

@@ -9,8 +9,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from thothy_ai.db.states import JobState, Outcome
 from thothy_ai.queue.metrics import JOBS
-from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import Finish
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])

@@ -21,9 +21,9 @@ from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
 from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.plans.advance import Judgement
-from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import NO_USAGE, AttemptUsage, Finish, Judged
-from thothy_ai.worker.follow_ups import follow_up
+from thothy_ai.worker.job_in_flight import StopReason
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import NO_USAGE, AttemptUsage, Finish, FollowUp, Judged
 
 MAX_ENGINE_DEATHS = DEATHS_TO_RUN_ALONE + 1  # it was alone at the last one: this job kills engines
 MAX_DETAIL_LENGTH = 500
@@ -62,7 +62,7 @@ def judged(
             Outcome.SUCCEEDED,
             usage=usage,
             judged=output,
-            follow_ups=tuple(follow_up(claim, wanted) for wanted in judgement.follow_ups),
+            follow_ups=tuple(FollowUp(claim, wanted) for wanted in judgement.follow_ups),
         )
     again = judgement.retryable and not _used_up(claim)
     return Finish(
@@ -166,31 +166,15 @@ def released(claim: Claim, reason: str, detail: str | None = None, usage: Attemp
     )
 
 
-def cancelled(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
-    """It was cancelled while it ran."""
-    return Finish(
-        claim.id,
-        claim.attempt,
-        JobState.CANCELLED,
-        Outcome.CANCELLED,
-        Event.CANCELLED,
-        detail="while it ran",
-        usage=usage,
-    )
-
-
-def expired(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
-    """Its deadline passed while it ran."""
-    return Finish(
-        claim.id,
-        claim.attempt,
-        JobState.EXPIRED,
-        Outcome.EXPIRED,
-        Event.EXPIRED,
-        "deadline",
-        "while it ran",
-        usage=usage,
-    )
+def stopped(claim: Claim, reason: StopReason | None, usage: AttemptUsage = NO_USAGE) -> Finish:
+    """It was stopped while it ran: cancelled, past its deadline, or by a shutdown."""
+    if reason is StopReason.CANCELLED:
+        state, outcome, event, why = JobState.CANCELLED, Outcome.CANCELLED, Event.CANCELLED, None
+    elif reason is StopReason.EXPIRED:
+        state, outcome, event, why = JobState.EXPIRED, Outcome.EXPIRED, Event.EXPIRED, "deadline"
+    else:
+        return released(claim, "shutdown", usage=usage)
+    return Finish(claim.id, claim.attempt, state, outcome, event, why, "while it ran", usage=usage)
 
 
 def unstorable(finish: Finish, detail: str) -> Finish:

@@ -28,8 +28,8 @@ keeps the engine from other jobs for 4 t and adds at most 16 t to a drain that h
 k = 16 that is 2 t and 8 t. Thus a job that kills no engine by itself is dead only if an engine happened to die with it
 four times, the last time with nothing beside it.
 
-All of it is per engine: the other engines go on, and take their share of the quarantined jobs, whoever got the messages
-(`worker/claim_quarantined`).
+All of it is per engine: the other engines continue, and take their share of the quarantined jobs, whichever worker got
+the messages (`worker/claim_quarantined`).
 
 A job that runs alone empties its engine first. If another job there does not end within a lease, all that wait to run
 alone are released for as long (`not_alone`), and the others go first. The rules hold across workers by the state of
@@ -47,16 +47,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from thothy_ai.worker.job_store import JobStore
-from thothy_ai.worker.retry import retry_until_answered
+from thothy_ai.worker.record.store import JobStore, retry_until_answered
 
-POLL_SECONDS = 0.1  # between checks whether a job may run
-CLAIM_SECONDS = 0.3  # between claims of quarantined jobs that wait here
-LOOK_SECONDS = 1.0  # between looks for quarantined jobs whose messages other workers have
+POLL_SECONDS = 0.1  # between checks whether a job may run alone
 
 
 class ExclusiveSlot:
-    """Lets one job of this worker after the other run alone. Owned by the job runner's loop."""
+    """Lets one job of this worker after the other run alone. Owned by the worker's loop."""
 
     def __init__(self, store: JobStore, lease_seconds: float) -> None:
         self._store = store

@@ -31,9 +31,9 @@ from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
-from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import NO_USAGE, Finish
 from thothy_ai.worker.outcomes import MAX_ENGINE_DEATHS, Retry
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import NO_USAGE, Finish
 
 RETRY = Retry(2, 8)
 OUTPUT = {"echo": "ok"}

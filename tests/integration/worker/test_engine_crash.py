@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.worker_fleet import WorkerFleet, enqueue, environment, in_engine
-from thothy_ai.worker.group_sizes import GroupSizes
+from thothy_ai.worker.record.claims import GroupSizes
 
 HANDED_OVER, ROWS, SECONDS = 1024, 768, 1.0
 WAITED = "SELECT count(*) FROM attempt WHERE outcome = 'released' AND reason = 'engine_lost_uninvolved'"

@@ -154,7 +154,7 @@ def hostile(queue: Queue) -> list[bytes]:
     return [json.dumps(message).encode() for message in made] + [b"", b"\xff\x00", b"[]", b"null", b"7", b"{"]
 
 
-def test_a_worker_whose_job_runner_dies_ends_with_an_error(queue: Queue, fleet: WorkerFleet) -> None:
+def test_a_worker_whose_loop_dies_ends_with_an_error(queue: Queue, fleet: WorkerFleet) -> None:
     """Its supervisor starts another."""
     queue.enqueue("ok")
     worker = fleet.worker(-1)  # the fake engine's client answers with nonsense

@@ -20,7 +20,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.api.errors import ConnectionLostError
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.hints import Hint
-from thothy_ai.worker.group_sizes import GroupSizes
+from thothy_ai.worker.record.claims import GroupSizes
 
 OTHERS, FRESH, DISPATCHED = 200, 60, 300
 UNKNOWN = GroupSizes.of(0)  # the fake engine does not say its capacity
@@ -271,8 +271,9 @@ def test_a_quarantined_job_that_runs_before_its_message_arrives_is_claimed_once(
 def test_a_quarantined_job_does_not_run_on_an_engine_that_was_started_since_its_claim(queue: Queue) -> None:
     client = FakeClient()
     with runner_bench(queue, client, heartbeat_seconds=600) as bench:
-        eventually(lambda: hasattr(bench.runner, "_attempts") and bench.runner._attempts._monitor.is_ready)
-        monitor = bench.runner._attempts._monitor
+        eventually(lambda: bench.runner._monitor is not None and bench.runner._monitor.is_ready)
+        monitor = bench.runner._monitor
+        assert monitor is not None
         before, monitor.session_id = monitor.session_id, uuid4()  # the claim names one session
         [job_id] = queue.enqueue("ok")
         queue.rows("UPDATE job SET engine_deaths = 3")

@@ -21,8 +21,8 @@ from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.books import settle_sessions
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker import unbilled_usage
-from thothy_ai.worker.job_store import JobStore
-from thothy_ai.worker.unbilled_usage import UnbilledUsage
+from thothy_ai.worker.record.store import JobStore
+from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 RETRY = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
 LATENCY, NEVER = 0.25, 3600.0

@@ -1,4 +1,4 @@
-"""`EnginePool`: a Celery pool whose jobs are run by a `JobRunner`, many in flight from one process.
+"""`EnginePool`: a Celery pool whose jobs are run by a `WorkerLoop`, many in flight from one process.
 
 It runs on Celery's main thread; other threads reach it only through `hub.call_soon`. It keeps the only strong
 reference to each handle. A cancelled handle calls no callback at all: its message stays unacknowledged.
@@ -25,7 +25,7 @@ from kombu.asynchronous import Hub
 from thothy_ai.queue import metrics as queue_metrics
 from thothy_ai.queue.hints import TASK, Hint, MalformedHintError, parse
 from thothy_ai.worker.celery.app import WorkerApp, worker_name
-from thothy_ai.worker.job_runner import JobRunner
+from thothy_ai.worker.loop import WorkerLoop
 
 logger = logging.getLogger(__name__)
 celery_state: Any = state  # the stubs declare its variables as None
@@ -69,7 +69,7 @@ class Ticket:
 
 
 class EnginePool(BasePool):
-    """Hands jobs to the job runner and returns at once; runs ordinary tasks in a few threads."""
+    """Hands jobs to the worker's loop and returns at once; runs ordinary tasks in a few threads."""
 
     signal_safe = True
     task_join_will_block = False
@@ -77,13 +77,13 @@ class EnginePool(BasePool):
     app: WorkerApp
 
     def on_start(self) -> None:
-        """Start the job runner."""
+        """Start the worker's loop."""
         self._hub: Hub | None = None
         self._tickets: dict[Hint, Ticket] = {}
         self._ordinary: set[Handle] = set()
         self._threads = ThreadPoolExecutor(ORDINARY_THREADS, thread_name_prefix="task")
         app = self.app
-        self._runner = JobRunner(app.settings, worker_name(), app.connect, self._jobs_done, self._runner_died)
+        self._runner = WorkerLoop(app.settings, worker_name(), app.connect, self._jobs_done, self._runner_died)
         self._runner.start()
         self._stop_signals = 0
         self._stopping = False
@@ -184,7 +184,7 @@ class EnginePool(BasePool):
         report()
 
     def _jobs_done(self, hints: Sequence[Hint]) -> None:
-        """These jobs are committed. Called on the job runner's thread."""
+        """These jobs are committed. Called on the loop's thread."""
         self._soon(lambda: self._acknowledge(hints))
 
     def _acknowledge(self, hints: Sequence[Hint]) -> None:
@@ -194,7 +194,7 @@ class EnginePool(BasePool):
                 ticket.handle.succeed()
 
     def _runner_died(self) -> None:
-        """Without a job runner the process is of no use: end it, so that its supervisor starts another."""
+        """Without its loop the process is of no use: end it, so that its supervisor starts another."""
         celery_state.should_stop = os.EX_SOFTWARE
 
     def _soon(self, call: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from thothy_ai.worker.celery.visibility import VisibilityRefresh
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import EngineClient
 
-SWITCH_SECONDS = 0.001  # Celery's thread and the job runner's share the interpreter in slices of 1 ms, not 5
+SWITCH_SECONDS = 0.001  # Celery's thread and the loop's share the interpreter in slices of 1 ms, not 5
 
 
 def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None) -> None:

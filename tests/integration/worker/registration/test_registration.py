@@ -23,8 +23,8 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.settings import Settings
-from thothy_ai.worker.job_runner import JobRunner
-from thothy_ai.worker.job_store import JobStore
+from thothy_ai.worker.loop import WorkerLoop
+from thothy_ai.worker.record.store import JobStore
 
 HOST = socket.gethostname()
 ONE = "SELECT *, started_at < ready_at AS loaded FROM engine_session WHERE state = '{}'"
@@ -205,7 +205,7 @@ def test_an_idle_worker_beside_a_registered_engine_is_seen(queue: Queue, rows: R
     """By its connection to Postgres, as `thothy doctor` looks for it; the row stays the registrar's."""
     with engine_process(queue.settings) as process:
         ready = in_state(rows, "ready")
-        runner = JobRunner(queue.settings, "idle", lambda _: connect(process.url), lambda _: None, lambda: None)
+        runner = WorkerLoop(queue.settings, "idle", lambda _: connect(process.url), lambda _: None, lambda: None)
         runner.start()
         eventually(lambda: "worker" in connected(queue.engine))
         eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > :at", at=ready.heartbeat_at))

@@ -14,7 +14,7 @@ from tests.support.fake_engine import FakeClient
 from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.worker.engine_monitor import MIN_PAUSE, EngineMonitor
-from thothy_ai.worker.unbilled_usage import UnbilledUsage
+from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 
 class Recording:

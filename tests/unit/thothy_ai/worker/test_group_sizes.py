@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thothy_ai.worker.group_sizes import ASSUMED_CAPACITY, GroupSizes
+from thothy_ai.worker.record.claims import ASSUMED_CAPACITY, GroupSizes
 
 
 @pytest.mark.parametrize(

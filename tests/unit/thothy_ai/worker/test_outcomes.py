@@ -14,9 +14,9 @@ from thothy_ai.engine.api import Usage
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
-from thothy_ai.worker.claims import Claim
-from thothy_ai.worker.finish import AttemptUsage
 from thothy_ai.worker.outcomes import Retry
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import AttemptUsage
 
 CLAIM = Claim(
     id=UUID("01890000-0000-7000-8000-000000000001"),

@@ -71,7 +71,7 @@ class Message:
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[EnginePool]:
-    monkeypatch.setattr("thothy_ai.worker.celery.pool.JobRunner", RunnerStandIn)
+    monkeypatch.setattr("thothy_ai.worker.celery.pool.WorkerLoop", RunnerStandIn)
     pool = EnginePool(4, app=AppStandIn())
     pool.start()
     pool.register_with_event_loop(HubStandIn())
@@ -125,7 +125,7 @@ def test_another_message_for_the_same_dispatch_is_dropped(pool: EnginePool, hint
     assert (pool._runner.hints, first.outcomes, len(other.outcomes)) == ([hint], [], 1)
 
 
-def test_a_malformed_message_is_done_without_the_job_runner(pool: EnginePool) -> None:
+def test_a_malformed_message_is_done_without_the_loop(pool: EnginePool) -> None:
     message = Message(["no uuid", 1])
     message.apply(pool)
     pool._pump()

@@ -1,6 +1,6 @@
 -- Ends attempts, fenced on (id, attempt, worker, running): writes the job's next state, the attempt's row, the artifact
 -- and any unusual event. Returns the attempts that were still this worker's. Retrying a job whose cancellation was
--- requested cancels it. `rows` is a JSON array of `worker.finish.Finish`.
+-- requested cancels it. `rows` is a JSON array of `worker.record.finish.Finish`.
 WITH given AS (
     SELECT *
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS finish (

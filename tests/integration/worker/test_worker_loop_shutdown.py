@@ -1,4 +1,4 @@
-"""Shutdowns of the job runner: what finishes, what is released, and when its thread ends."""
+"""Shutdowns of the worker's loop: what finishes, what is released, and when its thread ends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_second_shutdown_does_not_cut_releasing_off(queue: Queue) -> None:
     assert queue.outcomes(job_id) == ["released"]
 
 
-def test_a_shutdown_in_the_first_instant_ends_the_job_runner(queue: Queue) -> None:
+def test_a_shutdown_in_the_first_instant_ends_the_loop(queue: Queue) -> None:
     bench = RunnerBench(queue, FakeClient(), queue.settings)
     bench.runner._loop.call_soon(bench.runner._begin_shutdown, 0.0)  # sooner than any other thread could
     bench.runner.start()

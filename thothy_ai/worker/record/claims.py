@@ -1,15 +1,21 @@
-"""`Claim`: a job that this worker has taken to run; `ClaimResult`: what became of the hints that it tried to claim."""
+"""`Claim`: a job that this worker has taken to run; `ClaimResult`: the result of claiming hints; `GroupSizes`: how many
+quarantined jobs may be claimed (`quarantine.py`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.seeds import attempt_seed
+
+MAX_LONE = 8  # jobs that must run alone, claimed at once: the engine is emptied once for all of them
+ASSUMED_CAPACITY = 64  # of an engine that does not say its capacity
 
 AttemptRef = tuple[UUID, int]  # job id and attempt number: names an attempt in the record; the number fences it
 
@@ -38,7 +44,7 @@ class Claim:
     session_id: UUID | None = None  # of the engine that it was claimed for
 
     def overdraws(self, seconds: float = 0.0) -> bool:
-        """Whether the job's budget is spent, with so many seconds of this attempt."""
+        """Whether the job's budget is spent, `seconds` of this attempt included."""
         return self.max_compute_seconds is not None and self.used_seconds + seconds >= self.max_compute_seconds
 
     @property
@@ -84,3 +90,21 @@ class ClaimResult:
     def live(self) -> set[Hint]:
         """The hints that are not stale."""
         return {*(claim.hint for claim in self.claims), *self.quarantined, *self.blocked}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """The most jobs charged with one engine death that run at once on an engine, and the most charged with two.
+
+    Of the jobs that must run alone, `lone` are claimed together; they run one after the other.
+    """
+
+    once: int
+    twice: int
+    lone: int = MAX_LONE
+
+    @classmethod
+    def of(cls, capacity: int) -> Self:
+        """For an engine that runs at most `capacity` sequences at once, 0 if it does not say: half and root of that."""
+        sequences = capacity or ASSUMED_CAPACITY
+        return cls(max(1, sequences // 2), math.isqrt(sequences))

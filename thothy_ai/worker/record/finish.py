@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+from uuid_utils.compat import uuid7
 
 from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.engine.api import Usage
 from thothy_ai.plans.running_call import NOTHING_USED
+from thothy_ai.producer.drafts import Canonical
 from thothy_ai.queue.texts import stored
-from thothy_ai.worker.claims import AttemptRef
+from thothy_ai.worker.record.claims import AttemptRef, Claim
 
 MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: many like it may come at once
 
@@ -49,35 +51,35 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A job to insert together with its parent's artifact. `request` is canonical JSON."""
+    """A job to insert together with the artifact of its parent, which asks for it.
 
-    id: UUID
-    parent_id: UUID
-    tenant: str
-    kind: str
-    priority: int
-    deadline: datetime | None
-    source_key: str
-    digest: str
-    max_attempts: int
-    max_compute_seconds: float | None
-    model: str | None  # that its kind names
-    request: str
+    It inherits tenant, priority, deadline and limits from its parent, and its model unless its kind names one.
+    """
+
+    parent: Claim
+    wanted: Canonical
+    id: UUID = field(default_factory=uuid7)
 
     def row(self) -> dict[str, Any]:
         """What the statement `worker/follow_ups` reads; the request's JSON travels as text inside JSON."""
-        fields = (
-            "tenant", "kind", "priority", "source_key", "digest", "max_attempts", "max_compute_seconds", "model",
-        )  # fmt: skip
-        deadline = self.deadline.isoformat() if self.deadline else None
-        ids = {"id": str(self.id), "parent_id": str(self.parent_id)}
-        return ids | {"deadline": deadline} | {name: getattr(self, name) for name in fields} | self._request()
-
-    def _request(self) -> dict[str, str | None]:
-        kept = stored(self.request)
+        parent, wanted, kept = self.parent, self.wanted, stored(self.wanted.request)
         return {
-            "request": kept.request, "text_field": kept.field, "text_digest": kept.digest, "content": kept.text,
-        }  # fmt: skip
+            "id": str(self.id),
+            "parent_id": str(parent.id),
+            "tenant": parent.tenant,
+            "kind": wanted.kind,
+            "priority": parent.priority,
+            "deadline": parent.deadline.isoformat() if parent.deadline else None,
+            "source_key": wanted.source_key,
+            "digest": wanted.digest(parent.tenant),
+            "max_attempts": parent.max_attempts,
+            "max_compute_seconds": parent.max_compute_seconds,
+            "model": wanted.model,
+            "request": kept.request,
+            "text_field": kept.field,
+            "text_digest": kept.digest,
+            "content": kept.text,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,13 @@ class Finish:
 
     def compared_row(self) -> dict[str, Any]:
         """What the statement `worker/unseen_similar` reads."""
-        locale, signature = (self.judged.locale, self.judged.signature) if self.judged else ("", ())
-        ids = {"id": str(self.id), "attempt": self.attempt, "compared_with": list(map(str, self.compared_with))}
-        return ids | {"locale": locale, "signature": list(signature)}
+        return {
+            "id": str(self.id),
+            "attempt": self.attempt,
+            "compared_with": list(map(str, self.compared_with)),
+            "locale": self.judged.locale if self.judged else "",
+            "signature": list(self.judged.signature) if self.judged else [],
+        }
 
     def row(self) -> dict[str, Any]:
         """What the statement `worker/finish` reads. Plain attribute reads: this runs for every job."""
@@ -149,7 +155,7 @@ class Finish:
 
 
 def alike(finishes: Iterable[Finish]) -> frozenset[AttemptRef]:
-    """Of outputs that are written together, those with an element of another's signature that comes before them."""
+    """Of outputs that are written together, those whose signature shares an element with that of an earlier one."""
     seen: set[tuple[str, int]] = set()
     found = set()
     for finish in finishes:

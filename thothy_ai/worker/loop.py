@@ -1,9 +1,10 @@
-"""`JobRunner`: one thread with one asyncio loop; owns every running job.
+"""`WorkerLoop`: one thread with one asyncio loop, which owns all jobs in flight.
 
-    hints ──▶ Claimer: batch, claim ──▶ a task per job: engine ▸ judge ──batch──▶ finish, commit ──▶ on_done
-                                            ▲ one heartbeat for all: cancelled, expired and fenced jobs are stopped
+    hints ─▶ Claimer: one claim for many ─▶ JobInFlight each: AttemptRunner ─▶ Committer: one commit for many ─▶ on_done
+                                                  ▲
+                                                  └─ Heartbeat: one for all; stops what is cancelled, expired or fenced
 
-Other threads call `hand_over`, `shut_down` and `join`; `on_done` is called on the job runner's thread.
+Other threads call `hand_over`, `shut_down` and `join`; `on_done` is called on the loop's thread.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from thothy_ai.crash_points import crash_point
-from thothy_ai.errors import DatabaseError
 from thothy_ai.plans.judges import Judges
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
@@ -24,15 +23,15 @@ from thothy_ai.worker import metrics, outcomes
 from thothy_ai.worker.attempt import AttemptRunner, StoppedError
 from thothy_ai.worker.batcher import Batcher
 from thothy_ai.worker.claimer import Claimer
-from thothy_ai.worker.claims import Claim
+from thothy_ai.worker.committer import Committer
 from thothy_ai.worker.engine_monitor import EngineMonitor
-from thothy_ai.worker.finish import Finish
 from thothy_ai.worker.heartbeat import Heartbeat
-from thothy_ai.worker.job_store import JobStore, is_unstorable
+from thothy_ai.worker.job_in_flight import JobInFlight, StopReason
 from thothy_ai.worker.live import LivePublisher
-from thothy_ai.worker.retry import retry_until_answered
-from thothy_ai.worker.running_job import RunningJob, StopReason
-from thothy_ai.worker.unbilled_usage import UnbilledUsage
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import Finish
+from thothy_ai.worker.record.store import JobStore
+from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import EngineClient
@@ -45,7 +44,7 @@ CLOSE_SECONDS = 5.0
 RELEASE_SECONDS = 10.0  # to write the outcomes of jobs that are released at the end of a shutdown
 
 
-class JobRunner:
+class WorkerLoop:
     """Runs the jobs that hints name. Start it once; `shut_down`, then `join`, end it."""
 
     def __init__(
@@ -64,14 +63,14 @@ class JobRunner:
         self._loop = asyncio.new_event_loop()
         self._closing = threading.RLock()  # the loop is not closed while it is called; signal handlers may call twice
         self._hints: Batcher[Hint] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
-        self._outcomes: Batcher[tuple[RunningJob, Finish]] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
-        self._jobs: set[RunningJob] = set()
+        self._finishes: Batcher[tuple[JobInFlight, Finish]] = Batcher(self._loop, LINGER_SECONDS, MAX_BATCH)
+        self._jobs: set[JobInFlight] = set()
         self._unbilled = UnbilledUsage()
         self._monitor: EngineMonitor | None = None
         self._deadline: asyncio.Future[float] = self._loop.create_future()  # seconds that a shutdown may take
         self._release_now = False
         self._changed = asyncio.Event()  # a job has finished, or the shutdown is to release at once
-        self._thread = threading.Thread(target=self._run, name="job-runner", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="worker-loop", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -87,7 +86,7 @@ class JobRunner:
         self._hints.put([hint])
 
     def shut_down(self, seconds: float) -> None:
-        """Claim nothing more, finish running jobs within `seconds`, release the rest; a later call with 0, now."""
+        """Claim nothing more, finish jobs in flight within `seconds`, release the rest; a later call with 0, now."""
         with self._closing:
             if self._thread.is_alive() and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._begin_shutdown, seconds)
@@ -101,19 +100,20 @@ class JobRunner:
         try:
             self._loop.run_until_complete(self._main())
         except BaseException:
-            logger.critical("the job runner died", exc_info=True)
+            logger.critical("the worker's loop died", exc_info=True)
             self._on_death()
         finally:
             with self._closing:
                 self._loop.close()
 
     async def _main(self) -> None:
-        store = JobStore(self._settings, self._worker)
-        client = self._connect(self._settings.require_engine_url())
-        self._monitor = monitor = EngineMonitor(client, store, self._unbilled, self._settings.heartbeat_seconds)
-        judges = Judges(self._settings.kinds, self._settings.judge_seconds, self._settings.judges)
-        live = LivePublisher(self._settings, monitor)
-        self._attempts = attempts = AttemptRunner(self._settings, store, monitor, judges, live)
+        settings = self._settings
+        store = JobStore(settings, self._worker)
+        client = self._connect(settings.require_engine_url())
+        self._monitor = monitor = EngineMonitor(client, store, self._unbilled, settings.heartbeat_seconds)
+        judges = Judges(settings.kinds, settings.judge_seconds, settings.judges)
+        live = LivePublisher(settings, monitor)
+        attempts = AttemptRunner(settings, store, monitor, judges, live)
         claimer = Claimer(
             self._hints,
             store,
@@ -122,18 +122,30 @@ class JobRunner:
             self._on_done,
             lambda: {job.claim.hint for job in self._jobs},
         )
-        heartbeat = Heartbeat(self._settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
+        committer = Committer(
+            self._finishes,
+            store,
+            self._unbilled,
+            lambda job, finish: self._compare_again(job, finish, attempts),
+            self._remove,
+        )
+        heartbeat = Heartbeat(settings, store, monitor, self._unbilled, self._jobs, claimer.waiting_hints)
         try:
             async with asyncio.TaskGroup() as group:
                 claimer.start(group)
                 others = [
-                    group.create_task(self._write_outcomes(store)),
+                    group.create_task(committer.run()),
                     group.create_task(heartbeat.run()),
                     group.create_task(heartbeat.watch_stop_requests()),
                     group.create_task(monitor.run()),
                     group.create_task(live.run()),
                 ]
-                await self._until_shut_down(claimer)
+                seconds = await self._deadline
+                await claimer.stop()
+                await self._until_idle(seconds)
+                for job in self._jobs:
+                    job.stop(StopReason.RELEASED)
+                await self._until_idle(RELEASE_SECONDS, releasing=True)
                 for task in others:
                     task.cancel()
         finally:
@@ -143,20 +155,17 @@ class JobRunner:
                     await client.close()
                     await store.close()
 
-    # Start and run.
-
-    def _start_job(self, claim: Claim, attempts: AttemptRunner) -> RunningJob:
-        job = RunningJob(claim)
+    def _start_job(self, claim: Claim, attempts: AttemptRunner) -> None:
+        job = JobInFlight(claim)
         self._jobs.add(job)
         metrics.IN_FLIGHT.set(len(self._jobs))
         job.task = self._loop.create_task(self._run_job(job, attempts))
-        return job
 
-    async def _run_job(self, job: RunningJob, attempts: AttemptRunner) -> None:
+    async def _run_job(self, job: JobInFlight, attempts: AttemptRunner) -> None:
         try:
             finish = await attempts.run(job.claim)
         except StoppedError as stopped:
-            finish = job.finish_stopped(stopped.usage)
+            finish = outcomes.stopped(job.claim, job.stop_reason, stopped.usage)
         except Exception as error:
             logger.exception("job %s failed in the worker", job.claim.key)
             finish = attempts.failed(job.claim, "worker_error", repr(error))
@@ -166,62 +175,26 @@ class JobRunner:
             self._unbilled.add_fenced(finish)
             self._remove([job])
         else:
-            self._outcomes.put([(job, finish)])
+            self._finishes.put([(job, finish)])
 
-    # Finish.
+    def _compare_again(self, job: JobInFlight, finish: Finish, attempts: AttemptRunner) -> None:
+        """An output that resembles the job's was accepted since it was compared with others."""
 
-    async def _write_outcomes(self, store: JobStore) -> None:
-        while True:
-            batch = await self._outcomes.take()
+        async def compare() -> None:
             try:
-                await self._finish(store, batch)
-            except DatabaseError as error:
-                logger.warning("a batch of outcomes is refused, writing them one by one: %s", error)
-                for job, finish in batch:
-                    await self._finish_one(store, job, finish)
+                compared = await attempts.compared(job.claim, finish)
+            except Exception as error:
+                logger.exception("job %s failed in the worker", job.claim.key)
+                compared = attempts.failed(job.claim, "worker_error", repr(error), finish.usage)
+            self._finishes.put([(job, compared)])
 
-    async def _finish(self, store: JobStore, batch: list[tuple[RunningJob, Finish]]) -> None:
-        finishes = [finish for _, finish in batch]
-        states, outdated = await retry_until_answered("finish", lambda: store.finish(finishes), is_unstorable)
-        crash_point("after_commit")
-        ended = [(job, finish) for job, finish in batch if finish.attempt_ref not in outdated]
-        for job, finish in batch:
-            if finish.attempt_ref in outdated:
-                job.task = self._loop.create_task(self._compare_again(job, finish))
-        for job, finish in ended:
-            state = states.get(finish.attempt_ref)
-            metrics.count(job.claim.kind, finish, state)
-            if state is None:
-                self._unbilled.add_fenced(finish)
-        self._remove([job for job, _ in ended])
+        job.task = self._loop.create_task(compare())
 
-    async def _compare_again(self, job: RunningJob, finish: Finish) -> None:
-        """An output that resembles it was accepted since it was compared with others."""
-        try:
-            finish = await self._attempts.compared(job.claim, finish)
-        except Exception as error:
-            logger.exception("job %s failed in the worker", job.claim.key)
-            finish = self._attempts.failed(job.claim, "worker_error", repr(error), finish.usage)
-        self._outcomes.put([(job, finish)])
-
-    async def _finish_one(self, store: JobStore, job: RunningJob, finish: Finish) -> None:
-        for outcome in (finish, outcomes.unstorable(finish, "Postgres refuses its outcome")):
-            try:
-                return await self._finish(store, [(job, outcome)])
-            except DatabaseError as error:
-                logger.warning("the outcome of job %s is refused: %s", job.claim.key, error)
-        self._remove([job])  # its lease runs out, and the reaper takes it back
-        return None
-
-    def _remove(self, jobs: list[RunningJob]) -> None:
+    def _remove(self, jobs: Sequence[JobInFlight]) -> None:
         self._jobs.difference_update(jobs)
         metrics.IN_FLIGHT.set(len(self._jobs))
         self._changed.set()
-        for job in jobs:
-            job.finished.set()
         self._on_done([job.claim.hint for job in jobs])
-
-    # Shut down.
 
     def _begin_shutdown(self, seconds: float) -> None:
         if not self._deadline.done():
@@ -229,14 +202,6 @@ class JobRunner:
         elif seconds <= 0:
             self._release_now = True
             self._changed.set()
-
-    async def _until_shut_down(self, claimer: Claimer) -> None:
-        seconds = await self._deadline
-        await claimer.stop()
-        await self._until_idle(seconds)
-        for job in self._jobs:
-            job.stop(StopReason.RELEASED)
-        await self._until_idle(RELEASE_SECONDS, releasing=True)
 
     async def _until_idle(self, seconds: float, *, releasing: bool = False) -> None:
         """Wait for all jobs. Releasing is never cut short: an unwritten release waits for a lease, and is a failure."""

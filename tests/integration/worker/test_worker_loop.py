@@ -1,4 +1,4 @@
-"""The outcomes of jobs in the job runner, against a real Postgres and a scripted engine."""
+"""The outcomes of jobs in the worker's loop, against a real Postgres and a scripted engine."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from thothy_ai.engine.api import AbandonedUsage
-from thothy_ai.worker.claims import AttemptRef
-from thothy_ai.worker.finish import Finish
-from thothy_ai.worker.job_store import JobStore, UsageRecord
+from thothy_ai.worker.record.claims import AttemptRef
+from thothy_ai.worker.record.finish import Finish
+from thothy_ai.worker.record.store import JobStore, UsageRecord
 
 MAX_KEPT = 20_000  # the oldest are dropped first
 MAX_BATCH = 1_000
@@ -42,7 +42,7 @@ class _Kept:
 
 
 class UnbilledUsage:
-    """Owned by the job runner's loop. The usage of an attempt's calls adds up."""
+    """Owned by the worker's loop. The usage of an attempt's calls adds up."""
 
     def __init__(self) -> None:
         self._kept: dict[AttemptRef, _Kept] = {}
@@ -70,30 +70,20 @@ class UnbilledUsage:
         """Keep what an engine reports of vanished clients, except requests that were not a worker's."""
         for request in abandoned.requests:
             with suppress(ValueError):
-                self.add(_attempt_ref(request.id), UUID(abandoned.session_id), request.compute_seconds)
+                job_id, attempt, *_ = request.id.split(".")  # as of `RequestFactory.request`, for a claim's key
+                self.add((UUID(job_id), int(attempt)), UUID(abandoned.session_id), request.compute_seconds)
 
     async def record(self, store: JobStore) -> None:
         """Record the usage of attempts that have a row; the others wait. Raises `DatabaseError`."""
         refs = sorted(ref for ref, kept in self._kept.items() if not kept.is_recorded)
         for start in range(0, len(refs), MAX_BATCH):
-            await self._record(store, [ref for ref in refs[start : start + MAX_BATCH] if ref in self._kept])
+            batch = [(ref, self._kept[ref]) for ref in refs[start : start + MAX_BATCH] if ref in self._kept]
+            usages = [UsageRecord(*ref, kept.session_id, kept.seconds, kept.recorded) for ref, kept in batch]
+            found = await store.record_usage(usages)
+            for (ref, _), usage in zip(batch, usages, strict=True):
+                if ref in found and ref in self._kept:  # the oldest may have been dropped meanwhile
+                    self._kept[ref].recorded = usage.seconds
         for ref, kept in list(self._kept.items()):
             kept.tries += 1
             if kept.is_old:
                 del self._kept[ref]
-
-    async def _record(self, store: JobStore, refs: list[AttemptRef]) -> None:
-        usages = [self._usage(ref, self._kept[ref]) for ref in refs]
-        found = await store.record_usage(usages)
-        for ref, usage in zip(refs, usages, strict=True):
-            if ref in found and ref in self._kept:
-                self._kept[ref].recorded = usage.seconds
-
-    def _usage(self, ref: AttemptRef, kept: _Kept) -> UsageRecord:
-        return UsageRecord(*ref, kept.session_id, kept.seconds, kept.recorded)
-
-
-def _attempt_ref(request_id: str) -> AttemptRef:
-    """The attempt that a call was for (`RequestFactory.request`). Raises ValueError."""
-    job_id, attempt, *_ = request_id.split(".")
-    return UUID(job_id), int(attempt)

@@ -1,4 +1,4 @@
-"""Leases in the job runner: extended, fenced, and ended by a cancellation or a deadline."""
+"""Leases in the worker's loop: extended, fenced, and ended by a cancellation or a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job runner while its engine is away, or Postgres takes no outcome."""
+"""The worker's loop while its engine is away, or Postgres takes no outcome."""
 
 from __future__ import annotations
 

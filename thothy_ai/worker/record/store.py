@@ -1,11 +1,13 @@
-"""`JobStore`: what the worker reads from and writes to Postgres, one statement for many jobs."""
+"""`JobStore`: a worker's statements, one for many jobs; and `retry_until_answered`, for those that must not fail."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,10 +19,12 @@ from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
-from thothy_ai.worker.claims import AttemptRef, Claim, ClaimResult
-from thothy_ai.worker.finish import Finish, alike
-from thothy_ai.worker.group_sizes import GroupSizes
+from thothy_ai.worker.record.claims import AttemptRef, Claim, ClaimResult, GroupSizes
+from thothy_ai.worker.record.finish import Finish, alike
 
+logger = logging.getLogger(__name__)
+
+MIN_PAUSE, MAX_PAUSE = 0.2, 5.0  # seconds, between two tries of a query
 COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
 RECORDED = ("model", "device", "dtype", "num_blocks", "block_size", "started_at")
 UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
@@ -29,6 +33,25 @@ UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated co
 def is_unstorable(error: DatabaseError) -> bool:
     """Whether the data itself is at fault, so that another try would fail too."""
     return error.sqlstate is not None and error.sqlstate.startswith(UNSTORABLE_CLASSES)
+
+
+T = TypeVar("T")
+
+
+async def retry_until_answered(
+    what: str, ask: Callable[[], Awaitable[T]], is_final: Callable[[DatabaseError], bool] = lambda _: False
+) -> T:
+    """The result of `ask`, with exponential backoff between tries. Raises only errors that are final."""
+    pause = MIN_PAUSE
+    while True:
+        try:
+            return await ask()
+        except DatabaseError as error:
+            if is_final(error):
+                raise
+            logger.warning("%s is retried: %s", what, error)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, MAX_PAUSE)
 
 
 class Finished(NamedTuple):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thothy_ai.jobs import registry
-from thothy_ai.plans import judge_process, judging, metrics
+from thothy_ai.plans import judge_process, metrics
+from thothy_ai.plans.judge_messages import ANSWERS, TASKS, Answer, Task, TaskFailed
 from thothy_ai.plans.judges import JudgeError, Judges, _Judge
-from thothy_ai.plans.judging import LENGTH, Fields
+
+HEADER = 4  # bytes of a frame before its payload
 
 
 class InlineJudges(Judges):
@@ -17,21 +19,17 @@ class InlineJudges(Judges):
         super().__init__(kinds, seconds, processes)
         registry.load_extra(kinds)
 
-    async def _done_by(self, judge: _Judge, task: Fields) -> Fields:
+    async def _done_by(self, judge: _Judge, task: Task) -> Answer:
         self._free.put_nowait(judge)
         with metrics.JUDGE_SECONDS.time():
-            answer = _crossed(_answered(_crossed(task)))
-        if "failure" in answer:
-            raise JudgeError(answer["failure"])
+            answer = ANSWERS.decode(_answered(TASKS.encode(task)[HEADER:])[HEADER:])
+        if isinstance(answer, TaskFailed):
+            raise JudgeError(answer.error)
         return answer
 
 
-def _answered(task: Fields) -> Fields:
+def _answered(payload: bytes) -> bytes:
     try:
-        return judge_process._done(task)
+        return ANSWERS.encode(judge_process.answer_to(TASKS.decode(payload)))
     except Exception as error:  # noqa: BLE001 - as the process does
-        return {"failure": repr(error)}
-
-
-def _crossed(fields: Fields) -> Fields:
-    return judging.decode(judging.encode(fields)[LENGTH.size :])
+        return ANSWERS.encode(TaskFailed(repr(error)))

@@ -14,11 +14,24 @@ import sys
 import traceback
 from io import BufferedRWPair
 
+from thothy_ai.engine.wire.codec import read_payload
 from thothy_ai.jobs import registry
-from thothy_ai.plans import judging
 from thothy_ai.plans.advance import PlanError, advance, near_duplicate
 from thothy_ai.plans.early import early_rejection
-from thothy_ai.plans.judging import LENGTH, Fields
+from thothy_ai.plans.judge_messages import (
+    ANSWERS,
+    TASKS,
+    AdvanceTask,
+    Answer,
+    CompareTask,
+    EarlyTask,
+    PlanFailed,
+    Rejected,
+    Started,
+    StartTask,
+    Task,
+    TaskFailed,
+)
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all: they are the worker's
@@ -37,56 +50,41 @@ def main() -> None:
 
 def serve(stream: BufferedRWPair) -> None:
     """Answer tasks until the stream ends."""
-    first = _receive(stream)
-    if first is None:
+    if (first := read_payload(stream)) is None:
         return
-    sys.path[:] = first["path"]
-    registry.load_extra(first["kinds"])
-    _send(stream, {})
-    while (task := _receive(stream)) is not None:
-        signal.setitimer(signal.ITIMER_PROF, first["seconds"])
-        try:
-            answer = judging.encode(_done(task))
-        except Exception as error:  # noqa: BLE001 - a kind may be third-party code
-            answer = judging.encode({"failure": repr(error)})
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    start = TASKS.decode(first)
+    if not isinstance(start, StartTask):
+        raise TypeError(f"expected the kinds to load, got {start!r}")
+    sys.path[:] = start.path
+    registry.load_extra(start.kinds)
+    answer = ANSWERS.encode(Started())
+    while True:
         stream.write(answer)
         stream.flush()
+        if (payload := read_payload(stream)) is None:
+            return
+        signal.setitimer(signal.ITIMER_PROF, start.seconds)
+        try:
+            answer = ANSWERS.encode(answer_to(TASKS.decode(payload)))
+        except Exception as error:  # noqa: BLE001 - a kind may be third-party code
+            answer = ANSWERS.encode(TaskFailed(repr(error)))
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _done(task: Fields) -> Fields:
-    match task["do"]:
-        case "early":
-            return {"rejection": early_rejection(*judging.read_early(task))}
-        case "compare":
-            return {"rejection": near_duplicate(task["kind"], task["body"], task["others"])}
-        case _:
-            return _advanced(task)
-
-
-def _advanced(task: Fields) -> Fields:
-    job, answered = judging.read_advance(task)
-    try:
-        return judging.advanced(advance(job, answered, on_error=_log))
-    except PlanError as error:
-        return judging.advanced(error)
-
-
-def _log(error: Exception) -> None:
-    """To the worker's log: standard error is the worker's."""
-    traceback.print_exception(error)
-
-
-def _receive(stream: BufferedRWPair) -> Fields | None:
-    header = stream.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        return None
-    return judging.decode(stream.read(*LENGTH.unpack(header)))
-
-
-def _send(stream: BufferedRWPair, fields: Fields) -> None:
-    stream.write(judging.encode(fields))
-    stream.flush()
+def answer_to(task: Task) -> Answer:
+    """Run the kind's code. What it raises while it judges goes to the worker's log: standard error is the worker's."""
+    match task:
+        case AdvanceTask():
+            try:
+                return advance(task.job, task.answered, on_error=traceback.print_exception)
+            except PlanError as error:
+                return PlanFailed(error.reason, error.detail)
+        case CompareTask():
+            return Rejected(near_duplicate(task.kind, task.body, task.others))
+        case EarlyTask():
+            return Rejected(early_rejection(task.text, task.locale, task.early))
+        case StartTask():
+            raise TypeError("the process is started once")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """`Judges`: a few processes that run kinds' code, so that no validator can stall or end the worker.
 
-    Attempts ──task──▶ Judges ──socket──▶ judge_process       one task at a time each
-             ◀─answer─        ◀─────────                      killed if a task takes too long, and restarted
+    follow ──task──▶ Judges ──socket──▶ judge_process       one task at a time each
+           ◀─answer─        ◀─────────                      killed if a task takes too long, and restarted
 
-A thread would not do: a regular expression that backtracks for ever holds the interpreter's lock, and nothing can
+A thread would not do: a regular expression that backtracks without end holds the interpreter's lock, and nothing can
 interrupt it. Processes also judge in parallel. One more is started whenever none is free; meanwhile, the work waits for
 whichever is free first.
 """
@@ -21,16 +21,31 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from thothy_ai.engine.api.errors import ProtocolError
+from thothy_ai.engine.wire.codec import FrameBuffer
 from thothy_ai.jobs.api.plan import Early, Outputs
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
-from thothy_ai.plans import judging, metrics
+from thothy_ai.plans import metrics
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
-from thothy_ai.plans.judging import LENGTH, Fields
+from thothy_ai.plans.judge_messages import (
+    ANSWERS,
+    TASKS,
+    AdvanceTask,
+    Answer,
+    CompareTask,
+    EarlyTask,
+    PlanFailed,
+    Rejected,
+    StartTask,
+    Task,
+    TaskFailed,
+)
 
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
-WAITING_FACTOR = 6  # a task may also wait for something: so many times its processor time in all
+WAITING_FACTOR = 6  # a task may also wait for something: its limit of processor time, times this, in all
 MAX_DEFAULT_PROCESSES = 8
+_CHUNK = 2**16  # bytes of an answer that are read at once
 _ENDED = "the worker has ended"
 T = TypeVar("T")
 
@@ -40,7 +55,7 @@ class JudgeError(Exception):
 
 
 class JudgeEndedError(JudgeError):
-    """Its process ended, which may have been another's fault."""
+    """Its process ended, possibly for a reason outside the kind's code."""
 
 
 class Judges:
@@ -62,35 +77,40 @@ class Judges:
     async def advance(
         self, job: PlannedJob, answered: Sequence[Outputs], last: PlanStep | None
     ) -> PlanStep | Judgement:
-        """`plans.advance`, in another process. `last` is the step that was answered last.
+        """`advance`, in another process. `last` is the step that was answered last.
 
         A kind that hangs or ends its process after the first step is a rejection, too. Raises `PlanError`.
         """
         try:
-            return judging.read_advanced(await self._do(judging.advance_task(job, answered)))
+            answer = await self._do(AdvanceTask(job, tuple(answered)))
         except JudgeError as error:
             if last is None:
                 raise PlanError(reason="kind_error", detail=str(error)) from None
             return Judgement(False, RejectionReason.VALIDATOR_ERROR, str(error), last.locale, last.version)
+        match answer:
+            case PlanStep() | Judgement():
+                return answer
+            case PlanFailed():
+                raise PlanError(answer.reason, answer.detail)
+        raise TypeError(f"expected a step or a judgement, got {answer!r}")
 
     async def near_duplicate(self, kind: str, body: Any, others: Sequence[Any]) -> Rejection | None:
-        """`plans.near_duplicate`, in another process. A kind that fails there is a rejection, too."""
+        """`near_duplicate`, in another process. A kind that fails there is a rejection, too."""
         try:
-            found = (await self._do(judging.near_duplicate_task(kind, body, others)))["rejection"]
+            return await self._rejection(CompareTask(kind, body, tuple(others)))
         except JudgeError as error:
             return Rejection(RejectionReason.VALIDATOR_ERROR, str(error))
-        return judging.read_rejection(found)
 
     async def early_rejection(self, text: str, locale: str | None, early: Early | None) -> Rejection | None:
         """Why an unfinished output is certain to be rejected, as far as that is known.
 
-        Its language is told once, whenever a process is free. The other checks come again and again, and are left out
-        while no process is free: they save tokens, and must not delay the judging of whole outputs.
+        Its language is checked once, whenever a process is free. The other checks come again and again, and are left
+        out while no process is free: they save tokens, and must not delay the judging of whole outputs.
         """
         if locale is None and self._free.empty():
             return None
         with suppress(JudgeError):
-            return judging.read_rejection((await self._do(judging.early_task(text, locale, early)))["rejection"])
+            return await self._rejection(EarlyTask(text, locale, early))
         return None
 
     async def close(self) -> None:
@@ -101,8 +121,14 @@ class Judges:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(judge.kill() for judge in self._judges))
 
-    async def _do(self, task: Fields) -> Fields:
-        """The answer of the next free process.
+    async def _rejection(self, task: CompareTask | EarlyTask) -> Rejection | None:
+        answer = await self._do(task)
+        if not isinstance(answer, Rejected):
+            raise TypeError(f"expected a rejection or none, got {answer!r}")
+        return answer.rejection
+
+    async def _do(self, task: Task) -> Answer:
+        """The answer of the next free process. Raises `JudgeError`.
 
         A caller that is cancelled while it waits for one leaves no work behind; later, it does not cut the process off.
         """
@@ -116,13 +142,18 @@ class Judges:
                 judge = await self._free.get()
             return await self._done_by(judge, task)
 
-    async def _done_by(self, judge: _Judge, task: Fields) -> Fields:
+    async def _done_by(self, judge: _Judge, task: Task) -> Answer:
         if self._closed:
             self._free.put_nowait(judge)
             raise JudgeError(_ENDED)
-        answer = await asyncio.shield(self._then_free(judge, self._asked(judge, judging.encode(task))))
-        if "failure" in answer:
-            raise JudgeError(answer["failure"])
+        try:
+            frame = TASKS.encode(task)
+        except ProtocolError as error:  # such as a text that is not valid Unicode
+            self._free.put_nowait(judge)
+            raise JudgeError(str(error)) from None
+        answer = await asyncio.shield(self._then_free(judge, self._asked(judge, frame)))
+        if isinstance(answer, TaskFailed):
+            raise JudgeError(answer.error)
         return answer
 
     def _then_free(self, judge: _Judge, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -137,12 +168,12 @@ class Judges:
         with suppress(JudgeError, OSError):  # its next task starts it again, and gets the error
             await judge.start()
 
-    async def _asked(self, judge: _Judge, task: bytes) -> Fields:
+    async def _asked(self, judge: _Judge, frame: bytes) -> Answer:
         try:
             with metrics.JUDGE_SECONDS.time():
-                return await judge.ask(task)
+                return await judge.ask(frame)
         except JudgeEndedError:  # once more: the kernel may have been short of memory
-            return await judge.ask(task)
+            return await judge.ask(frame)
 
 
 def default_processes() -> int:
@@ -150,27 +181,22 @@ def default_processes() -> int:
     return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) // 2))
 
 
-def _python_path() -> str:
-    """Where this process imports from."""
-    return os.pathsep.join(map(os.path.abspath, sys.path))
-
-
 class _Judge:
     """One process, which is started when it is asked, if it has not been or has ended."""
 
     def __init__(self, kinds: Sequence[str], seconds: float, hash_seed: int) -> None:
-        self._first = {"kinds": list(kinds), "path": sys.path, "seconds": seconds}
+        self._first = StartTask(tuple(kinds), tuple(sys.path), seconds)
         self._seconds = seconds
         self._hash_seed = hash_seed
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
-    async def ask(self, task: bytes) -> Fields:
-        """The answer to an encoded task. Raises `JudgeError`."""
+    async def ask(self, frame: bytes) -> Answer:
+        """The answer to an encoded task. Raises `JudgeError`, `OSError`."""
         if self._process is None:
             await self.start()
-        return await self._answer(task, self._seconds * WAITING_FACTOR)
+        return await self._answer(frame, self._seconds * WAITING_FACTOR)
 
     async def kill(self) -> int | None:
         """End the process. Returns how it had ended, or was ended now, as `Popen.returncode`."""
@@ -186,37 +212,46 @@ class _Judge:
     async def start(self) -> None:
         """Start the process. Raises `JudgeError`, `OSError`."""
         ours, theirs = socket.socketpair()
+        path = os.pathsep.join(map(os.path.abspath, sys.path))  # it imports from where this process does
         with theirs:
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             try:
                 self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
                     [sys.executable, "-P", "-m", "thothy_ai.plans.judge_process", str(theirs.fileno())],
-                    env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed), "PYTHONPATH": _python_path()},
+                    env=os.environ | {"PYTHONHASHSEED": str(self._hash_seed), "PYTHONPATH": path},
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                 )
             except BaseException:
                 self._writer.transport.abort()
                 raise
-        await self._answer(judging.encode(self._first), START_SECONDS)
+        await self._answer(TASKS.encode(self._first), START_SECONDS)
 
-    async def _answer(self, task: bytes, seconds: float) -> Fields:
+    async def _answer(self, frame: bytes, seconds: float) -> Answer:
         try:
             async with asyncio.timeout(seconds):
-                self._writer.write(task)
+                self._writer.write(frame)
                 await self._writer.drain()
-                [length] = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-                return judging.decode(await self._reader.readexactly(length))
+                return ANSWERS.decode(await self._payload())
         except TimeoutError:
             await self.kill()
             raise JudgeError(f"the kind's code did not end within {seconds:g} s") from None
-        except (asyncio.IncompleteReadError, OSError):
-            raise self._ended(await self.kill()) from None
+        except ProtocolError as error:  # the kind's plan has yielded something else than calls
+            await self.kill()
+            raise JudgeError(str(error)) from None
+        except OSError:
+            code = await self.kill()
+            if code == -signal.SIGPROF:
+                raise JudgeError(f"the kind's code did not end within {self._seconds:g} s of processor time") from None
+            raise JudgeEndedError(f"the kind's code ended its process, with exit status {code}") from None
         except BaseException:
             await self.kill()
             raise
 
-    def _ended(self, code: int | None) -> JudgeError:
-        if code == -signal.SIGPROF:
-            return JudgeError(f"the kind's code did not end within {self._seconds:g} s of processor time")
-        return JudgeEndedError(f"the kind's code ended its process, with exit status {code}")
+    async def _payload(self) -> bytes:
+        """The next frame. There is no other behind it: a process is asked one task at a time."""
+        buffer = FrameBuffer()
+        while chunk := await self._reader.read(_CHUNK):
+            if payloads := buffer.feed(chunk):
+                return payloads[0]
+        raise ConnectionResetError("the process has ended")

@@ -8,12 +8,13 @@ import pytest
 
 from tests.support import echo_kind, plan_kind
 from thothy_ai.jobs import Call, Context, JobKind, Output, Plan, Previous, RejectionReason, Request, registry
-from thothy_ai.plans import judging
 from thothy_ai.plans.advance import MAX_STEPS, Judgement, PlanError, PlannedJob, PlanStep, advance, near_duplicate
+from thothy_ai.plans.judge_messages import ANSWERS, TASKS, AdvanceTask
 
 PARTS = PlannedJob("parts", {"parts": ["ok one", "ok two"]})
 OUTPUTS = (Output('{"echo": "ok one"}'), Output('{"echo": "ok two"}'))
 CALL = Call((), {}, plan_kind.SAMPLING)
+HEADER = 4  # bytes of a frame before its payload
 
 
 @pytest.fixture(autouse=True)
@@ -130,16 +131,9 @@ def test_near_duplicates_are_compared_by_what_the_kind_says() -> None:
 
 @pytest.mark.parametrize("answered", [[], [OUTPUTS], [OUTPUTS, (Output("{}"),)], [(Output("{"), OUTPUTS[1])]])
 def test_what_crosses_to_another_process_is_what_it_was(answered: list[tuple[Output, ...]]) -> None:
-    previous = Previous(RejectionReason.REPETITION, "\ud800 again", {"text": "ok one"})
+    previous = Previous(RejectionReason.REPETITION, "\ufffd again", {"text": "ok one"})
     job = PlannedJob("parts", PARTS.request, Context(4096, 7, previous))
-    task = judging.decode(judging.encode(judging.advance_task(job, answered))[judging.LENGTH.size :])
-    assert judging.read_advance(task) == (job, answered)
+    task = AdvanceTask(job, tuple(answered))
+    assert TASKS.decode(TASKS.encode(task)[HEADER:]) == task
     step = advance(job, answered)
-    answer = judging.decode(judging.encode(judging.advanced(step))[judging.LENGTH.size :])
-    assert judging.read_advanced(answer) == step
-
-
-def test_an_error_crosses_as_itself() -> None:
-    answer = judging.decode(judging.encode(judging.advanced(PlanError("invalid_job", "no")))[judging.LENGTH.size :])
-    with pytest.raises(PlanError, match="invalid_job: no"):
-        judging.read_advanced(answer)
+    assert ANSWERS.decode(ANSWERS.encode(step)[HEADER:]) == step

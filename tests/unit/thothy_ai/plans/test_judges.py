@@ -201,6 +201,18 @@ async def test_kinds_that_cannot_be_imported_are_an_error_of_each_job(capfd: pyt
 
 
 @on_a_loop
+async def test_a_text_that_cannot_cross_is_a_rejection_and_the_process_stays() -> None:
+    async with judges(processes=1) as by:
+        assert (await judged(by, "ok")).accepted
+        [before] = [judge._process for judge in by._judges]
+        failed = await judged(by, "ok \ud800")
+        assert (failed.accepted, failed.reason) == (False, RejectionReason.VALIDATOR_ERROR)
+        assert "surrogates not allowed" in failed.detail
+        assert (await judged(by, "ok")).accepted
+        assert [judge._process for judge in by._judges] == [before]
+
+
+@on_a_loop
 async def test_near_duplicates_and_languages_are_judged_there_too() -> None:
     text = {"text": "ok Families in Freiburg buy cargo bikes in place of a second car."}
     async with judges() as by:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from thothy_ai.engine.api import Choice, FinishReason, GenerationResult, Usage
 from thothy_ai.jobs import Call, Context, End, Message, Output, Sampling
 from thothy_ai.plans.advance import PlannedJob, PlanStep
-from thothy_ai.plans.judging import advance_task, advanced, decode, encode, read_advance, read_advanced
+from thothy_ai.plans.judge_messages import ANSWERS, TASKS, AdvanceTask
 from thothy_ai.plans.requests import RequestFactory, output_of
 
 SAMPLING = Sampling(
@@ -43,7 +43,7 @@ def test_a_plan_gets_all_texts() -> None:
 
 def test_they_cross_to_the_process_that_runs_the_kind_and_back() -> None:
     output = Output("one", End.COMPLETE, -0.5, (Output("two", End.TOKEN_LIMIT, -0.75), Output("", End.REPETITION)))
-    job, answered = PlannedJob("hook", {}, Context()), [(output, Output("plain"))]
-    assert read_advance(decode(encode(advance_task(job, answered))[LENGTH:])) == (job, answered)
+    task = AdvanceTask(PlannedJob("hook", {}, Context()), ((output, Output("plain")),))
+    assert TASKS.decode(TASKS.encode(task)[LENGTH:]) == task
     step = PlanStep((CALL,), "en", "1")
-    assert read_advanced(decode(encode(advanced(step))[LENGTH:])) == step
+    assert ANSWERS.decode(ANSWERS.encode(step)[LENGTH:]) == step

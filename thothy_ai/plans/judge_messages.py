@@ -1,0 +1,79 @@
+"""What crosses between a worker and the processes that run its kinds' code: tasks there, one answer to each back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from thothy_ai.engine.wire.codec import Codec
+from thothy_ai.jobs.api.plan import Early, Outputs
+from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """The first task: which kinds to load, imported from where, and a task's limit in seconds of processor time."""
+
+    kinds: tuple[str, ...]
+    path: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceTask:
+    """Take a plan's next step."""
+
+    job: PlannedJob
+    answered: tuple[Outputs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTask:
+    """Look for an artifact that is nearly the same as `body`. All are JSON values."""
+
+    kind: str
+    body: Any
+    others: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyTask:
+    """Judge an unfinished output, as `early_rejection` does."""
+
+    text: str
+    locale: str | None
+    early: Early | None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The kinds are loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """The plan cannot begin: the fields of a `PlanError`."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The answer to a comparison or an early judgement: why the output is rejected, if it is."""
+
+    rejection: Rejection | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """The kind's code raised an error, or returned what cannot cross."""
+
+    error: str
+
+
+Task = StartTask | AdvanceTask | CompareTask | EarlyTask
+Answer = Started | PlanStep | Judgement | PlanFailed | Rejected | TaskFailed
+TASKS: Codec[Task] = Codec(StartTask, AdvanceTask, CompareTask, EarlyTask)
+ANSWERS: Codec[Answer] = Codec(Started, PlanStep, Judgement, PlanFailed, Rejected, TaskFailed)

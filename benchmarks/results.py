@@ -6,6 +6,7 @@ file and kept when it is measured again; nothing else is. `python -m benchmarks.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -147,4 +148,5 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser("python -m benchmarks.results", description="Render RESULTS.md.").parse_args()
     PAGE.write_text(render(load()))

@@ -95,12 +95,12 @@ def options(
     )
 
 
-def matrix(models: Iterable[str], axes: int = len(MATRIX_AXES)) -> list[tuple[str | bool, ...]]:
+def matrix(models: Iterable[str]) -> list[tuple[str | bool, ...]]:
     """Each model at points of the matrix where any two values of two axes meet; the models together cover more."""
     return [
         (model, *row)
         for index, model in enumerate(models)
-        for row in combinations(*[(False, True)] * axes, shift=7 * index)
+        for row in combinations(*[(False, True)] * len(MATRIX_AXES), shift=7 * index)
     ]
 
 

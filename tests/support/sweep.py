@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 DEEP = os.environ.get("TEST_DEEP", "") not in {"", "0"}
@@ -29,9 +29,12 @@ def combinations(*axes: Sequence[Any], shift: int = 0) -> list[tuple[Any, ...]]:
     return chosen
 
 
-def sample(cases: Sequence[Any], step: int) -> list[Any]:
-    """Every `step`-th of many cases of one kind, and the last; in a deep run all."""
-    return list(cases) if DEEP else [*cases[:-1:step], cases[-1]]
+def spread(items: Iterable[Any], values: Sequence[Any], each: int = 1) -> list[tuple[Any, Any]]:
+    """Every item with `each` of the values, which come in turn; in a deep run with all."""
+    if DEEP:
+        return list(itertools.product(items, values))
+    turns = itertools.cycle(values)
+    return [(item, next(turns)) for item in items for _ in range(each)]
 
 
 def _pairs(row: tuple[Any, ...]) -> set[tuple[Any, ...]]:

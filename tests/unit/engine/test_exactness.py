@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support.oracle import MATRIX_AXES, Oracle, matrix, options, tiny_oracle
-from tests.support.sweep import sample
+from tests.support.sweep import combinations, spread
 from tests.support.tiny_models import FAMILIES
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
@@ -33,7 +33,9 @@ def test_greedy_tokens_equal_transformers(
     assert (stats.core.cached_tokens > 0) == prefix_cache
 
 
-@pytest.mark.parametrize(("oracle", *MATRIX_AXES[1:4]), matrix(FAMILIES, axes=3), indirect=["oracle"])
+@pytest.mark.parametrize(
+    ("oracle", *MATRIX_AXES[1:4]), combinations(FAMILIES, *[(False, True)] * 3), indirect=["oracle"]
+)
 def test_greedy_tokens_equal_transformers_though_higher_priorities_preempt(
     oracle: Oracle, *, chunked: bool, overlap: bool, prefix_cache: bool
 ) -> None:
@@ -42,7 +44,8 @@ def test_greedy_tokens_equal_transformers_though_higher_priorities_preempt(
     assert stats.scheduler.preemptions > 0  # for rows: there are blocks for all
 
 
-@pytest.mark.parametrize("tokens", sample([1, 60, 150, 100_000], 2))  # the last: more than rows and contexts can hold
+# The last number is more than rows and contexts can hold.
+@pytest.mark.parametrize(("oracle", "tokens"), spread(FAMILIES, [1, 60, 150, 100_000], each=2), indirect=["oracle"])
 def test_a_warmed_up_engine_is_as_a_cold_one(oracle: Oracle, tokens: int) -> None:
     def warmed(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
         core = build_core(loaded, options, on_events)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 
 from tests.support.asked import Asked
-from tests.support.oracle import options
-
-AXES = ("preempted", "chunked", "overlap", "prefix_cache", "graphs")
+from tests.support.oracle import MATRIX_AXES, options
+from tests.support.sweep import combinations
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +23,7 @@ def test_the_parameters_matter(asked: Asked) -> None:
     assert len({each.tokens for each in asked.expected}) == len(asked.expected)
 
 
-@pytest.mark.parametrize(AXES, list(itertools.product([False, True], repeat=len(AXES))))
+@pytest.mark.parametrize(MATRIX_AXES, combinations(*[(False, True)] * len(MATRIX_AXES)))
 def test_what_requests_ask_for_is_as_in_transformers(
     asked: Asked, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
 ) -> None:

@@ -9,13 +9,14 @@ import torch
 
 from tests.support.fallback_models import fallback_oracle
 from tests.support.oracle import Oracle, options
+from tests.support.sweep import DEEP, spread
 from thothy_ai.engine.models.fallback import CHECKED, ThroughTransformers
 
 POINTS = {
     "plain": {"preempted": False, "chunked": False, "overlap": False, "prefix_cache": False},
+    "all": {"preempted": True, "chunked": True, "overlap": True, "prefix_cache": True},
     "preempted": {"preempted": True, "chunked": False, "overlap": False, "prefix_cache": True},
     "chunked": {"preempted": False, "chunked": True, "overlap": True, "prefix_cache": False},
-    "all": {"preempted": True, "chunked": True, "overlap": True, "prefix_cache": True},
 }
 
 
@@ -24,7 +25,7 @@ def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return fallback_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("oracle", "point"), spread(CHECKED, [*POINTS], each=2), indirect=["oracle"])
 def test_greedy_tokens_equal_transformers(oracle: Oracle, point: str) -> None:
     assert isinstance(oracle.loaded.config.architecture, ThroughTransformers)
     axes = POINTS[point]
@@ -39,6 +40,7 @@ def test_answers_differ_from_each_other(oracle: Oracle) -> None:
     assert len(set(oracle.expected[1])) > 2
 
 
+@pytest.mark.parametrize("oracle", CHECKED if DEEP else CHECKED[::2], indirect=True)
 def test_higher_priorities_preempt(oracle: Oracle) -> None:
     roomy = options(preempted=False, chunked=True, overlap=True, prefix_cache=True)
     stats = oracle.check(replace(roomy, max_rows=3), urgent=3)

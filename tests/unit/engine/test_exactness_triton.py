@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.support.oracle import options, tiny_oracle
+from tests.support.sweep import spread
 from thothy_ai.engine.execution import sampler
 from thothy_ai.engine.weights import assemble
 from thothy_ai.kernels.triton.operations import TritonOperations
@@ -25,14 +25,12 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("family", "overrides"), [*((family, {}) for family in FAMILIES), ("mistral", {"sliding_window": 9})], ids=str
-)
+@pytest.mark.parametrize(("family", "chunked"), spread([*FAMILIES, "mistral"], [False, True]))
 @pytest.mark.usefixtures("quick_interpreter")
-@pytest.mark.parametrize("chunked", [False, True])
 def test_greedy_tokens_equal_transformers(
-    family: str, overrides: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
+    overrides = {"sliding_window": 9} if family == "mistral" else {}
     for module in (sampler, assemble):
         monkeypatch.setattr(module, "operations_for", lambda _: TritonOperations())
     oracle = tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4, **overrides)

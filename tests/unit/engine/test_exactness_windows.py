@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.oracle import MATRIX_AXES, ROOMY, Oracle, matrix, options, tiny_oracle
+from tests.support.sweep import combinations
 from tests.support.windows import WINDOWED, WINDOWS, Released
 
 
@@ -36,8 +37,9 @@ def test_greedy_tokens_equal_transformers(
     assert (released.blocks > 0) == (model in WINDOWED)
 
 
-@pytest.mark.parametrize("prefix_cache", [False, True])
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    ("model", "overlap", "prefix_cache"), combinations([*WINDOWS], [False, True], [False, True]), indirect=["model"]
+)
 def test_though_higher_priorities_preempt(model: str, oracle: Oracle, *, overlap: bool, prefix_cache: bool) -> None:
     roomy = options(preempted=False, chunked=True, overlap=overlap, prefix_cache=prefix_cache)
     released = Released()
@@ -46,14 +48,17 @@ def test_though_higher_priorities_preempt(model: str, oracle: Oracle, *, overlap
     assert (released.blocks > 0) == (model in WINDOWED)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("prefix_cache", [False, True])
+@pytest.mark.parametrize(
+    ("model", "overlap", "prefix_cache"),
+    combinations(
+        [name for name in WINDOWS if name in WINDOWED], [False, True], [False, True]
+    ),  # others read everything
+    indirect=["model"],
+)
 def test_a_pool_that_holds_no_sequence_as_a_whole(
     model: str, oracle: Oracle, *, overlap: bool, prefix_cache: bool
 ) -> None:
     """It holds a window and what a step computes."""
-    if model not in WINDOWED:
-        pytest.skip("full layers read everything")
     tokens = 4 * (8 if model != "mistral, short" else 4)
     tight = replace(ROOMY, kv_tokens=tokens, token_budget=7, overlap=overlap, prefix_cache=prefix_cache)
     oracle.check(tight)

@@ -80,8 +80,8 @@ class Routed(NamedTuple):
 
 
 class Experts(Protocol):
-    """A layer's experts."""
+    """The experts of one layer, with their weights and activation."""
 
     def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
-        """x [T, K] -> [T, K]: the sum of what the experts [T, k] int32 make of each token, times weights [T, k]."""
+        """x [T, K] -> [T, K]: the results of each token's experts [T, k] int32, weighted by [T, k] and summed."""
         ...

@@ -37,22 +37,18 @@ class GroupedInts:
 
     @property
     def outputs(self) -> int:
-        """N."""
         return len(self.words)
 
     @property
     def span(self) -> int:
-        """Inputs of a span."""
         return 32 // self.bits * self.lanes
 
     @property
     def spans(self) -> int:
-        """S."""
         return self.words.shape[1] // self.lanes
 
     @property
     def num_bytes(self) -> int:
-        """What it holds."""
         return self.words.nbytes + self.factors.nbytes
 
     @property

@@ -130,7 +130,7 @@ class Operations(Protocol):
         ...
 
     def experts(self, weights: ExpertWeights, activation: GatedActivation, /) -> Experts:
-        """A layer's experts."""
+        """The experts of one layer, ready to be called."""
         ...
 
     def quantize_int8(self, x: Tensor, /) -> Quantized:
@@ -158,7 +158,7 @@ class Operations(Protocol):
         ...
 
     def scatter(self, target: Tensor, index: Tensor, values: Tensor, /) -> None:
-        """target.flatten()[index] = values."""
+        """Set target.flatten()[index] to values, in place."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What rotary position embedding (Su et al., 2021) is computed from."""
+"""Cosines and sines of rotary position embedding (Su et al., 2021)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Rotary(NamedTuple):
     sin: Tensor
 
     def at(self, positions: Tensor) -> Rotary:
-        """Those of positions [T]."""
         return Rotary(self.cos.index_select(0, positions), self.sin.index_select(0, positions))
 
 

@@ -1,4 +1,4 @@
-"""What tokens are chosen by: each row's sampling parameters as a table on the device, and a step's logits.
+"""Sampling parameters of each row as a table on the device, and the batch that tokens are chosen from.
 
 Order and meaning are those of transformers: bias, repetition penalty, mask, temperature, then top-k, top-p and min-p.
 Frequency and presence penalties, which transformers does not have, follow the repetition penalty.
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-NO_TOKEN = -1  # of a row whose highest score is no finite number: a NaN, an overflow, nothing that is allowed
+NO_TOKEN = -1  # of a row whose highest score is not finite: a NaN, an overflow, no token allowed
 # Kinds of rows: the highest score, a draw from all tokens, from what top-p without top-k leaves, or other filters do.
 KINDS = GREEDY, UNFILTERED, NUCLEUS, FILTERED = range(4)
 COLUMNS = 11
@@ -37,7 +37,7 @@ class Column(IntEnum):
     KIND = 7
     FREQUENCY = 8
     PRESENCE = 9
-    PROMPT_TOKENS = 10  # output tokens come after so many
+    PROMPT_TOKENS = 10  # output tokens come after this many
 
 
 def parameters(
@@ -55,6 +55,12 @@ def parameters(
 ) -> list[float]:
     """A row of the table. Filters that are off are 0, 1 and 0; a temperature near 0 is greedy."""
     limit = min(top_k or vocab_size, vocab_size)
+    if temperature < _MIN_TEMPERATURE:
+        kind = GREEDY
+    elif top_p < 1.0 and limit == vocab_size:
+        kind = NUCLEUS
+    else:
+        kind = FILTERED if limit < vocab_size or min_p else UNFILTERED
     values = {
         Column.TEMPERATURE: temperature,
         Column.TOP_P: top_p,
@@ -63,7 +69,7 @@ def parameters(
         Column.SEED_LOW: seed & 0xFFFF_FFFF,
         Column.SEED_HIGH: seed >> 32,
         Column.TOP_K: limit,
-        Column.KIND: _kind(temperature, limited=limit < vocab_size, top_p=top_p, min_p=min_p),
+        Column.KIND: kind,
         Column.FREQUENCY: frequency_penalty,
         Column.PRESENCE: presence_penalty,
         Column.PROMPT_TOKENS: prompt_tokens,
@@ -71,20 +77,12 @@ def parameters(
     return [values[column] for column in Column]
 
 
-def _kind(temperature: float, *, limited: bool, top_p: float, min_p: float) -> int:
-    if temperature < _MIN_TEMPERATURE:
-        return GREEDY
-    if top_p < 1.0 and not limited:
-        return NUCLEUS
-    return FILTERED if limited or min_p else UNFILTERED
-
-
 class SamplingBatch(NamedTuple):
     """What the tokens of a step's R members are chosen from, all on one device.
 
     `logits` [R, V] of any floating-point type, never changed; `rows` [R] int64 into `token_ids` [rows, L] int32 and
-    `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, so that a row's first so many are
-    real; `bitmask` [R, ceil(V / 32)] int32 with a bit set for each allowed token, lowest first, or None.
+    `table` [rows, COLUMNS] float64; `positions` [R] int64 of the tokens to be chosen, which is how many of a row's
+    tokens are real; `bitmask` [R, ceil(V / 32)] int32 with a bit set for each allowed token, lowest first, or None.
     """
 
     logits: Tensor
@@ -107,8 +105,8 @@ class Biases(NamedTuple):
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-probabilities of a step's chosen tokens [A] float32, and of the likeliest K: tokens [A, K] int64, the
-    likeliest first, and theirs [A, K] float32.
+    """Log-probabilities of a step's chosen tokens [A] float32, and the likeliest K: tokens [A, K] int64, the likeliest
+    first, and their log-probabilities [A, K] float32.
     """
 
     chosen: Tensor
@@ -117,7 +115,7 @@ class TokenLogprobs(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Which kinds of rows a step has at all, so that nothing is launched for others; the table has each row's kind."""
+    """Which kinds of rows a step has, so that nothing is launched for others. The table has each row's kind."""
 
     unfiltered: bool
     nucleus: bool
@@ -127,7 +125,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, kinds: Collection[int], *, penalized: bool) -> Work:
-        """What it takes to choose for rows of these kinds, some of which may be penalized."""
+        """The work of choosing for rows of these kinds."""
         return cls(
             unfiltered=UNFILTERED in kinds,
             nucleus=NUCLEUS in kinds,

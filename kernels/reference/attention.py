@@ -1,7 +1,7 @@
 """Attention over a paged KV cache: the plain-torch reference.
 
-It is also the path of production on a CPU. It never computes with a slot that no sequence wrote, so what stale blocks
-hold (NaN included) cannot reach a result.
+It also serves requests on a CPU. It never computes with a slot that no sequence wrote: stale blocks, even with NaN,
+cannot reach a result.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _GROUP_PADDING = 0.1
 
 
 class PagedAttention:
-    """Plain torch; shared prefixes save it nothing, so its groups have one row."""
+    """Plain torch. Shared prefixes save it nothing, so its groups have one row."""
 
     group_rows = 1
 
     def __init__(self, shape: AttentionShape) -> None:
-        del shape  # for which Triton's allocates scratch memory
+        del shape  # the Triton class allocates scratch memory for it
         self._batch: AttentionBatch | None = None
         self._division: dict[int | None, _Division] = {}  # of the planned batch, by window
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Take the step's batch."""
+        """Attend over this batch from now on."""
         self._batch = batch
         self._division.clear()
 
@@ -115,7 +115,7 @@ def _attend(q: Tensor, cache: LayerCache, division: _Division, params: Attention
 def _decode(
     q: Tensor, cache: LayerCache, group: _DecodeGroup, params: AttentionParams, sinks: Tensor | None, out: Tensor
 ) -> None:
-    """One call for the group; the query heads of a KV head are its query axis, so K and V are read once for them."""
+    # The query heads of a KV head are the query axis, so that K and V are read once for them.
     rows, (heads, dim), kv_heads = len(group.rows), q.shape[1:], cache.keys.shape[2]
     keys, values = (
         blocks.view(-1, kv_heads * dim).index_fill_(0, group.unseen, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)

@@ -11,7 +11,7 @@ from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
 
-_BEST_OF_A_GROUP = 2  # scores whose sum is the group's
+_BEST_OF_A_GROUP = 2  # a group's score is the sum of its two highest
 
 
 def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
@@ -22,8 +22,12 @@ def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | N
     logits = functional.linear(x.float(), weight.float(), None if bias is None else bias.float())
     scores = logits.softmax(-1) if routing.scores == "softmax" else logits.sigmoid()
     ranks = scores if correction is None else scores + correction
-    if routing.groups > 1:
-        ranks = _within_kept_groups(ranks, routing)
+    if routing.groups > 1:  # experts outside the best groups take no part
+        grouped: Tensor = ranks.unflatten(-1, (routing.groups, -1))
+        best = grouped.topk(_BEST_OF_A_GROUP, dim=-1).values.sum(-1)
+        kept = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.kept_groups]
+        inside = torch.zeros_like(best, dtype=torch.bool).scatter_(1, kept, value=True)
+        ranks = grouped.masked_fill(~inside[..., None], -torch.inf).flatten(-2)
     experts = ranks.sort(dim=-1, descending=True, stable=True).indices[:, : routing.top_k]
     weights = scores.gather(1, experts)
     if routing.renormalized:
@@ -38,17 +42,15 @@ class Experts:
         self._weights, self._activation = weights, activation
 
     def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
-        """The weighted sum, in float32."""
+        """Weighted by expert_weights [T, k], and summed in float32."""
+        weights = self._weights
         made = x.new_zeros(*expert_ids.shape, x.shape[1], dtype=torch.float32)
         for expert in expert_ids.unique().tolist():
             token, place = (expert_ids == expert).nonzero(as_tuple=True)
-            made[token, place] = self._expert(expert, x[token]).float()
+            gate_up = _linear(x[token], weights.gate_up, weights.gate_up_bias, expert)
+            inner = gated(gate_up, self._activation)
+            made[token, place] = _linear(inner, weights.down, weights.down_bias, expert).to(x.dtype).float()
         return (made * expert_weights[..., None]).sum(1).to(x.dtype)
-
-    def _expert(self, expert: int, x: Tensor) -> Tensor:
-        weights = self._weights
-        gate_up = _linear(x, weights.gate_up, weights.gate_up_bias, expert)
-        return _linear(gated(gate_up, self._activation), weights.down, weights.down_bias, expert).to(x.dtype)
 
 
 def gated(gate_up: Tensor, activation: GatedActivation) -> Tensor:
@@ -69,12 +71,3 @@ def _linear(x: Tensor, matrix: ExpertMatrix, bias: Tensor | None, expert: int) -
     else:
         matrix_of_expert = matrix[expert]
     return functional.linear(x, matrix_of_expert, None if bias is None else bias.to(x.dtype))
-
-
-def _within_kept_groups(ranks: Tensor, routing: Routing) -> Tensor:
-    """Ranks [T, E]; minus infinity outside the groups that take part."""
-    grouped: Tensor = ranks.unflatten(-1, (routing.groups, -1))
-    best = grouped.topk(_BEST_OF_A_GROUP, dim=-1).values.sum(-1)
-    kept = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.kept_groups]
-    inside = torch.zeros_like(best, dtype=torch.bool).scatter_(1, kept, value=True)
-    return grouped.masked_fill(~inside[..., None], -torch.inf).flatten(-2)

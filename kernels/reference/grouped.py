@@ -54,14 +54,14 @@ def unpacked(weight: GroupedInts) -> Tensor:
 
 
 def dequantized(weight: GroupedInts) -> Tensor:
-    """[N, K] float32."""
+    """The weight that a linear layer multiplies by: [N, K] float32."""
     scales, others = _scales_and_others(weight)
     numbers, scales, others = unpacked(weight).float(), _by_input(scales, weight), _by_input(others, weight)
     return numbers * scales + others if weight.offsets else (numbers - others) * scales
 
 
 def _scales_and_others(weight: GroupedInts) -> tuple[Tensor, Tensor]:
-    """Scales, and zeros or offsets, of groups: [G, N] float32 each."""
+    """Scales and zeros, or scales and offsets, of groups: [G, N] float32 each."""
     if weight.symmetric:
         return weight.factors.float(), torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)
     scales, others = weight.factors.view(torch.int16).unflatten(1, (-1, 2)).unbind(-1)
@@ -78,12 +78,11 @@ class GroupedMatmul:
         self._bias = None if bias is None else bias.float()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Multiply."""
         return functional.linear(x.float(), dequantized(self._weight), self._bias).to(x.dtype)
 
 
 def _by_input(values: Tensor, weight: GroupedInts) -> Tensor:
-    """Of groups [G, N], for each input [N, K]."""
+    """Values of groups [G, N], repeated for each input [N, K]."""
     return values.t().repeat_interleave(weight.group, 1)[:, : weight.inputs]
 
 

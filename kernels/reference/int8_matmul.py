@@ -17,7 +17,6 @@ class Int8Matmul:
         self._bias = None if bias is None else bias.float()
 
     def __call__(self, x: Quantized) -> Tensor:
-        """Multiply."""
         sums = functional.linear(x.values.double(), self._weight.values.double()).float()
         scaled = sums * x.scales * self._weight.scales.t()
         return (scaled if self._bias is None else scaled + self._bias).to(self._dtype)

@@ -18,5 +18,4 @@ class Fp8Matmul:
         self._bias = None if bias is None else bias.float()
 
     def __call__(self, x: Quantized) -> Tensor:
-        """Multiply."""
         return functional.linear(dequantize(x), dequantize(self._weight), self._bias).to(self._dtype)

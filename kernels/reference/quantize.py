@@ -25,5 +25,5 @@ def quantize_int8(x: Tensor) -> Quantized:
 
 
 def dequantize(x: Quantized) -> Tensor:
-    """[..., N] float32."""
+    """The numbers that x stands for, float32."""
     return x.values.float() * x.scales

@@ -40,7 +40,7 @@ def choose(step: SamplingBatch, work: Work) -> Tensor:
         logits = apply_bitmask(logits, step.bitmask)
     highest, chosen = logits.max(dim=-1)  # NaN if any is
     ways = (
-        (work.unfiltered, UNFILTERED, _draw),
+        (work.unfiltered, UNFILTERED, _draw_unfiltered),
         (work.nucleus, NUCLEUS, _draw_filtered),
         (work.filtered, FILTERED, _draw_filtered),
     )
@@ -60,7 +60,7 @@ def _penalized(step: SamplingBatch, logits: Tensor, penalty: Tensor) -> Tensor:
     return logits.index_copy(0, members, penalize_repetition(logits[members], token_ids, known, penalty[members]))
 
 
-def _draw(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:
+def _draw_unfiltered(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:
     temperature = columns[:, Column.TEMPERATURE].to(torch.float32)
     return sample_unfiltered(logits, temperature, _seeds(columns), positions)
 
@@ -165,7 +165,8 @@ def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p
     limited = torch.where(top_k <= width, candidates.logsumexp(dim=-1), total)
     probabilities = (candidates - limited[:, None]).exp()
     above = probabilities.cumsum(dim=-1) - probabilities  # mass of the likelier ones
-    in_top_p = candidates >= _lowest(candidates, above < top_p[:, None])
+    count = (above < top_p[:, None]).sum(dim=-1, keepdim=True).clamp(min=1)  # they are a prefix of the row
+    in_top_p = candidates >= candidates.gather(1, count - 1)
     in_min_p = probabilities >= min_p[:, None] * probabilities[:, :1]
     kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > -torch.inf)
     kept[:, 0] = True
@@ -185,9 +186,3 @@ def _mass_is_known(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: int
 def _last(scores: Tensor, top_k: Tensor) -> Tensor:
     """The lowest score that top-k leaves of each row [R, 1], or that the row has."""
     return scores.gather(1, (top_k.clamp(max=scores.shape[1]) - 1)[:, None])
-
-
-def _lowest(scores: Tensor, chosen: Tensor) -> Tensor:
-    """The lowest chosen score of each row [R, 1]; `chosen` is a prefix of the row."""
-    count = chosen.sum(dim=-1, keepdim=True).clamp(min=1)
-    return scores.gather(1, count - 1)

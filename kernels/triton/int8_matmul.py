@@ -26,7 +26,6 @@ class Int8Matmul:
         self._few, self._done = SkinnyMatmul(weight, bias, dtype), counters(weight)
 
     def __call__(self, x: Quantized) -> Tensor:
-        """Multiply."""
         rows, outputs = len(x.values), len(self._weight.values)
         out = x.scales.new_empty(rows, outputs, dtype=self._dtype)
         tile = self._few.tile(rows) or _MANY

@@ -20,7 +20,6 @@ class Fp8Matmul:
         self._few = SkinnyMatmul(weight, bias, dtype)
 
     def __call__(self, x: Quantized) -> Tensor:
-        """Multiply."""
         rows = len(x.values)
         if not rows:
             return x.scales.new_empty(0, len(self._weight.values), dtype=self._dtype)

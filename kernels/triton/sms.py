@@ -1,4 +1,4 @@
-"""What a GPU's streaming multiprocessors (SMs) hold: kernels are cut by it."""
+"""The streaming multiprocessors (SMs) of a GPU: their number and shared memory, to which tiles are fitted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESERVED = 1024  # bytes of shared memory that the driver takes for each program
 
 @dataclass(frozen=True)
 class SMs:
-    """A GPU's: their `count`; the bytes of shared memory that one has, and that one program may have of them."""
+    """`shared` is the bytes of shared memory of one SM, `shared_of_program` how many of them one program may use."""
 
     count: int
     shared: int
@@ -19,7 +19,6 @@ class SMs:
 
     @staticmethod
     def of(device: torch.device) -> SMs:
-        """Those of a device."""
         properties = torch.cuda.get_device_properties(device)
         return SMs(
             properties.multi_processor_count,

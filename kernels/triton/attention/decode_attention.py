@@ -57,16 +57,13 @@ class DecodeAttention:
         self._attend(q, cache, batch, out, params, sinks, plan)
         merge(self._partials, plan, batch, out, sinks)
 
-    def _allocate(self, window: int | None) -> DecodePlan:
-        shape, tuning = self._shape, self._tuning
-        return DecodePlan.allocate(
-            shape.max_rows, self._num_slots, tuning.tile, shape.device, group_rows=tuning.group_rows, window=window
-        )
-
     def _plan_for(self, window: int | None, batch: AttentionBatch) -> DecodePlan:
         """The plan of this step under this window; one launch for the first layer that has it."""
         if window not in self._plans:
-            self._plans[window] = self._allocate(window)
+            shape, tuning = self._shape, self._tuning
+            self._plans[window] = DecodePlan.allocate(
+                shape.max_rows, self._num_slots, tuning.tile, shape.device, group_rows=tuning.group_rows, window=window
+            )
         if window not in self._filled:
             self._plans[window].fill(batch)
             self._filled.add(window)

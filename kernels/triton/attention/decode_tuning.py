@@ -17,7 +17,7 @@ class DecodeTuning:
 
     `tile`: tokens at a time. `ahead`: tiles that a program loads ahead. `warps`, `registers`: of a program, and the
     most that a thread of it may have. `programs`: those of the grid; none is idle when all fit on the GPU at once.
-    `group_rows`: most sequences of a group.
+    `group_rows` is the maximum number of sequences in a group.
     """
 
     tile: int
@@ -29,7 +29,6 @@ class DecodeTuning:
 
     @staticmethod
     def suited(shape: AttentionShape) -> DecodeTuning:
-        """For the shape's device."""
         if shape.device.type == "cpu":
             return DecodeTuning(tile=32, ahead=1, warps=4, programs=8, group_rows=_group_rows(shape))
         return DecodeTuning.on(SMs.of(shape.device), shape)

@@ -107,27 +107,21 @@ class PrefillAttention:
                 self._attend(q, unpacked, None, each.tiles, batch, out, params, sinks)
 
     def _rounds_within(self, window: int | None) -> list[_Round]:
-        """Without a cache to unpack, those of all windows are the same: where a window begins, the kernel finds out."""
+        # Without a cache to unpack, all windows have the same rounds: the kernel finds where a window begins.
         key = None if self._unpacked is None else window
         if key not in self._rounds:
-            self._rounds[key] = self._divided([span.within(key, self._tiling.keys) for span in self._spans])
+            spans = [span.within(key, self._tiling.keys) for span in self._spans]
+            capacity = 0 if self._unpacked is None else self._unpacked.capacity
+            tile_tokens = self._tiling.rows // self._shape.heads_per_kv
+            unpacked = [span for span in spans if tile_tokens < span.queries and span.read <= capacity]
+            others = [span for span in spans if tile_tokens >= span.queries or span.read > capacity]
+            made = [self._round(each, unpack_tiles(each), tile_tokens) for each in rounds(unpacked, capacity)]
+            self._rounds[key] = [*made, self._round(others, [], tile_tokens)] if others else made
         return self._rounds[key]
 
-    def _divided(self, spans: Sequence[Span]) -> list[_Round]:
-        capacity = 0 if self._unpacked is None else self._unpacked.capacity
-        unpacked = [span for span in spans if self._tokens < span.queries and span.read <= capacity]
-        others = [span for span in spans if self._tokens >= span.queries or span.read > capacity]
-        divided = [self._round(each, unpack_tiles(each)) for each in rounds(unpacked, capacity)]
-        return [*divided, self._round(others, [])] if others else divided
-
-    @property
-    def _tokens(self) -> int:
-        """Of a tile."""
-        return self._tiling.rows // self._shape.heads_per_kv
-
-    def _round(self, spans: Sequence[Span], unpacks: Sequence[UnpackTile]) -> _Round:
+    def _round(self, spans: Sequence[Span], unpacks: Sequence[UnpackTile], tile_tokens: int) -> _Round:
         device = self._shape.device
-        tiles = _to_device(query_tiles(spans, self._tokens), device)
+        tiles = _to_device(query_tiles(spans, tile_tokens), device)
         return _Round(tiles, _to_device(unpacks, device) if unpacks else None)
 
     def _attend(

@@ -30,11 +30,10 @@ class Span(NamedTuple):
 
     @property
     def read(self) -> int:
-        """Tokens that are read."""
         return self.context - self.begin
 
     def within(self, window: int | None, keys: int) -> Span:
-        """Under a window, if there is one: what is read begins with the tile of `keys` that its first query's is in."""
+        """Under a window, reading begins at the tile of `keys` that holds the first token its first query sees."""
         return self if window is None else self._replace(begin=max(0, self.cached + 1 - window) // keys * keys)
 
 

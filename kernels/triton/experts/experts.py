@@ -19,7 +19,7 @@ from thothy_ai.kernels.triton.tiles import row_tile
 class Experts:
     """x [T, K] -> [T, K]. A row of K and one of N are multiples of 16 bytes, in MXFP4 multiples of 32 numbers.
 
-    `tiles`: these, whatever the number of tokens.
+    `tiles` overrides the tiles that suit the number of tokens.
     """
 
     def __init__(self, weights: ExpertWeights, activation: GatedActivation, tiles: ExpertTiles | None = None) -> None:
@@ -30,11 +30,13 @@ class Experts:
         self._shared = shared_memory(self._down.values.device)
 
     def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
-        """The weighted sum, in float32."""
+        """Weighted by expert_weights [T, k], and summed in float32."""
         if not len(x):
             return x.new_empty(x.shape)
         assignments, rows = expert_ids.numel(), self._rows(x)
-        tiles = self._tiles or self._suited(assignments / self._experts, rows)
+        dtype = (rows if isinstance(rows, Tensor) else rows.values).dtype
+        form = form_of(dtype, mxfp4=self._gate_up.mxfp4)
+        tiles = self._tiles or suited(assignments / self._experts, form, dtype.itemsize, self._shared)
         by_expert = sort_by_expert(expert_ids, self._experts, tiles.gate_up.tokens)
         inner = x.new_empty(assignments, self._down.inputs)
         gate_up(rows, self._gate_up, self._gate_up_bias, self._activation, by_expert, tiles.gate_up, inner)
@@ -45,10 +47,6 @@ class Experts:
 
     def _rows(self, x: Tensor) -> Rows:
         return quantize_fp8(x) if self._gate_up.quantizes else x
-
-    def _suited(self, tokens: float, rows: Rows) -> ExpertTiles:
-        dtype = (rows if isinstance(rows, Tensor) else rows.values).dtype
-        return suited(tokens, form_of(dtype, mxfp4=self._gate_up.mxfp4), dtype.itemsize, self._shared)
 
 
 def add_up(made: Tensor, parts: int) -> Tensor:

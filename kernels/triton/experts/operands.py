@@ -39,18 +39,14 @@ class Operand(NamedTuple):
     def of(cls, matrix: ExpertMatrix, parts: int) -> Operand:
         """Of a matrix [E, parts * N, K]."""
         if isinstance(matrix, Mxfp4):
-            return cls._of_mxfp4(matrix, parts)
+            experts, rows, half = matrix.blocks.shape
+            shape = (experts * parts, rows // parts)
+            blocks, block_scales = arranged(Mxfp4(matrix.blocks.view(*shape, half), matrix.scales.view(*shape, -1)))
+            return cls(blocks, block_scales, rows // parts, 2 * half, mxfp4=True, in_float32=in_float32(matrix))
         values = matrix if isinstance(matrix, Tensor) else matrix.values
         scales = None if isinstance(matrix, Tensor) else matrix.scales.flatten()
         experts, rows, inputs = values.shape
         return cls(values.view(experts * parts, rows // parts, inputs), scales, rows // parts, inputs, mxfp4=False)
-
-    @classmethod
-    def _of_mxfp4(cls, matrix: Mxfp4, parts: int) -> Operand:
-        experts, rows, half = matrix.blocks.shape
-        shape = (experts * parts, rows // parts)
-        blocks, scales = arranged(Mxfp4(matrix.blocks.view(*shape, half), matrix.scales.view(*shape, -1)))
-        return cls(blocks, scales, rows // parts, 2 * half, mxfp4=True, in_float32=in_float32(matrix))
 
     @property
     def quantizes(self) -> bool:
@@ -58,7 +54,7 @@ class Operand(NamedTuple):
         return self.scales is not None and not self.mxfp4
 
     def tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor:
-        """The values of so many matrices at a time in blocks of this tile, read by the tensor memory accelerator."""
+        """The values of `parts` matrices at a time in blocks of this tile, read by the tensor memory accelerator."""
         return TensorDescriptor.from_tensor(self.values, [parts, tile.outputs, tile.step // (1 + self.mxfp4)])
 
     def scale_tiles(self, tile: ExpertTile, parts: int) -> TensorDescriptor | Tensor | None:

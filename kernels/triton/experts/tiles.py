@@ -37,13 +37,12 @@ class ExpertTile(NamedTuple):
 
 
 class ExpertTiles(NamedTuple):
-    """Those of gate and up, and of down, which have as many tokens."""
+    """Tiles of the gate-up matmul and of the down matmul, with equal numbers of tokens."""
 
     gate_up: ExpertTile
     down: ExpertTile
 
     def within(self, shared: int, size: int) -> ExpertTiles:
-        """As those of `ExpertTile`."""
         return ExpertTiles(self.gate_up.within(shared, 2, size), self.down.within(shared, 1, size))
 
 

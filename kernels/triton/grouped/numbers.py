@@ -44,7 +44,6 @@ def scale_and_zero(factor, SCALES: tl.constexpr, BITS: tl.constexpr, OFFSETS: tl
 
 @triton.jit
 def offset_of(factor, SCALES: tl.constexpr):
-    """A factor's offset float32."""
     return (factor >> 16).to(tl.int16).to(SCALES, bitcast=True).to(tl.float32)
 
 

@@ -26,7 +26,7 @@ from thothy_ai.kernels.triton.sms import SMs
 _INTERPRETED = tl.constexpr(INTERPRETED)
 
 
-class SkinnyMatmul:
+class SkinnyGroupedMatmul:
     """The matmul with one weight: x [T, K] of 16 bits -> [T, N]. Its calls follow each other on a stream."""
 
     def __init__(self, weight: GroupedInts, bias: Tensor | None) -> None:

@@ -25,7 +25,7 @@ _TWO_WARPS = {
 _STAGES = (3, 2)
 _HALF = 2  # bytes of an activation
 _FACTORS = 1024  # bytes that a group's factors take in shared memory
-_MOST_TOKENS_FIRST = {32: 32, 128: 16}  # by group of 4-bit weights: up to so many the kernel `tokens_first` is faster
+MAX_TOKENS_FIRST = {32: 32, 128: 16}  # by group of 4-bit weights: up to this many the kernel `tokens_first` is faster
 
 
 class GroupedTile(NamedTuple):
@@ -75,7 +75,7 @@ def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
     if rows > MAX_ROWS:
         return None
     tokens = min(128, power_of_two(rows, _MIN_TOKENS))
-    if weight.bits == 4 and tokens <= _MOST_TOKENS_FIRST.get(weight.group, 0):
+    if weight.bits == 4 and tokens <= MAX_TOKENS_FIRST.get(weight.group, 0):
         return tokens_first_tile(tokens, weight.outputs, sms)
     form = "scales" if weight.symmetric else "words"
     groups = 0 if weight.symmetric else max(1, weight.span // weight.group)  # whose factors are loaded ahead

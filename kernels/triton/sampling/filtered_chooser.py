@@ -78,12 +78,14 @@ class FilteredChooser:
     def _check(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None) -> None:
         tile = self._drawing
         chunks = -(-tile.count(step.logits.shape[1]) // CHUNK)
+        if self._sums.shape[2] != chunks:  # it stays in place, so that graphs of all sizes share it
+            self._sums = self._sums.new_empty(len(self._arrived), 2, chunks)
         parts, chunks_each = division(chunks, len(chosen), _FEWER_PROGRAMS)
         check_kernel[(len(chosen), parts)](
             chosen,
             self._states,
             self._tops,
-            self._sums_of(chunks),
+            self._sums,
             self._arrived,
             *row_arguments(step, seen),
             chunks_each,
@@ -93,9 +95,3 @@ class FilteredChooser:
             LINE=tile.line,
             num_warps=tile.warps,
         )
-
-    def _sums_of(self, chunks: int) -> Tensor:
-        """In a buffer that stays in place, so that graphs of all sizes share it."""
-        if self._sums.shape[2] != chunks:
-            self._sums = self._sums.new_empty(len(self._arrived), 2, chunks)
-        return self._sums

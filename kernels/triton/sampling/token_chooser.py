@@ -48,7 +48,12 @@ class TokenChooser:
         NO_TOKEN where a score that is allowed is NaN or infinite, or none is allowed.
         """
         chosen = torch.empty_like(step.rows)
-        seen = self._seen_by(step) if work.penalized else None
+        seen = None
+        if work.penalized:
+            members, vocab_size = step.logits.shape
+            if self._seen.shape[1] != words_of(vocab_size):  # it stays in place, so that graphs of all sizes share it
+                self._seen = self._seen.new_empty(len(self._arrived), words_of(vocab_size))
+            seen = seen_tokens(step, self._seen[:members])
         if work.others:
             self._choose(chosen, step, seen, noise=work.unfiltered)
         if work.nucleus:
@@ -56,13 +61,6 @@ class TokenChooser:
         if work.filtered:
             self._filtered.by_search(chosen, step, seen)
         return chosen
-
-    def _seen_by(self, step: SamplingBatch) -> Tensor:
-        """In a buffer that stays in place, so that graphs of all sizes share it."""
-        members, vocab_size = step.logits.shape
-        if self._seen.shape[1] != words_of(vocab_size):
-            self._seen = self._seen.new_empty(len(self._arrived), words_of(vocab_size))
-        return seen_tokens(step, self._seen[:members])
 
     def _choose(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None, *, noise: bool) -> None:
         tile = self._choosing

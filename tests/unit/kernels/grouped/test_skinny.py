@@ -16,7 +16,7 @@ from tests.support.margins import Margins
 from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.reference.grouped import packed
 from thothy_ai.kernels.triton.grouped import GroupedMatmul
-from thothy_ai.kernels.triton.grouped.skinny import SkinnyMatmul, counters, multiply
+from thothy_ai.kernels.triton.grouped.skinny import SkinnyGroupedMatmul, counters, multiply
 from thothy_ai.kernels.triton.grouped.tiles import MAX_ROWS, GroupedTile
 
 WHOLE = GroupedTile(outputs=64, tokens=64, split=1, stages=3)
@@ -178,7 +178,7 @@ def test_suited_tiles_multiply_the_same_each_time(
     rows: int, form: Form, dtype: torch.dtype, device: torch.device
 ) -> None:
     weight, wanted = random_weight(form, device)
-    few, x = SkinnyMatmul(weight, None), normal(rows, form.inputs).to(device, dtype)
+    few, x = SkinnyGroupedMatmul(weight, None), normal(rows, form.inputs).to(device, dtype)
     tile = few.tile(rows, dtype)
     if tile is None:
         pytest.skip("the weight is dequantized for so many rows")

@@ -18,7 +18,7 @@ from tests.support.queue_bench import eventually
 from thothy_ai.chaos.invariants import Violation
 from thothy_ai.chaos.options import ChaosOptions
 from thothy_ai.chaos.plan import FaultKind
-from thothy_ai.chaos.run import Injected, Report
+from thothy_ai.chaos.run import ChaosReport, Injected
 from thothy_ai.chaos.summary import RunSummary
 from thothy_ai.cli import app
 
@@ -80,8 +80,8 @@ def test_a_short_run_holds_every_invariant(environment: dict[str, str], folder: 
 
 
 def test_a_run_that_gives_up_before_its_last_fault_has_proved_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gives_up(options: ChaosOptions, _tell: object) -> Report:
-        return Report(options, None, (Injected(0.1, FaultKind.REDIS_CUT, "cut"),), (), None)
+    def gives_up(options: ChaosOptions, _tell: object) -> ChaosReport:
+        return ChaosReport(options, None, (Injected(0.1, FaultKind.REDIS_CUT, "cut"),), (), None)
 
     monkeypatch.setattr("thothy_ai.chaos.run.run_chaos", gives_up)
     done = CliRunner().invoke(app, ["chaos", "--faults", "3", "--json"])
@@ -106,8 +106,8 @@ BROKEN = (
 
 
 def verdict(monkeypatch: pytest.MonkeyPatch, violations: tuple[Violation, ...], *options: str) -> Result:
-    def ends(options: ChaosOptions, _tell: object) -> Report:
-        return Report(options, SUMMARY, ONE_FAULT, violations, Path("/logs") if violations else None)
+    def ends(options: ChaosOptions, _tell: object) -> ChaosReport:
+        return ChaosReport(options, SUMMARY, ONE_FAULT, violations, Path("/logs") if violations else None)
 
     monkeypatch.setattr("thothy_ai.chaos.run.run_chaos", ends)
     return CliRunner().invoke(app, ["chaos", "--faults", "1", *options])

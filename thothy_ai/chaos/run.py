@@ -23,15 +23,15 @@ from thothy_ai.chaos.options import NULL_LATENCY, ChaosOptions
 from thothy_ai.chaos.plan import Fault, FaultKind, draw_plan
 from thothy_ai.chaos.rig import Rig
 from thothy_ai.chaos.summary import Drains, FencedResults, RunSummary, read_summary, settle_sessions
-from thothy_ai.chaos.workload import Workload
+from thothy_ai.chaos.workload import ChaosWorkload
 
 POLL_SECONDS = 0.1
-AWAY_FACTOR = 3  # times the patience, while Postgres is away
+UNREACHABLE_FACTOR = 3  # times the patience, while Postgres is unreachable
 SETTLE_SECONDS = 30.0
 NOW = text("SELECT clock_timestamp()")
 ALL_BEAT = text("SELECT coalesce(bool_and(heartbeat_at > :since), true) FROM engine_session WHERE ended_at IS NULL")
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Injected:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A run's outcome. `logs`: where they are kept when an invariant does not hold."""
+class ChaosReport:
+    """A run's outcome. `logs` is where they are kept if an invariant is violated."""
 
     options: ChaosOptions
     summary: RunSummary
@@ -63,14 +63,14 @@ class Report:
         return asdict(self)
 
 
-def run_chaos(options: ChaosOptions, tell: Tell = lambda _: None) -> Report:
-    """Run, and leave nothing behind, except logs when an invariant does not hold. `tell` is called with progress."""
+def run_chaos(options: ChaosOptions, report_progress: ReportProgress = lambda _: None) -> ChaosReport:
+    """Run. Nothing is kept, except the logs if an invariant is violated."""
     home = Path(tempfile.mkdtemp(prefix="thothy-chaos-"))
     home.chmod(0o755)  # a Postgres that runs as the user nobody must reach it
     keep = False
     try:
-        with Rig(home, options) as rig, Workload(rig.settings, options.jobs) as workload:
-            report = _Run(options, rig, workload, tell).run()
+        with Rig(home, options) as rig, ChaosWorkload(rig.settings, options.jobs) as workload:
+            report = _Run(options, rig, workload, report_progress).run()
         keep = bool(report.violations)
         return report
     finally:
@@ -82,17 +82,19 @@ def run_chaos(options: ChaosOptions, tell: Tell = lambda _: None) -> Report:
 class _Run:
     """One run over a rig that is ready."""
 
-    def __init__(self, options: ChaosOptions, rig: Rig, workload: Workload, tell: Tell) -> None:
+    def __init__(
+        self, options: ChaosOptions, rig: Rig, workload: ChaosWorkload, report_progress: ReportProgress
+    ) -> None:
         self._options = options
         self._rig = rig
         self._workload = workload
-        self._tell = tell
+        self._report_progress = report_progress
         self._faults = Faults(rig, options.away_seconds)
         self._fenced = FencedResults(rig)
         self._injected: list[Injected] = []
         self._gives_up_at = time.monotonic() + options.minutes * 60
 
-    def run(self) -> Report:
+    def run(self) -> ChaosReport:
         with self._workload.engine.begin() as connection:
             connection.execute(text(WATCH))
         baseline_seconds = self._drain_baseline()
@@ -106,7 +108,7 @@ class _Run:
         while self._workload.open() != 0 and not self._late():
             time.sleep(POLL_SECONDS)
         seconds = time.monotonic() - began
-        self._tell(f"{self._options.baseline_jobs} jobs without faults: {seconds:.1f} s")
+        self._report_progress(f"{self._options.baseline_jobs} jobs without faults: {seconds:.1f} s")
         return seconds
 
     def _drain_faulted(self) -> float:
@@ -117,13 +119,15 @@ class _Run:
         plan = draw_plan(self._options.seed, self._options.faults, without)
         began = last = time.monotonic()
         self._workload.send_beside(self._options.baseline_jobs + 1)
-        while (plan or not self._drained()) and not self._late():
+        while (plan or not self._workload.drained()) and not self._late():
             self._faults.undo_due()
             if plan and self._is_due(plan[0], last):
                 fault = self._faults.next_of(plan)
                 plan.remove(fault)
-                self._inject(fault, began)
+                did = self._faults.inject(fault)
                 last = time.monotonic()
+                self._injected.append(Injected(round(last - began, 1), fault.kind, did))
+                self._report_progress(f"{last - began:6.1f} s  {fault.kind}: {did}")
             self._fenced.scrape()
             time.sleep(POLL_SECONDS)
         return time.monotonic() - began
@@ -131,42 +135,27 @@ class _Run:
     def _is_due(self, fault: Fault, last: float) -> bool:
         baseline, waited = self._options.baseline_jobs, time.monotonic() - last
         ended = self._workload.ended()
-        if ended is None:  # Postgres is away: there is less to break
-            return waited > self._options.patience_seconds * AWAY_FACTOR
+        if ended is None:  # Postgres is unreachable: there is less to break
+            return waited > self._options.patience_seconds * UNREACHABLE_FACTOR
         share = (ended - baseline) / max(self._options.jobs - baseline, 1)
         return share >= fault.at or waited > self._options.patience_seconds
 
-    def _inject(self, fault: Fault, began: float) -> None:
-        did = self._faults.inject(fault)
-        self._injected.append(Injected(round(time.monotonic() - began, 1), fault.kind, did))
-        self._tell(f"{self._injected[-1].seconds:6.1f} s  {fault.kind}: {did}")
-
-    def _drained(self) -> bool:
-        """Every job has been sent and has ended, and so have its follow-ups."""
-        return self._workload.ended() == self._options.jobs and self._workload.open() == 0
-
     def _settle(self) -> None:
-        """Undo lasting faults; then wait for the engines' last counters.
+        """Undo lasting faults, then wait for the engines' last counters.
 
-        The counters of a heartbeat were read before it was recorded, but those of the next one after that.
+        A heartbeat's counters were read before it was recorded: two heartbeats of each engine are awaited.
         """
         self._faults.undo_all()
         end = time.monotonic() + SETTLE_SECONDS
         for _ in range(2):
-            self._await_heartbeats(end)
+            with self._workload.engine.connect() as connection:
+                since = connection.execute(NOW).scalar_one()
+                while not connection.execute(ALL_BEAT, {"since": since}).scalar_one() and time.monotonic() < end:
+                    connection.rollback()  # no transaction stays open meanwhile
+                    time.sleep(POLL_SECONDS)
         self._fenced.scrape()
 
-    def _await_heartbeats(self, end: float) -> None:
-        """Wait until each living engine has one more heartbeat."""
-        with self._workload.engine.connect() as connection:
-            since = connection.execute(NOW).scalar_one()
-        while time.monotonic() < end:
-            with self._workload.engine.connect() as connection:
-                if connection.execute(ALL_BEAT, {"since": since}).scalar_one():
-                    return
-            time.sleep(POLL_SECONDS)
-
-    def _report(self, baseline_seconds: float, faulted_seconds: float) -> Report:
+    def _report(self, baseline_seconds: float, faulted_seconds: float) -> ChaosReport:
         options, engine = self._options, self._workload.engine
         overbilled = violations(engine, options.jobs, self._answer_seconds, (OVERBILLED,))
         divided = settle_sessions(engine)
@@ -175,7 +164,7 @@ class _Run:
         summary = read_summary(engine, options.jobs, self._faults.lost_messages, self._fenced.total, divided, drains)
         broken = (*overbilled, *violations(engine, options.jobs, self._answer_seconds))
         logs = self._rig.home / "logs" if broken else None
-        return Report(options, summary, tuple(self._injected), broken, logs)
+        return ChaosReport(options, summary, tuple(self._injected), broken, logs)
 
     @property
     def _answer_seconds(self) -> float:

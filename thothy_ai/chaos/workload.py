@@ -1,4 +1,4 @@
-"""`Workload`: the jobs of a chaos run, sent while faults are injected. Like a producer in production, it resends a
+"""`ChaosWorkload`: the jobs of a chaos run, sent while faults are injected. Like a producer in production, it resends a
 batch under the same idempotency keys until Postgres confirms it.
 """
 
@@ -33,7 +33,7 @@ OPEN = text("SELECT count(*) FROM job WHERE finished_at IS NULL")
 T = TypeVar("T")
 
 
-class Workload:
+class ChaosWorkload:
     """Sends jobs 1 to `jobs`. Leaving it stops the sending."""
 
     def __init__(self, settings: Settings, jobs: int) -> None:
@@ -61,6 +61,10 @@ class Workload:
                 return int(connection.execute(SENT).one().ended)
         except DatabaseError:
             return None
+
+    def drained(self) -> bool:
+        """Every job has been sent and has ended, and so have its follow-ups."""
+        return self.ended() == self._jobs and self.open() == 0
 
     def open(self) -> int | None:
         """How many jobs, including follow-ups, have not ended; None while Postgres does not answer."""

@@ -7,7 +7,7 @@ beginning. A third of the translations are from other languages into English. Th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -71,21 +71,20 @@ _FOREIGN = {
 
 
 def backlog(jobs: int, seed: int = 0, kind: str | None = None) -> list[Request]:
-    """So many jobs, in no particular order. Raises `KindError` for an unknown kind, or one whose fields cannot be made
-    up."""
+    """Jobs in no particular order. Raises `KindError` for an unknown kind, or one whose fields cannot be made up."""
     draw = random.Random(seed)
     makers = _makers()
-    names = [kind] * jobs if kind is not None else _mixed(jobs, draw)
+    names = [kind] * jobs if kind is not None else _mixed_names(jobs, draw)
     return [makers[name](draw) if name in makers else _of_any_kind(name, draw) for name in names]
 
 
 def house_prompt(words: int) -> str:
-    """Instructions of so many words, always the same."""
+    """Instructions of this many words, always the same."""
     draw = random.Random("house")
     return f"House style. {_prose(draw, words)}" if words else ""
 
 
-def _mixed(jobs: int, draw: random.Random) -> list[str]:
+def _mixed_names(jobs: int, draw: random.Random) -> list[str]:
     """Exactly the shares, as far as they divide."""
     cycle = [name for name, share in SHARES.items() for _ in range(share)]
     names = draw.sample(cycle, len(cycle)) * (jobs // len(cycle)) + draw.sample(cycle, len(cycle))[: jobs % len(cycle)]
@@ -115,7 +114,9 @@ def _translation(draw: random.Random) -> Translation:
     """A passage of a longer text into another language, or a short text in another language into English."""
     if draw.random() < 1 / 3:
         language = draw.choice(tuple(_FOREIGN))
-        return Translation(source=_foreign(draw, language), source_locale=language, target_locale="en")
+        first = f"{draw.choice(_NAMES)} {draw.randint(1_000, 99_999)}."
+        text = " ".join((first, *draw.choices(_FOREIGN[language], k=draw.randint(8, 14))))
+        return Translation(source=text, source_locale=language, target_locale="en")
     source = _source(draw, 260, 560)
     words = source.split(" ")
     length = draw.randint(100, 220)
@@ -148,28 +149,22 @@ def _locale(draw: random.Random) -> str:
 
 
 def _source(draw: random.Random, shortest: int, longest: int) -> str:
-    """A text whose first sentence is its own, of about so many words."""
+    """A text whose first sentence is its own, of about `shortest` to `longest` words."""
     place, people, year = draw.choice(_NAMES), draw.randint(1_000, 99_999), draw.randint(1990, 2026)
     return f"{place}, {year}: a survey of {people:,} people. {_prose(draw, draw.randint(shortest, longest) - 9)}"
 
 
 def _prose(draw: random.Random, words: int) -> str:
-    """Sentences in random order, cut at so many words."""
+    """Sentences in random order, cut after this many words."""
     found: list[str] = []
     while len(found) < words:
         found += draw.choice(_SENTENCES).split(" ")
     return " ".join(found[:words])
 
 
-def _foreign(draw: random.Random, language: str) -> str:
-    first = f"{draw.choice(_NAMES)} {draw.randint(1_000, 99_999)}."
-    return " ".join((first, *draw.choices(_FOREIGN[language], k=draw.randint(8, 14))))
-
-
-def _sentences() -> Iterator[str]:
-    for source in load_sources():
-        for paragraph in source.paragraphs:
-            yield from (f"{part.strip()}." for part in paragraph.rstrip(".").split(". "))
-
-
-_SENTENCES = tuple(_sentences())
+_SENTENCES = tuple(
+    f"{part.strip()}."
+    for source in load_sources()
+    for paragraph in source.paragraphs
+    for part in paragraph.rstrip(".").split(". ")
+)

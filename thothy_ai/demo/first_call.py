@@ -1,7 +1,7 @@
 """The kind `first_call`: another kind's job, ended after its first calls, for `thothy bench service`.
 
-The service and the bare engine can then be given the same generations, whatever would follow them: outputs of random
-weights would have every part repaired. Prompts, schemas and the judging of the first outputs are the other kind's. No
+The service and the bare engine then get the same generations: outputs of random weights would otherwise have every part
+repaired. Prompts, schemas and the judging of the first outputs are the other kind's. No
 output is stopped early: how many tokens one has by then depends on how fast the worker looks at it.
 """
 
@@ -13,14 +13,14 @@ from typing import Any
 from thothy_ai.jobs import registry
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind, Request
-from thothy_ai.jobs.api.plan import Call, Context, Plan
+from thothy_ai.jobs.api.plan import Context, Plan
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 
 MODULE = __name__
 
 
 class FirstCallArtifact(Artifact):
-    """What the other kind made of its first outputs."""
+    """The artifact of the other kind, as JSON values."""
 
     artifact: dict[str, Any]
 
@@ -46,22 +46,15 @@ class FirstCall(Request[FirstCallArtifact]):
 def _plan(request: FirstCall, context: Context) -> Plan:
     plan = registry.find(request.kind).plan(request.job, context)
     try:
-        outputs = yield tuple(_unwatched(call) for call in next(plan))
+        outputs = yield tuple(replace(call, locale=None, early=None) for call in next(plan))
         plan.send(outputs)
     except StopIteration as stop:
-        return _wrapped(stop.value)
+        verdict: Verdict = stop.value
+        if verdict.artifact is not None and verdict.accepted:
+            return Verdict.accept(FirstCallArtifact(artifact=verdict.artifact.model_dump(mode="json")))
+        return Verdict.reject(Rejection(verdict.reason or RejectionReason.EMPTY, verdict.detail))
     plan.close()
     return Verdict.reject(Rejection(RejectionReason.TRUNCATED, "further calls would follow"))
-
-
-def _unwatched(call: Call) -> Call:
-    return replace(call, locale=None, early=None)
-
-
-def _wrapped(verdict: Verdict) -> Verdict:
-    if verdict.artifact is not None and verdict.accepted:
-        return Verdict.accept(FirstCallArtifact(artifact=verdict.artifact.model_dump(mode="json")))
-    return Verdict.reject(Rejection(verdict.reason or RejectionReason.EMPTY, verdict.detail))
 
 
 KIND = JobKind(

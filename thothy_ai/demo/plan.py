@@ -18,26 +18,20 @@ _LOCALES = ("de", "fr", "es")
 
 def demo_jobs() -> list[Request]:
     """Five jobs per source, the same on every call: a summary, two hooks, a translation, a report section."""
-    return [job for number, source in enumerate(load_sources()) for job in _jobs_about(source, number)]
-
-
-def _jobs_about(source: Source, number: int) -> list[Request]:
-    audience = _AUDIENCES[number % len(_AUDIENCES)]
-    first, second = (_CHANNELS[(number + step) % len(_CHANNELS)] for step in (0, 1))
-    return [
-        TrendSummary(source=source.text, audience=audience, length="short"),
-        _hook(source, audience, first, "curious"),
-        _hook(source, audience, second, "playful"),
-        Translation(
-            source=source.text, passage=_shortest(source.paragraphs), target_locale=_LOCALES[number % len(_LOCALES)]
-        ),
-        ReportSection(source=source.text, audience=audience, length="short"),
-    ]
+    jobs: list[Request] = []
+    for number, source in enumerate(load_sources()):
+        audience, locale = _AUDIENCES[number % len(_AUDIENCES)], _LOCALES[number % len(_LOCALES)]
+        first, second = (_CHANNELS[(number + step) % len(_CHANNELS)] for step in (0, 1))
+        shortest = min(source.paragraphs, key=len)
+        jobs += [
+            TrendSummary(source=source.text, audience=audience, length="short"),
+            _hook(source, audience, first, "curious"),
+            _hook(source, audience, second, "playful"),
+            Translation(source=source.text, passage=shortest, target_locale=locale),
+            ReportSection(source=source.text, audience=audience, length="short"),
+        ]
+    return jobs
 
 
 def _hook(source: Source, audience: str, channel: Channel, tone: str) -> Hook:
     return Hook(source=source.text, audience=audience, channel=channel, tone=tone, variants=1, length="short")
-
-
-def _shortest(paragraphs: tuple[str, ...]) -> str:
-    return min(paragraphs, key=len)

@@ -27,8 +27,8 @@ def load_sources() -> tuple[Source, ...]:
     """Load all bundled sources, sorted by slug."""
     folder = files("thothy_ai.demo") / "sources"
     entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
-    return tuple(_source(entry.name, entry.read_text("utf-8")) for entry in entries if entry.name.endswith(".txt"))
-
-
-def _source(name: str, text: str) -> Source:
-    return Source(slug=name.removesuffix(".txt"), title=text.partition("\n")[0], text=text.strip())
+    texts = {entry.name: entry.read_text("utf-8") for entry in entries if entry.name.endswith(".txt")}
+    return tuple(
+        Source(slug=name.removesuffix(".txt"), title=text.partition("\n")[0], text=text.strip())
+        for name, text in texts.items()
+    )

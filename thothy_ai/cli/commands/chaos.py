@@ -17,7 +17,7 @@ from thothy_ai.cli.views.tables import Column, count, print_json, table
 if TYPE_CHECKING:
     from types import FrameType
 
-    from thothy_ai.chaos.run import Report
+    from thothy_ai.chaos.run import ChaosReport
     from thothy_ai.settings import Settings
 
 app = typer.Typer()
@@ -77,7 +77,7 @@ def _model(settings: Settings) -> Path:
     return settings.model or bundled_model_path()
 
 
-def _print(report: Report) -> None:
+def _print(report: ChaosReport) -> None:
     title = f"Chaos, seed {report.options.seed}: {count(len(report.faults), 'fault')}"
     table(title, (Column("what"), Column("number", number=True)), _rows(report))
     by_invariant = sorted(set(report.violations), key=attrgetter("invariant", "subject"))
@@ -88,7 +88,7 @@ def _print(report: Report) -> None:
     typer.echo()
 
 
-def _conclude(report: Report, *, quiet: bool) -> None:
+def _conclude(report: ChaosReport, *, quiet: bool) -> None:
     """The verdict: one line. Exits with 1 unless every fault was injected and every invariant holds."""
     options = report.options
     violated = len({violation.invariant for violation in report.violations})
@@ -103,7 +103,7 @@ def _conclude(report: Report, *, quiet: bool) -> None:
         typer.echo(f"All invariants hold: {done}, nothing was lost or done twice.")
 
 
-def _rows(report: Report) -> list[tuple[str, str]]:
+def _rows(report: ChaosReport) -> list[tuple[str, str]]:
     summary = report.summary
     counts = {
         "jobs sent to the queue": summary.jobs,

@@ -21,7 +21,6 @@ from thothy_ai.crash_points import crash_point
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import JobRow
-from thothy_ai.db.own_schema import SHARED, has_version_table, is_ours
 from thothy_ai.settings import Settings
 
 PARTITION = re.compile(r"(attempt|artifact|job_event)_(default|\d{4}_\d{2})")
@@ -65,7 +64,10 @@ def _run(connection: Connection, schema: str) -> None:
     """Run all pending migrations. One that cannot get a lock is retried after a pause for the statements behind it."""
     until = time.monotonic() + online.PATIENCE_SECONDS
     with _one_at_a_time(connection, schema):
-        _find_installation(connection, schema)
+        if not connection.scalar(text("SELECT to_regnamespace(:schema) IS NOT NULL"), {"schema": schema}):
+            connection.execute(CreateSchema(schema))
+        connection.execute(text(f"SET search_path = {schema}"))
+        connection.commit()
         while True:
             try:
                 return _try(connection)
@@ -74,15 +76,6 @@ def _run(connection: Connection, schema: str) -> None:
                     raise
             connection.rollback()
             time.sleep(online.PAUSE_SECONDS)
-
-
-def _find_installation(connection: Connection, schema: str) -> None:
-    """Create the schema if it is missing. An installation that is still in `public` is found there until it moves."""
-    if not connection.scalar(text("SELECT to_regnamespace(:schema) IS NOT NULL"), {"schema": schema}):
-        connection.execute(CreateSchema(schema))
-    elsewhere = not has_version_table(connection, schema) and is_ours(connection, SHARED)
-    connection.execute(text(f"SET search_path = {schema}" + (f", {SHARED}" if elsewhere else "")))
-    connection.commit()
 
 
 def _try(connection: Connection) -> None:

@@ -202,10 +202,6 @@ class RoleExistsError(DatabaseError):
     """Postgres has a role of this name already. Roles belong to the whole server, not to a database or a schema."""
 
 
-class SchemaTakenError(DatabaseError):
-    """A schema cannot take the installation's tables: something of the same name is in it."""
-
-
 class BrokerUnreachableError(ThothyError):
     """Redis cannot be reached at the configured host and port."""
 

@@ -142,7 +142,7 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     if state == REFUSED:
         return PermissionDeniedError(lines[0].strip(), settings.tenant, state)
     if state in SCHEMA_STATES:
-        from thothy_ai.db.schema import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
+        from thothy_ai.db.revisions import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 
         return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
     if _unreachable(error, state):

@@ -15,7 +15,7 @@ from thothy_ai.db.usage_fragments import usage_fragments
 # jobs of similar age, then the deadline, and none starves: only jobs enqueued at most a day later overtake a job, plus
 # a day per point of priority that they have more. Both times are rounded, deadlines by up to a quarter of their slack,
 # and within equal times sources go one after the other: siblings stay together. The functions are in
-# migrations/versions/r0005_planned_order.sql; the index `ix_job_queued` is over the same terms.
+# migrations/versions/r0001_planned_order.sql; the index `ix_job_queued` is over the same terms.
 PLANNED_ORDER: Final = (
     "thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for)",
     "thothy_due(deadline, enqueued_at, scheduled_for)",

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from alembic import command
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.pooler import refuse_pooler, refuse_undeclared_mode
+from thothy_ai.db.revisions import alembic_config, code_revision, known_revisions
 from thothy_ai.db.roles import refresh_roles
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError, NotInstalledError
 from thothy_ai.settings import Settings
 
-MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MONTHS_AHEAD = 3
 # Schemas with an installation: an application's own tables are hardly called all of this.
 INSTALLED = text(
@@ -34,19 +31,6 @@ INSTALLED = text(
 )
 
 
-def alembic_config(connection: Connection | None = None, schema: str = "") -> Config:
-    """Alembic's configuration, from the packaged migrations; for this connection and schema, or those of settings."""
-    config = Config(MIGRATIONS / "alembic.ini")
-    if connection is not None:
-        config.attributes.update(connection=connection, schema=schema)
-    return config
-
-
-def code_revision() -> str:
-    """The revision this code was written for."""
-    return ScriptDirectory.from_config(alembic_config()).get_current_head() or ""
-
-
 def migrate(settings: Settings, revision: str = "head") -> str:
     """Create the schema, upgrade it to `revision`, create the partitions of the coming months. Returns the revision.
 
@@ -58,7 +42,11 @@ def migrate(settings: Settings, revision: str = "head") -> str:
     try:
         with reaching(settings):
             with engine.connect() as connection:  # migrations begin and commit their own transactions
-                _upgrade(connection, settings, revision)
+                try:
+                    command.upgrade(alembic_config(connection, settings.database_schema), revision)
+                except CommandError:
+                    check_schema(settings)  # a revision that only a newer version knows is the usual cause
+                    raise
             crash_point("before_partitions")
             with engine.begin() as connection:
                 connection.execute(text("SELECT thothy_ensure_partitions(:months)"), {"months": MONTHS_AHEAD})
@@ -66,14 +54,6 @@ def migrate(settings: Settings, revision: str = "head") -> str:
                 return MigrationContext.configure(connection).get_current_revision() or ""
     finally:
         engine.dispose()
-
-
-def _upgrade(connection: Connection, settings: Settings, revision: str) -> None:
-    try:
-        command.upgrade(alembic_config(connection, settings.database_schema), revision)
-    except CommandError:
-        check_schema(settings)  # a revision that only a newer version knows is the usual cause
-        raise
 
 
 def check_schema(settings: Settings) -> str:
@@ -93,14 +73,13 @@ def check_schema(settings: Settings) -> str:
         return wanted
     if found is None:
         raise NotInstalledError(settings.database_schema, others, wanted)
-    known = ScriptDirectory.from_config(alembic_config()).walk_revisions()
-    if found not in {script.revision for script in known}:
+    if found not in known_revisions():
         raise CodeBehindError(found, wanted)
     raise MigrationsBehindError(found, wanted)
 
 
 def refuse_other_schema(settings: Settings) -> None:
-    """Checked first by every process of the service. Postgres may still be away: processes wait for it themselves.
+    """Every process of the service checks this first. An unreachable Postgres is no error: processes wait for it.
 
     Raises as `check_schema` does, except `DatabaseUnreachableError`, and `PoolerError`.
     """

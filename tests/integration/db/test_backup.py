@@ -10,18 +10,19 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from alembic import command
 from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from tests.conftest import Services
 from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.next_revision import next_revision
 from tests.support.queue_bench import Queue, runner_bench
 from tests.support.worker_fleet import WorkerFleet, check_each_once
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.revisions import code_revision
 from thothy_ai.db.roles import create_role, drop_role
-from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
+from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.producer import Producer
 from thothy_ai.producer.drafts import EnqueueOptions
 
@@ -119,12 +120,11 @@ def test_after_a_restore_every_job_completes_and_nothing_runs_twice(
     assert restored.rows("SELECT count(*) FROM attempt WHERE outcome = 'lost'") == [(2,)]
 
 
-def test_a_dump_of_an_older_version_is_migrated(queue: Queue, restore: Restore, tmp_path: Path) -> None:
+def test_a_dump_of_the_release_before_is_migrated(queue: Queue, restore: Restore, tmp_path: Path) -> None:
     queue.producer.enqueue_many(entries(KEYS))
-    with queue.engine.connect() as connection:
-        command.downgrade(alembic_config(connection, queue.settings.database_schema), "0007")
     restored = restore(dump(queue, tmp_path))
-    assert migrate(restored.settings) == code_revision()
+    with next_revision(tmp_path):
+        assert migrate(restored.settings) == code_revision()
     assert [job.existed for job in restored.producer.enqueue_many(entries(KEYS))] == [True] * 8
     with runner_bench(restored) as bench:
         bench.settle()

@@ -1,10 +1,9 @@
-"""The service's own schema: an installation in `public` moves there and back, and an application's tables stay."""
+"""The service's own schema: it leaves an application's tables alone, and another installation's."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,27 +11,23 @@ from alembic import command
 from sqlalchemy import Engine, create_engine, text
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import PATIENCE, QUICK, eventually
+from tests.support.queue_bench import PATIENCE, QUICK
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
+from thothy_ai.db.revisions import alembic_config, code_revision
+from thothy_ai.db.schema import migrate
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import ConfigError, DatabaseError, MigrationsBehindError, SchemaTakenError
+from thothy_ai.errors import ConfigError
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(:schema) AND relkind IN ('r', 'p')"
-FUNCTIONS = "SELECT proname FROM pg_proc WHERE pronamespace = to_regnamespace(:schema)"
 THEIRS = """
     CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY);
     INSERT INTO alembic_version VALUES ('{version}');
     CREATE TABLE job (id uuid PRIMARY KEY, tenant text, kind text, state text, salary int);
     INSERT INTO job VALUES (gen_random_uuid(), 'acme', 'baker', 'open', 7);
     CREATE TABLE attempt (id int); CREATE TABLE artifact (id int);
-"""
-OLD_JOB = """
-    INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, idempotency_key)
-    VALUES (gen_random_uuid(), 'default', 'echo', 's', 'd', 3, :key)
 """
 
 
@@ -44,7 +39,7 @@ def empty(empty_database: str, clean_environment: None) -> Settings:
 
 @pytest.fixture
 def plain(empty: Settings) -> Iterator[Engine]:
-    """Connections as an application, and as earlier versions, open them: their search path is the server's default."""
+    """Connections as an application opens them: their search path is the server's default."""
     engine = create_engine(empty.require_database_url())
     yield engine
     engine.dispose()
@@ -61,49 +56,9 @@ def run(engine: Engine, sql: str, **parameters: Any) -> list[Any]:
         return list(done) if done.returns_rows else []
 
 
-@contextmanager
-def alembic(settings: Settings, schema: str) -> Iterator[Callable[..., None]]:
-    """Alembic's commands, as they ran while everything was in `schema`."""
-    engine = create_engine(settings.require_database_url())
-    with engine.connect() as connection:
-        config = alembic_config(connection, schema)
-
-        def act(action: Callable[..., object], *arguments: str) -> None:
-            action(config, *arguments)
-
-        yield act
-    engine.dispose()
-
-
-def install_old(settings: Settings, revision: str = "0006") -> None:
-    """An installation in `public`, as earlier versions made it."""
-    with alembic(settings, "public") as act:
-        act(command.upgrade, revision)
-    engine = create_engine(settings.require_database_url())
-    run(engine, "SELECT thothy_ensure_partitions(2)")
-    run(engine, OLD_JOB, key="old")
-    engine.dispose()
-
-
-@pytest.mark.parametrize("revision", ["0001", "0004", "0006"])
-@pytest.mark.parametrize("schema", ["thothy", "content_queue"])
-def test_an_installation_in_public_moves_with_its_rows(
-    empty: Settings, plain: Engine, revision: str, schema: str
-) -> None:
-    install_old(empty, revision)
-    settings = empty.model_copy(update={"database_schema": schema})
-    with pytest.raises(MigrationsBehindError, match="run `thothy migrate`"):
-        check_schema(settings)
-    assert migrate(settings) == check_schema(settings) == code_revision()
-    assert names(plain, TABLES, "public") == names(plain, FUNCTIONS, "public") == set()
-    assert {"job", "alembic_version", "attempt_default"} <= names(plain, TABLES, schema)
-    assert run(plain, f"SELECT idempotency_key FROM {schema}.job") == [("old",)]
-    assert migrate(settings) == code_revision()
-
-
 def test_an_application_s_tables_of_the_same_names_stay(empty: Settings, plain: Engine) -> None:
     """Whatever its revision is called, and before and after the schema is migrated up, down and up."""
-    for sql in THEIRS.format(version="0006").split(";"):
+    for sql in THEIRS.format(version="0001").split(";"):
         if sql.strip():
             run(plain, sql)
     before = names(plain, TABLES, "public")
@@ -111,91 +66,15 @@ def test_an_application_s_tables_of_the_same_names_stay(empty: Settings, plain: 
     with Producer(empty) as producer:
         producer.enqueue(Echo(text="ok"))
     assert run(plain, "SELECT salary FROM public.job") == [(7,)]
-    assert run(plain, "SELECT version_num FROM public.alembic_version") == [("0006",)]
-    engine = make_engine(empty)
-    with (
-        engine.connect() as connection,
-        pytest.raises(SchemaTakenError, match="alembic_version, artifact, attempt, job"),
-    ):
-        command.downgrade(alembic_config(connection, empty.database_schema), "0006")
-    engine.dispose()
-    assert names(plain, TABLES, "public") == before
-    assert run(plain, "SELECT count(*) FROM thothy.job") == [(1,)]
-    assert migrate(empty) == code_revision()  # later revisions were undone, one by one
-
-
-def test_tables_like_ours_with_another_version_stay(empty: Settings, plain: Engine) -> None:
-    install_old(empty)
-    run(plain, "UPDATE public.alembic_version SET version_num = 'f00d'")
-    migrate(empty)
-    assert run(plain, "SELECT idempotency_key FROM public.job") == [("old",)]
-    assert run(plain, "SELECT count(*) FROM thothy.job") == [(0,)]
-
-
-def test_down_to_public_and_up_again(empty: Settings, plain: Engine) -> None:
-    migrate(empty)
-    with Producer(empty) as producer:
-        job = producer.enqueue(Echo(text="ok"))
+    assert run(plain, "SELECT version_num FROM public.alembic_version") == [("0001",)]
     engine = make_engine(empty)
     with engine.connect() as connection:
-        command.downgrade(alembic_config(connection, empty.database_schema), "0005")
+        command.downgrade(alembic_config(connection, empty.database_schema), "base")
     engine.dispose()
-    assert names(plain, TABLES, "thothy") == set()
-    assert run(plain, "SELECT id, version_num FROM public.job, public.alembic_version") == [(job.id, "0005")]
-    assert migrate(empty) == code_revision()
-    assert run(plain, "SELECT id FROM thothy.job") == [(job.id,)]
-
-
-def test_processes_of_earlier_versions_go_on_where_the_role_is_named_as_the_schema(
-    empty: Settings, plain: Engine
-) -> None:
-    """Postgres looks in "$user" first. Their prepared statements and their foreign keys find the tables, too."""
-    install_old(empty)
-    with plain.connect() as old:
-        assert old.scalar(text("SELECT current_user")) == empty.database_schema == "thothy"
-        ask = text("SELECT count(*) FROM job JOIN queue_control ON name = 'default' WHERE idempotency_key = :key")
-        for _ in range(7):  # the driver prepares it at the fifth time
-            assert old.scalar(ask, {"key": "old"}) == 1
-        old.execute(text("INSERT INTO job_request SELECT id, '{}' FROM job"))
-        old.commit()
-        migrate(empty)
-        assert old.scalar(ask, {"key": "old"}) == 1
-        old.execute(text(OLD_JOB), {"key": "after"})
-        old.execute(text("INSERT INTO job_request SELECT id, '{}' FROM job WHERE idempotency_key = 'after'"))
-        ids = [str(row.id) for row in old.execute(text("SELECT id FROM job"))]
-        rows = old.execute(statement("queue/dispatch"), {"ids": ids, "engine": None}).all()
-        old.commit()
-    assert len(rows) == 2
-
-
-def test_the_move_waits_for_a_reader_briefly_again_and_again(empty: Settings, plain: Engine) -> None:
-    install_old(empty)
-    thread = threading.Thread(target=migrate, args=(empty,))
-    asks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%' AND wait_event_type = 'Lock'"
-    with plain.connect() as reader:
-        reader.execute(text("SELECT count(*) FROM public.usage_hourly"))
-        thread.start()
-        for _ in range(2):
-            eventually(lambda: run(plain, asks))
-            run(plain, f"SET LOCAL lock_timeout = '{PATIENCE}s'")
-            run(plain, "UPDATE public.job SET priority = 2")
-            eventually(lambda: not run(plain, asks))
-        assert thread.is_alive()
-    thread.join(PATIENCE)
-    assert check_schema(empty) == code_revision()
-
-
-def test_a_move_that_fails_half_way_leaves_everything_where_it_was(empty: Settings, plain: Engine) -> None:
-    install_old(empty)
-    before = names(plain, TABLES, "public")
-    run(plain, "CREATE SCHEMA thothy")
-    in_the_way = "thothy.thothy_uuid_floor(timestamptz)"
-    run(plain, f"CREATE FUNCTION {in_the_way} RETURNS uuid LANGUAGE sql AS 'SELECT NULL::uuid'")
-    with pytest.raises(DatabaseError, match="already exists"):
-        migrate(empty)
     assert names(plain, TABLES, "public") == before
-    run(plain, f"DROP FUNCTION {in_the_way}")
+    assert names(plain, TABLES, "thothy") == {"alembic_version"}
     assert migrate(empty) == code_revision()
+    assert run(plain, "SELECT salary FROM public.job") == [(7,)]
 
 
 def test_two_installations_in_one_database_do_not_meet(empty: Settings, plain: Engine) -> None:

@@ -19,12 +19,13 @@ from sqlalchemy.schema import CreateSchema
 
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import Base
-from thothy_ai.db.schema import alembic_config, check_schema, migrate
+from thothy_ai.db.revisions import alembic_config
+from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
-FUNCTIONS = ROOT / "migrations" / "versions" / "r0005_planned_order.sql"  # which an index is over
+FUNCTIONS = ROOT / "migrations" / "versions" / "r0001_planned_order.sql"  # which an index is over
 OURS = r"^(job|attempt|artifact|drain|engine|model|usage|queue|forecast|batch|webhook)"
 PARTITION = r"_(default|\d{4}_\d{2})(_|$)"
 

@@ -6,14 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from uuid import UUID
 
-from alembic import command
 from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.schema import alembic_config, migrate
 from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
 from thothy_ai.producer.drafts import EnqueueOptions
@@ -149,13 +147,3 @@ def _share_texts(queue: Queue) -> bool:
     """Run the reaper's rule; whether it has just allowed them."""
     with queue.engine.begin() as connection:
         return connection.execute(statement("queue/share_texts")).first() is not None
-
-
-def test_a_downgrade_puts_texts_back(queue: Queue) -> None:
-    queue.producer.enqueue_many([Echo(text=LONG), Echo(text="ok short")])
-    with queue.engine.connect() as connection:
-        command.downgrade(alembic_config(connection, queue.settings.database_schema), "0007")
-    assert queue.rows("SELECT request ->> 'text' AS text FROM job_request ORDER BY 1 DESC") == [("ok short",), (LONG,)]
-    migrate(queue.settings)
-    queue.producer.enqueue(Echo(text=LONG))
-    assert queue.rows(REFERENCES) == [(3, 1, 1)]

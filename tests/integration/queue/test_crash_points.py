@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine, inspect, text
 
+from tests.support.next_revision import next_revision
 from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from tests.support.worker_fleet import KEY, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.crash_points import EXIT_CODE
@@ -153,7 +154,7 @@ def test_a_migration_that_dies_can_be_run_again(
     clean_environment: None, empty_database: str, tmp_path: Path, place: str, tables: int
 ) -> None:
     settings = Settings.load(home=tmp_path, database_url=empty_database)
-    _migrate_and_die(settings, place)
+    _migrate_and_die(settings, place, *CLI, "migrate")
     engine = make_engine(settings)
     try:
         eventually(lambda: not _sessions(engine))
@@ -170,31 +171,29 @@ def test_a_migration_that_dies_on_a_filled_database_leaves_an_index_to_dispatch_
 ) -> None:
     """And what it had built is used: the next one only gives it its name."""
     settings = Settings.load(home=tmp_path, database_url=empty_database)
-    migrate(settings, "0004")
+    migrate(settings)
     engine = make_engine(settings)
     try:
         with engine.begin() as connection:
             connection.execute(text(FILLED))
-        _migrate_and_die(settings, place)
+        _migrate_and_die(settings, place, sys.executable, "-m", "tests.support.next_revision", str(tmp_path / "died"))
         eventually(lambda: not _sessions(engine))
         with engine.connect() as connection:
             built = set(connection.scalars(text(PLANNED)))
-        migrate(settings, "0005")
+        with next_revision(tmp_path / "next"):
+            assert migrate(settings) == check_schema(settings)
         with engine.connect() as connection:
             after = set(connection.scalars(text(PLANNED)))
             assert connection.scalar(text("SELECT count(*) FROM job WHERE NOT delayed")) == JOBS
-        assert len(built) == len(after) == 1
+        assert len(built) == len(after) == 2  # of jobs without a model, and of those with one
         assert (built == after) is (place == "mid_replace")
-        assert migrate(settings) == check_schema(settings)
-        with engine.connect() as connection:
-            assert len(set(connection.scalars(text(PLANNED)))) == 2  # of jobs without a model, and of those with one
     finally:
         engine.dispose()
 
 
-def _migrate_and_die(settings: Settings, place: str) -> None:
+def _migrate_and_die(settings: Settings, place: str, *command: str) -> None:
     env = settings.environment() | {"THOTHY_CRASH_POINT": place}
-    died = subprocess.run([*CLI, "migrate"], env=env, capture_output=True, text=True, check=False, timeout=60)
+    died = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert died.returncode == EXIT_CODE, died.stderr
 
 

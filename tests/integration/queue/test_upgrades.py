@@ -1,4 +1,4 @@
-"""Upgrades: migrations on a filled database while it works, and old rows and old messages under new code."""
+"""Upgrades: the next migration on a filled database while it works, and what must not change between two releases."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import base64
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -18,14 +20,15 @@ from redis import Redis
 from sqlalchemy import Connection, create_engine, text
 
 from tests.support.echo_kind import Echo, EchoArtifact
-from tests.support.home import THOTHY
+from tests.support.next_revision import next_revision
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench, running
 from tests.support.worker_fleet import KEY, WorkerFleet
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.schema import alembic_config, check_schema, code_revision, migrate
+from thothy_ai.db.revisions import alembic_config, code_revision
+from thothy_ai.db.schema import check_schema, migrate
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
@@ -34,8 +37,8 @@ from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 
-# A message as the first version published it, byte for byte except for the ids.
-FIRST_MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-type": "application/json",
+# A message as it is published, byte for byte except for the ids: processes of two releases run side by side.
+MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-type": "application/json",
  "headers": {"lang": "py", "task": "thothy.run", "id": "%(job)s.1", "shadow": null, "eta": null, "expires": null,
  "group": null, "group_index": null, "retries": 0, "timelimit": [null, null], "root_id": "%(job)s.1",
  "parent_id": null, "argsrepr": "%(job)s.1", "kwargsrepr": "{}", "origin": "gen1@box", "ignore_result": false,
@@ -44,8 +47,8 @@ FIRST_MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-ty
  "delivery_info": {"exchange": "", "routing_key": "jobs"}, "priority": 0, "body_encoding": "base64",
  "delivery_tag": "%(tag)s"}}"""
 STATES = ("queued", "dispatched", "running", "succeeded", "dead", "cancelled", "expired")
-# Rows as the first version wrote them: its columns only.
-FIRST_ROWS = """
+# Rows as the release before wrote them: the columns of the baseline.
+ROWS = """
     INSERT INTO job (id, tenant, kind, state, priority, source_key, idempotency_key, request_digest, attempt, failures,
                      max_attempts, dispatch_no, dispatched_at, worker, lease_until, started_at, finished_at, reason)
     SELECT uuidv7(), 'default', 'echo', state, n % 3, 's', state || n, 'd', 1, 0, 3, 1, now(),
@@ -69,18 +72,18 @@ WRITE = f"SET LOCAL lock_timeout = '{PATIENCE}s'; UPDATE job SET priority = 2 WH
 
 
 @pytest.fixture
-def old(empty_database: str, redis_url: str, clean_environment: None) -> Iterator[Queue]:
-    """A database of the first version, while jobs are running.
+def old(empty_database: str, redis_url: str, tmp_path: Path, clean_environment: None) -> Iterator[Queue]:
+    """A database of the newest release, while jobs are running; the code is that of the next one.
 
-    Its connections have the server's default search path: the tables are found before and after a downgrade.
+    Its connections have the schema as their search path, and no other option of the service.
     """
     registry.load_extra(("tests.support.echo_kind",))
     settings = Settings.load(database_url=empty_database, redis_url=redis_url, **QUICK)
-    migrate(settings, "0001")
-    engine = create_engine(empty_database)
-    with Producer(settings) as producer:
+    migrate(settings)
+    engine = create_engine(empty_database, connect_args={"options": f"-c search_path={settings.database_schema}"})
+    with Producer(settings) as producer, next_revision(tmp_path):
         queue = Queue(settings, engine, producer)
-        queue.rows(FIRST_ROWS, states=list(STATES), jobs=200)
+        queue.rows(ROWS, states=list(STATES), jobs=200)
         queue.rows(REQUESTS)
         queue.rows(ATTEMPTS)
         yield queue
@@ -107,7 +110,7 @@ def test_up_down_and_up_keep_every_row_of_a_filled_database(old: Queue) -> None:
     before = old.rows(SUMS)
     assert migrate(old.settings) == code_revision()
     assert old.rows(SUMS) == before
-    downgrade(old.settings, "0001")
+    downgrade(old.settings, "-1")
     assert old.rows(SUMS) == before
     assert migrate(old.settings) == code_revision() == check_schema(old.settings)
     assert old.rows(SUMS) == before
@@ -152,7 +155,6 @@ def test_behind_a_migration_that_waits_for_a_reader_no_statement_waits_for_long(
     The reader holds its lock throughout, so that only the migration's own limit ends the wait of those behind it.
     """
     assert online.LOCK_SECONDS < 0.6
-    migrate(old.settings, "0002")
     thread = threading.Thread(target=migrate, args=(old.settings,))
     asks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE job%' AND wait_event_type = 'Lock'"
     with holding(old, "SELECT count(*) FROM job"):
@@ -178,33 +180,36 @@ def test_a_lock_that_cannot_be_acquired_ends_a_migration_cleanly(old: Queue, mon
 
 def test_an_index_that_was_left_half_built_is_built_anew(old: Queue) -> None:
     """As when the migrating process was killed."""
+    [(before,)] = old.rows("SELECT version_num FROM alembic_version")
     migrate(old.settings)
-    old.rows("UPDATE alembic_version SET version_num = '0001'")
-    old.rows("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_job_dead'::regclass")
+    old.rows("UPDATE alembic_version SET version_num = :before", before=before)
+    old.rows("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_job_next'::regclass")
     assert migrate(old.settings) == code_revision()
     assert old.rows("SELECT 1 FROM pg_index WHERE NOT indisvalid") == []
 
 
-def test_several_machines_migrate_at_once(old: Queue) -> None:
+def test_several_machines_migrate_at_once(old: Queue, tmp_path: Path) -> None:
     environment = {**os.environ, **old.settings.environment()}
-    machines = [subprocess.Popen([*THOTHY, "migrate"], env=environment, stdout=subprocess.PIPE) for _ in range(3)]
+    command = [sys.executable, "-m", "tests.support.next_revision"]
+    folders = [str(tmp_path / str(number)) for number in range(3)]
+    machines = [subprocess.Popen([*command, each], env=environment, stdout=subprocess.PIPE) for each in folders]
     for machine in machines:
         said, _ = machine.communicate(timeout=60)
-        assert said.decode().endswith(f"at revision {code_revision()}.\n")
+        assert said.decode() == code_revision()
 
 
 @pytest.mark.parametrize("more", ["", ', "trace": {"id": "0af7"}, "thothy_version": "9.1"'])
-def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_ignored(
+def test_a_message_of_another_release_is_run_and_unknown_fields_are_ignored(
     queue: Queue, patient_fleet: WorkerFleet, redis_url: str, more: str
 ) -> None:
     """And not held for lost, however long its worker takes to claim: nothing would dispatch it again."""
-    queue.rows("UPDATE queue_control SET paused = true")  # the dispatcher of today stays out of it
+    queue.rows("UPDATE queue_control SET paused = true")  # the dispatcher stays out of it
     [job_id] = queue.enqueue("ok")
     queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now()")
     arguments = [[str(job_id), 1], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
     body = base64.b64encode(json.dumps(arguments).encode()).decode()
     with Redis.from_url(redis_url) as redis:
-        redis.lpush(KEY, FIRST_MESSAGE % {"body": body, "job": job_id, "tag": "t", "more": more})
+        redis.lpush(KEY, MESSAGE % {"body": body, "job": job_id, "tag": "t", "more": more})
         broker = Broker(queue.settings)
         assert broker.waiting().ordinary == {Hint(job_id, 1)}  # the reaper does not hold it for lost
         broker.close()
@@ -213,13 +218,13 @@ def test_a_message_of_the_first_version_is_run_and_unknown_fields_are_ignored(
     assert (queue.job(job_id).state, queue.job(job_id).dispatch_no) == ("succeeded", 1)
 
 
-def test_what_is_published_today_differs_from_the_first_message_only_in_ids(queue: Queue, redis_url: str) -> None:
-    """A worker of the first version must read it, too: they run side by side while an upgrade is rolled out."""
+def test_what_is_published_has_the_fields_of_that_message(queue: Queue, redis_url: str) -> None:
+    """Workers of the release before must read it, too: they run beside new ones while a release is rolled out."""
     queue.enqueue("ok")
     with Redis.from_url(redis_url) as redis, running(Dispatcher(queue.settings)):
         eventually(lambda: redis.llen(KEY) == 1)
         found = json.loads(redis.lindex(KEY, 0))
-    first = json.loads(FIRST_MESSAGE % {"body": "", "job": "x", "tag": "t", "more": ""})
+    first = json.loads(MESSAGE % {"body": "", "job": "x", "tag": "t", "more": ""})
     assert found.keys() == first.keys()
     assert found["headers"].keys() >= first["headers"].keys() - {"stamped_headers", "stamps"}
     assert found["properties"].keys() == first["properties"].keys()

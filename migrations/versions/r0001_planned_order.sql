@@ -2,7 +2,7 @@
 
 -- A deadline, rounded down to a bucket whose width grows with the slack: a power of two of minutes, more than an eighth
 -- and at most a quarter of the slack at enqueueing. Sibling jobs whose deadlines differ little share a bucket.
-CREATE OR REPLACE FUNCTION thothy_due(
+CREATE FUNCTION thothy_due(
     deadline timestamptz, enqueued_at timestamptz, scheduled_for timestamptz
 ) RETURNS timestamp
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -17,7 +17,7 @@ COMMENT ON FUNCTION thothy_due IS 'The deadline, rounded down by up to a quarter
 
 -- The deadline if it is within a day, otherwise a day after the ten minutes in which the job was enqueued, or for which
 -- it was scheduled; less a day per point of priority.
-CREATE OR REPLACE FUNCTION thothy_virtual_deadline(
+CREATE FUNCTION thothy_virtual_deadline(
     priority smallint, deadline timestamptz, enqueued_at timestamptz, scheduled_for timestamptz
 ) RETURNS timestamp
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

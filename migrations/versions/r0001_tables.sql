@@ -1,0 +1,336 @@
+CREATE TABLE job (
+    id uuid CONSTRAINT pk_job PRIMARY KEY,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    state text NOT NULL DEFAULT 'queued',
+    priority smallint NOT NULL DEFAULT 0,
+    deadline timestamptz,
+    not_before timestamptz NOT NULL DEFAULT now(),
+    source_key text NOT NULL,
+    idempotency_key text,
+    request_digest text NOT NULL,
+    parent_id uuid,
+    attempt integer NOT NULL DEFAULT 0,
+    failures smallint NOT NULL DEFAULT 0,
+    max_attempts smallint NOT NULL,
+    engine_deaths smallint NOT NULL DEFAULT 0,
+    dispatch_no integer NOT NULL DEFAULT 0,
+    dispatched_at timestamptz,
+    worker text,
+    lease_until timestamptz,
+    started_at timestamptz,
+    finished_at timestamptz,
+    cancel_requested boolean NOT NULL DEFAULT false,
+    reason text,
+    detail text,
+    enqueued_at timestamptz NOT NULL DEFAULT now(),
+    delayed boolean NOT NULL DEFAULT false,
+    engine_session_id uuid,
+    scheduled_for timestamptz,
+    max_compute_seconds double precision,
+    budget_after integer NOT NULL DEFAULT 0,
+    model text,
+    engine_name text,
+    batch_id uuid,
+    CONSTRAINT uq_job_tenant_idempotency_key UNIQUE (tenant, idempotency_key),
+    CONSTRAINT ck_job_state CHECK (
+        state IN ('queued', 'dispatched', 'running', 'succeeded', 'dead', 'cancelled', 'expired')
+    ),
+    CONSTRAINT ck_job_priority CHECK (priority BETWEEN -100 AND 100),
+    CONSTRAINT ck_job_max_attempts CHECK (max_attempts >= 1),
+    CONSTRAINT ck_job_counters CHECK (attempt >= 0 AND failures >= 0 AND engine_deaths >= 0),
+    CONSTRAINT ck_job_running CHECK (
+        CASE WHEN state = 'running' THEN num_nulls(worker, lease_until, started_at) = 0
+        ELSE num_nonnulls(worker, lease_until) = 0 END
+    ),
+    CONSTRAINT ck_job_dispatched CHECK (state <> 'dispatched' OR dispatched_at IS NOT NULL),
+    CONSTRAINT ck_job_terminal CHECK (
+        (state IN ('succeeded', 'dead', 'cancelled', 'expired')) = (finished_at IS NOT NULL)
+    ),
+    CONSTRAINT ck_job_dead CHECK (state <> 'dead' OR reason IS NOT NULL)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+
+-- The planned order: of jobs that name no model, and of those of each model.
+CREATE INDEX ix_job_queued ON job (
+    thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for),
+    thothy_due(deadline, enqueued_at, scheduled_for), source_key, id
+) WHERE state = 'queued' AND NOT delayed AND model IS NULL;
+CREATE INDEX ix_job_queued_model ON job (
+    model, thothy_virtual_deadline(priority, deadline, enqueued_at, scheduled_for),
+    thothy_due(deadline, enqueued_at, scheduled_for), source_key, id
+) WHERE state = 'queued' AND NOT delayed AND model IS NOT NULL;
+CREATE INDEX ix_job_delayed ON job (not_before) WHERE state = 'queued' AND delayed;
+CREATE INDEX ix_job_dispatched ON job (engine_name, priority, dispatched_at DESC) WHERE state = 'dispatched';
+CREATE INDEX ix_job_running ON job (worker) WHERE state = 'running';
+CREATE INDEX ix_job_deadline ON job (deadline) WHERE state IN ('queued', 'dispatched') AND deadline IS NOT NULL;
+CREATE INDEX ix_job_cancelled ON job (id) WHERE state IN ('queued', 'dispatched') AND cancel_requested;
+CREATE INDEX ix_job_terminal ON job (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX ix_job_dead ON job (finished_at, id) WHERE state = 'dead';
+CREATE INDEX ix_job_parent ON job (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX ix_job_batch ON job (batch_id, finished_at) WHERE batch_id IS NOT NULL;
+
+-- A long text is stored once per tenant; requests refer to it.
+CREATE TABLE source_text (
+    id uuid CONSTRAINT pk_source_text PRIMARY KEY,
+    tenant text NOT NULL,
+    digest text NOT NULL,
+    content text NOT NULL,
+    stored_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX ix_source_text_tenant ON source_text (tenant, digest);
+
+CREATE TABLE job_request (
+    job_id uuid CONSTRAINT pk_job_request PRIMARY KEY
+        CONSTRAINT fk_job_request_job_id REFERENCES job (id) ON DELETE CASCADE,
+    request jsonb NOT NULL,
+    text_field text,
+    text_id uuid CONSTRAINT fk_job_request_text_id REFERENCES source_text (id),
+    CONSTRAINT ck_job_request_text CHECK ((text_id IS NULL) = (text_field IS NULL))
+);
+CREATE INDEX ix_job_request_text_id ON job_request (text_id) WHERE text_id IS NOT NULL;
+
+-- History, partitioned by the month of the job's id.
+CREATE TABLE attempt (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    worker text NOT NULL,
+    engine_session_id uuid,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL DEFAULT now(),
+    outcome text NOT NULL,
+    reason text,
+    detail text,
+    prompt_tokens integer NOT NULL DEFAULT 0,
+    cached_tokens integer NOT NULL DEFAULT 0,
+    output_tokens integer NOT NULL DEFAULT 0,
+    compute_seconds double precision NOT NULL DEFAULT 0,
+    review_seconds double precision NOT NULL DEFAULT 0,
+    saved_tokens integer NOT NULL DEFAULT 0,
+    CONSTRAINT pk_attempt PRIMARY KEY (job_id, attempt),
+    CONSTRAINT ck_attempt_outcome CHECK (
+        outcome IN ('succeeded', 'rejected', 'failed', 'lost', 'released', 'cancelled', 'expired')
+    )
+) PARTITION BY RANGE (job_id);
+CREATE INDEX ix_attempt_finished_at ON attempt (finished_at);
+CREATE INDEX ix_attempt_without_output ON attempt (engine_session_id) WHERE outcome NOT IN ('succeeded', 'rejected');
+
+CREATE TABLE artifact (
+    job_id uuid NOT NULL,
+    kind text NOT NULL,
+    locale text NOT NULL,
+    attempt integer NOT NULL,
+    tenant text NOT NULL,
+    verdict text NOT NULL,
+    reason text,
+    body jsonb,
+    text text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    provenance jsonb,
+    review jsonb,
+    signature bigint[],
+    CONSTRAINT pk_artifact PRIMARY KEY (job_id, kind, locale, attempt),
+    CONSTRAINT ck_artifact_verdict CHECK (verdict IN ('accepted', 'rejected')),
+    CONSTRAINT ck_artifact_accepted CHECK (verdict <> 'accepted' OR (body IS NOT NULL AND reason IS NULL)),
+    CONSTRAINT ck_artifact_rejected CHECK (verdict <> 'rejected' OR reason IS NOT NULL)
+) PARTITION BY RANGE (job_id);
+CREATE UNIQUE INDEX uq_artifact_accepted ON artifact (job_id, kind, locale) WHERE verdict = 'accepted';
+CREATE INDEX ix_artifact_created_at ON artifact (created_at);
+CREATE INDEX ix_artifact_signature ON artifact USING gin (signature) WITH (fastupdate = off) WHERE signature IS NOT NULL;
+
+CREATE TABLE job_event (
+    job_id uuid NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(),
+    event text NOT NULL,
+    detail text,
+    CONSTRAINT pk_job_event PRIMARY KEY (job_id, at, event),
+    CONSTRAINT ck_job_event_event CHECK (
+        event IN (
+            'retried', 'lost', 'republished', 'dead', 'rejected', 'cancelled', 'expired', 'released', 'redriven'
+        )
+    )
+) PARTITION BY RANGE (job_id);
+
+CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;
+CREATE TABLE artifact_default PARTITION OF artifact DEFAULT;
+CREATE TABLE job_event_default PARTITION OF job_event DEFAULT;
+
+CREATE TABLE engine_session (
+    id uuid CONSTRAINT pk_engine_session PRIMARY KEY,
+    model text NOT NULL,
+    device text NOT NULL,
+    dtype text NOT NULL,
+    gpus integer NOT NULL,
+    num_blocks integer NOT NULL,
+    block_size integer NOT NULL,
+    started_at timestamptz NOT NULL,
+    heartbeat_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz,
+    busy_seconds double precision NOT NULL DEFAULT 0,
+    prefill_seconds double precision NOT NULL DEFAULT 0,
+    decode_seconds double precision NOT NULL DEFAULT 0,
+    prompt_tokens bigint NOT NULL DEFAULT 0,
+    cached_tokens bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    settled_at timestamptz,
+    engine_name text NOT NULL DEFAULT '',
+    machine text NOT NULL DEFAULT '',
+    devices text[] NOT NULL DEFAULT '{}',
+    address text NOT NULL DEFAULT '',
+    capacity integer NOT NULL DEFAULT 0,
+    model_name text NOT NULL DEFAULT '',
+    state text NOT NULL DEFAULT 'ready',
+    ready_at timestamptz,
+    end_reason text,
+    billed_seconds double precision NOT NULL DEFAULT 0,
+    worker_heartbeat_at timestamptz,
+    CONSTRAINT ck_engine_session_state CHECK (state IN ('loading', 'ready', 'stopping', 'ended'))
+);
+CREATE INDEX ix_engine_session_heartbeat_at ON engine_session (heartbeat_at);
+
+CREATE TABLE model_alias (
+    alias text CONSTRAINT pk_model_alias PRIMARY KEY,
+    model_name text NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE queue_control (
+    name text CONSTRAINT pk_queue_control PRIMARY KEY,
+    paused boolean NOT NULL DEFAULT false,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    note text,
+    upgraded_at timestamptz NOT NULL DEFAULT now(),
+    shares_texts boolean NOT NULL DEFAULT false
+);
+INSERT INTO queue_control (name, shares_texts) VALUES ('default', true);
+
+-- The bill: usage per closed hour, how far hours are closed, and drains.
+CREATE TABLE usage_by_hour (
+    hour timestamptz NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    model_name text NOT NULL,
+    attempts bigint NOT NULL DEFAULT 0,
+    accepted bigint NOT NULL DEFAULT 0,
+    rejected bigint NOT NULL DEFAULT 0,
+    lost bigint NOT NULL DEFAULT 0,
+    dead bigint NOT NULL DEFAULT 0,
+    cancelled bigint NOT NULL DEFAULT 0,
+    expired bigint NOT NULL DEFAULT 0,
+    prompt_tokens bigint NOT NULL DEFAULT 0,
+    cached_tokens bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    saved_tokens bigint NOT NULL DEFAULT 0,
+    resident_seconds double precision NOT NULL DEFAULT 0,
+    busy_seconds double precision NOT NULL DEFAULT 0,
+    useful_seconds double precision NOT NULL DEFAULT 0,
+    review_seconds double precision NOT NULL DEFAULT 0,
+    closed_seconds double precision,
+    revised_at timestamptz,
+    CONSTRAINT pk_usage_by_hour PRIMARY KEY (hour, tenant, kind, model_name)
+);
+
+CREATE TABLE usage_hourly (
+    hour timestamptz NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    succeeded bigint NOT NULL DEFAULT 0,
+    dead bigint NOT NULL DEFAULT 0,
+    cancelled bigint NOT NULL DEFAULT 0,
+    expired bigint NOT NULL DEFAULT 0,
+    accepted bigint NOT NULL DEFAULT 0,
+    rejected bigint NOT NULL DEFAULT 0,
+    attempts bigint NOT NULL DEFAULT 0,
+    lost bigint NOT NULL DEFAULT 0,
+    prompt_tokens bigint NOT NULL DEFAULT 0,
+    cached_tokens bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    compute_seconds double precision NOT NULL DEFAULT 0,
+    CONSTRAINT pk_usage_hourly PRIMARY KEY (hour, tenant, kind)
+);
+
+CREATE TABLE usage_progress (
+    name text CONSTRAINT pk_usage_progress PRIMARY KEY,
+    closed_until timestamptz NOT NULL
+);
+INSERT INTO usage_progress VALUES ('default', '-infinity');
+
+CREATE TABLE drain (
+    started_at timestamptz CONSTRAINT pk_drain PRIMARY KEY,
+    ended_at timestamptz NOT NULL,
+    emptied boolean NOT NULL DEFAULT true,
+    succeeded bigint NOT NULL DEFAULT 0,
+    dead bigint NOT NULL DEFAULT 0,
+    cancelled bigint NOT NULL DEFAULT 0,
+    expired bigint NOT NULL DEFAULT 0,
+    attempts bigint NOT NULL DEFAULT 0,
+    with_output bigint NOT NULL DEFAULT 0,
+    peak_depth bigint NOT NULL DEFAULT 0,
+    wait_p50 double precision,
+    wait_p95 double precision,
+    wait_p99 double precision,
+    run_p50 double precision,
+    run_p95 double precision,
+    run_p99 double precision,
+    resident_seconds double precision NOT NULL DEFAULT 0,
+    busy_seconds double precision NOT NULL DEFAULT 0,
+    useful_seconds double precision NOT NULL DEFAULT 0,
+    recorded_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Forecasts and what came; one row with what they are made from.
+CREATE TABLE forecast (
+    made_at timestamptz CONSTRAINT pk_forecast PRIMARY KEY,
+    began_at timestamptz NOT NULL,
+    open_jobs bigint NOT NULL,
+    p50_seconds double precision NOT NULL,
+    p90_seconds double precision NOT NULL,
+    late_jobs bigint NOT NULL,
+    arrived bigint NOT NULL DEFAULT 0,
+    disturbed boolean NOT NULL DEFAULT false,
+    ended_at timestamptz
+);
+CREATE INDEX ix_forecast_open ON forecast (made_at) WHERE ended_at IS NULL;
+
+CREATE TABLE forecast_state (
+    name text CONSTRAINT pk_forecast_state PRIMARY KEY,
+    learnt jsonb NOT NULL,
+    latest jsonb NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Calls that asked for a webhook, and what is to be sent.
+CREATE TABLE batch (
+    id uuid CONSTRAINT pk_batch PRIMARY KEY,
+    tenant text NOT NULL,
+    url text NOT NULL,
+    notify text NOT NULL,
+    jobs integer NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz,
+    CONSTRAINT ck_batch_notify CHECK (notify IN ('job', 'batch')),
+    CONSTRAINT ck_batch_url CHECK (url ~ '^https?://[^/?#]+' AND length(url) <= 2000)
+);
+CREATE INDEX ix_batch_open ON batch (id) WHERE ended_at IS NULL;
+
+CREATE TABLE webhook_delivery (
+    id uuid DEFAULT gen_random_uuid() CONSTRAINT pk_webhook_delivery PRIMARY KEY,
+    batch_id uuid NOT NULL,
+    tenant text NOT NULL,
+    url text NOT NULL,
+    origin text NOT NULL,
+    payload jsonb NOT NULL,
+    attempts integer NOT NULL DEFAULT 0,
+    next_attempt_at timestamptz NOT NULL DEFAULT now(),
+    retry_until timestamptz NOT NULL DEFAULT now() + interval '1 day',
+    created_at timestamptz NOT NULL DEFAULT now(),
+    delivered_at timestamptz,
+    dead_at timestamptz,
+    status integer,
+    error text,
+    CONSTRAINT ck_webhook_delivery_ended CHECK (num_nonnulls(delivered_at, dead_at) <= 1)
+);
+CREATE INDEX ix_webhook_delivery_waiting ON webhook_delivery (origin, next_attempt_at)
+    WHERE delivered_at IS NULL AND dead_at IS NULL;
+CREATE INDEX ix_webhook_delivery_created_at ON webhook_delivery (created_at);

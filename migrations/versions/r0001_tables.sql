@@ -199,11 +199,9 @@ CREATE TABLE queue_control (
     name text CONSTRAINT pk_queue_control PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,
     changed_at timestamptz NOT NULL DEFAULT now(),
-    note text,
-    upgraded_at timestamptz NOT NULL DEFAULT now(),
-    shares_texts boolean NOT NULL DEFAULT false
+    note text
 );
-INSERT INTO queue_control (name, shares_texts) VALUES ('default', true);
+INSERT INTO queue_control (name) VALUES ('default');
 
 -- The bill: usage per closed hour, how far hours are closed, and drains.
 CREATE TABLE usage_by_hour (
@@ -229,25 +227,6 @@ CREATE TABLE usage_by_hour (
     closed_seconds double precision,
     revised_at timestamptz,
     CONSTRAINT pk_usage_by_hour PRIMARY KEY (hour, tenant, kind, model_name)
-);
-
-CREATE TABLE usage_hourly (
-    hour timestamptz NOT NULL,
-    tenant text NOT NULL,
-    kind text NOT NULL,
-    succeeded bigint NOT NULL DEFAULT 0,
-    dead bigint NOT NULL DEFAULT 0,
-    cancelled bigint NOT NULL DEFAULT 0,
-    expired bigint NOT NULL DEFAULT 0,
-    accepted bigint NOT NULL DEFAULT 0,
-    rejected bigint NOT NULL DEFAULT 0,
-    attempts bigint NOT NULL DEFAULT 0,
-    lost bigint NOT NULL DEFAULT 0,
-    prompt_tokens bigint NOT NULL DEFAULT 0,
-    cached_tokens bigint NOT NULL DEFAULT 0,
-    output_tokens bigint NOT NULL DEFAULT 0,
-    compute_seconds double precision NOT NULL DEFAULT 0,
-    CONSTRAINT pk_usage_hourly PRIMARY KEY (hour, tenant, kind)
 );
 
 CREATE TABLE usage_progress (

@@ -130,16 +130,12 @@ FRAGMENTS: Final[dict[str, str]] = {
     "whole_request": "CASE WHEN text_id IS NULL THEN request"
     " ELSE request || jsonb_build_object(text_field, (SELECT content FROM source_text WHERE source_text.id = text_id))"
     " END AS request",
-    # The last three columns of a new row of `job_request`: the request without the text that has a place, or with it.
-    "divided_request": "CASE WHEN place IS NULL AND text_field IS NOT NULL"
-    " THEN CAST(request AS jsonb) || jsonb_build_object(text_field, content) ELSE CAST(request AS jsonb) END,"
-    " CASE WHEN place IS NOT NULL THEN text_field END, CAST(place AS uuid)",
+    # The last three columns of a new row of `job_request`.
+    "divided_request": "CAST(request AS jsonb), text_field, CAST(place AS uuid)",
     # A row per text that is `known` or was `stored` just now; two transactions may have stored it.
     "places_of_texts": "places AS (SELECT tenant, digest AS text_digest, min(CAST(id AS text)) AS place"
     " FROM (SELECT id, tenant, digest FROM known UNION ALL SELECT id, tenant, digest FROM stored) AS found"
     " GROUP BY tenant, digest)",
-    # Every worker that runs can read a request that refers to a text.
-    "shares_texts": "EXISTS (SELECT FROM queue_control WHERE name = 'default' AND shares_texts)",
     "without_output": "outcome NOT IN ('succeeded', 'rejected')",
     # Engine sessions that have ended, and for which no job runs any more.
     "unsettled": "ended_at IS NOT NULL AND settled_at IS NULL"

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from thothy_ai.db.base import Base, Big, Small, one_of
 from thothy_ai.db.fragments import PLANNED_ORDER, UNDELIVERED, WAITING
 from thothy_ai.db.states import TERMINAL, ArtifactVerdict, EngineState, Event, JobState, Notify, Outcome
-from thothy_ai.db.usage_models import DrainRow, UsageByHourRow, UsageHourlyRow, UsageProgressRow
+from thothy_ai.db.usage_models import DrainRow, UsageByHourRow, UsageProgressRow
 
 __all__ = (
     "ArtifactRow",
@@ -42,7 +42,6 @@ __all__ = (
     "ModelAliasRow",
     "QueueControlRow",
     "UsageByHourRow",
-    "UsageHourlyRow",
     "UsageProgressRow",
     "WebhookDeliveryRow",
 )  # fmt: skip
@@ -365,7 +364,7 @@ class WebhookDeliveryRow(Base):
 
 
 class QueueControlRow(Base):
-    """Whether an operator has paused the queue, and whether requests may refer to texts. One row, `default`."""
+    """Whether an operator has paused the queue. One row, `default`."""
 
     __tablename__ = "queue_control"
 
@@ -373,8 +372,6 @@ class QueueControlRow(Base):
     paused: Mapped[bool] = mapped_column(server_default=sql("false"))
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
     note: Mapped[str | None]
-    upgraded_at: Mapped[datetime] = mapped_column(server_default=NOW)  # to revision 0013
-    shares_texts: Mapped[bool] = mapped_column(server_default=sql("false"))  # no worker is left that cannot read them
 
 
 class ForecastRow(Base):

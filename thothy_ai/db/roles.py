@@ -51,7 +51,7 @@ POLICIES: Final = (
     ("job_event", "INSERT", None, f"event = 'cancelled' AND {OWN_JOB}"),
 )
 # Of these tables a role reads only some columns, and it may lock rows that it finds by them.
-READING: Final = {"source_text": ("id", "tenant", "digest"), "queue_control": ("name", "shares_texts")}
+READING: Final = {"source_text": ("id", "tenant", "digest")}
 LOCKING: Final = {"source_text": ("digest",)}
 FIRST: Final = "producer_select_{role}"  # the policy that says which tenant a role has
 

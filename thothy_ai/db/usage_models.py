@@ -81,25 +81,3 @@ class DrainRow(Base):
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())
-
-
-class UsageHourlyRow(Base):
-    """What reapers of earlier releases sum, as they may be running beside this one. Nothing reads it."""
-
-    __tablename__ = "usage_hourly"
-
-    hour: Mapped[datetime] = mapped_column(primary_key=True)
-    tenant: Mapped[str] = mapped_column(primary_key=True)
-    kind: Mapped[str] = mapped_column(primary_key=True)
-    succeeded: Mapped[Big] = mapped_column(server_default=ZERO)
-    dead: Mapped[Big] = mapped_column(server_default=ZERO)
-    cancelled: Mapped[Big] = mapped_column(server_default=ZERO)
-    expired: Mapped[Big] = mapped_column(server_default=ZERO)
-    accepted: Mapped[Big] = mapped_column(server_default=ZERO)
-    rejected: Mapped[Big] = mapped_column(server_default=ZERO)
-    attempts: Mapped[Big] = mapped_column(server_default=ZERO)
-    lost: Mapped[Big] = mapped_column(server_default=ZERO)
-    prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
-    cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
-    output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
-    compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)

@@ -63,7 +63,6 @@ class Reaper:
             Rule("usage", MINUTE, self._books.usage),
             Rule("sessions", MINUTE, self._books.settle),
             Rule("drains", LOOK, self._books.drains),
-            Rule("texts", MINUTE, self._texts),
             Rule("history", 0.0, self._retention.step),
             Rule("partitions", HOUR, self._partitions, statement_seconds=MINUTE),
         )
@@ -196,10 +195,6 @@ class Reaper:
     def _silent_engines(self) -> None:
         for row in self._leader.ask("queue/end_sessions", silence_seconds=RECORDED_SILENCE_SECONDS):
             logger.warning("engine %s is silent: its session %s ended at its last heartbeat", row.engine_name, row.id)
-
-    def _texts(self) -> None:
-        if self._leader.ask("queue/share_texts"):
-            logger.info("no worker of an earlier version is left: long texts are stored once from now on")
 
     def _partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)

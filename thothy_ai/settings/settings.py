@@ -38,7 +38,7 @@ from thothy_ai.settings.values import (
     text_of,
     with_password,
 )
-from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env, refuse_queue_name
+from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
 
 T = TypeVar("T")
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -301,7 +301,6 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """In order of precedence: arguments, environment, secret files, `stack.env` in the home that those define."""
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
-        refuse_queue_name()
         check_stack_env(home / STACK_ENV)
         stack = StackSettingsSource(settings_cls, home)
         return init_settings, env_settings, SecretFileSource(settings_cls), stack

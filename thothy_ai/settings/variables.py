@@ -35,18 +35,6 @@ OTHERS = (
 _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)")
 
 
-QUEUE_NAME, ONLY_QUEUE = "THOTHY_QUEUE_NAME", "jobs"
-
-
-def refuse_queue_name() -> None:
-    """Raise `ConfigError` for a name of the queue, which earlier releases accepted although it separated nothing."""
-    if os.environ.get(QUEUE_NAME, ONLY_QUEUE) not in {"", ONLY_QUEUE}:
-        raise ConfigError(
-            f"{QUEUE_NAME} is not supported: a schema holds one queue, whose jobs any dispatcher and worker of that"
-            f" schema take. For another queue, set another {PREFIX}DATABASE_SCHEMA and {PREFIX}QUEUE_PREFIX"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class UnknownVariable:
     """A variable that is not a setting. `nearest` is the setting that was probably meant; None if none is close."""

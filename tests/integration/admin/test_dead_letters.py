@@ -151,7 +151,7 @@ def test_usage_stays_recorded_when_the_history_is_purged(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(("reason", "deaths"), [("engine_killer", 3), ("engine_lost", 0)])
-@pytest.mark.parametrize("before", [3, 4], ids=["dead in an earlier release", "dead"])
+@pytest.mark.parametrize("before", [3, 4], ids=["as often as runs alone", "as often as kills"])
 def test_a_killer_of_engines_is_still_one_when_it_is_queued_again(
     queue: Queue, reason: str, deaths: int, before: int
 ) -> None:

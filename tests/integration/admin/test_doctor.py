@@ -301,6 +301,6 @@ def test_the_command(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Non
     whole = CliRunner().invoke(app, ["doctor", "--json"])
     assert whole.exit_code == 1
     findings = json.loads(whole.stdout)
-    assert all(set(finding) == {"check", "level", "says", "mend"} for finding in findings)
+    assert all(set(finding) == {"check", "level", "says", "fix"} for finding in findings)
     assert list(dict.fromkeys(finding["check"] for finding in findings)) == list(CHECKS)
     assert "fix: start it: `thothy worker`" in CliRunner().invoke(app, ["doctor", "--only", "worker"]).output

@@ -37,7 +37,7 @@ def test_a_schema_without_an_installation_names_those_with_one(run: Run, monkeyp
     said = f"{problem}: correct the setting, or for another installation run `thothy migrate`"
     assert one_line(run("jobs", "list", exit_code=1)) == said
     (found,) = json.loads(run("doctor", "--only", "schema", "--json", exit_code=1).stdout)
-    assert (found["says"], found["mend"]) == (problem, said.partition(": ")[2])
+    assert (found["says"], found["fix"]) == (problem, said.partition(": ")[2])
     enqueued = one_line(run("enqueue", "hook", "--source", SOURCE, exit_code=1))
     assert enqueued.startswith("schema thotyh (THOTHY_DATABASE_SCHEMA) lacks tables or columns")
 

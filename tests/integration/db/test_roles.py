@@ -111,7 +111,7 @@ def test_sql_of_its_own_reaches_no_job_of_others(queue: Queue, acme: Tenant, the
     assert acme.tries("SELECT count(*) FROM thothy.artifact") == [(0,)]
     assert acme.tries("UPDATE thothy.job SET cancel_requested = true, state = 'cancelled', finished_at = now()") == [0]
     assert acme.tries("SELECT thothy.thothy_is_own_job(:id)", id=theirs.id) == [(False,)]
-    for table in ("attempt", "job_event", "job_request", "engine_session", "usage_hourly", "queue_control"):
+    for table in ("attempt", "job_event", "job_request", "engine_session", "usage_by_hour", "queue_control"):
         assert "permission denied" in acme.refused(f"SELECT * FROM thothy.{table}")
     assert "permission denied" in acme.refused("SELECT * FROM thothy.alembic_version")
     partition = queue.rows("SELECT relname FROM pg_class WHERE relname ~ '^artifact_2' AND relkind = 'r' LIMIT 1")
@@ -212,7 +212,7 @@ def test_a_long_text_is_its_own_even_if_another_tenant_has_stored_it(queue: Queu
         "UPDATE thothy.source_text SET content = 'x'",
         "DELETE FROM thothy.source_text",
         "SELECT note FROM thothy.queue_control",
-        "UPDATE thothy.queue_control SET shares_texts = true",
+        "UPDATE thothy.queue_control SET paused = true",
     ):
         assert "permission denied" in acme.refused(sql)
 

@@ -9,10 +9,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
-from tests.support.queue_bench import Queue, eventually, runner_bench
+from tests.support.queue_bench import Queue, runner_bench
 from thothy_ai.admin import jobs as admin_jobs
-from thothy_ai.db.connect import make_engine
-from thothy_ai.db.statements import statement
 from thothy_ai.producer import Producer
 from thothy_ai.producer.drafts import EnqueueOptions
 
@@ -110,40 +108,3 @@ def test_many_producers_at_once(queue: Queue) -> None:
     [(requests, shared, texts)] = queue.rows(REFERENCES)
     assert (requests, shared) == (80, 80)
     assert 2 <= texts <= 8  # at most one copy per producer that was first
-
-
-def test_while_a_worker_of_an_earlier_version_runs_requests_keep_their_texts(queue: Queue) -> None:
-    """Its connection is older than the upgrade; one that is younger is a new worker's."""
-    old_worker, new_worker = (make_engine(queue.settings, application="worker") for _ in range(2))
-    with new_worker.connect() as new:
-        with old_worker.connect():
-            queue.rows("UPDATE queue_control SET shares_texts = false, upgraded_at = clock_timestamp()")
-            assert not _share_texts(queue)
-            queue.producer.enqueue(Echo(text=LONG))
-            new.invalidate()
-        old_worker.dispose()
-        new.rollback()
-        new.execute(text("SELECT 1"))
-        eventually(lambda: _share_texts(queue))  # their processes in Postgres take a moment to end
-    new_worker.dispose()
-    assert queue.rows("SELECT request ->> 'text' AS text, text_id FROM job_request") == [(LONG, None)]
-    queue.producer.enqueue(Echo(text=LONG))
-    assert queue.rows(REFERENCES) == [(2, 1, 1)]
-    assert [request["text"] for request in claim(queue).values()] == [LONG, LONG]
-
-
-def test_after_a_restart_of_postgres_any_worker_may_be_an_earlier_one(queue: Queue) -> None:
-    queue.rows(
-        "UPDATE queue_control SET shares_texts = false, upgraded_at = pg_postmaster_start_time() - interval '1 s'"
-    )
-    worker = make_engine(queue.settings, application="worker")
-    with worker.connect():
-        assert not _share_texts(queue)
-    worker.dispose()
-    eventually(lambda: _share_texts(queue))
-
-
-def _share_texts(queue: Queue) -> bool:
-    """Run the reaper's rule; whether it has just allowed them."""
-    with queue.engine.begin() as connection:
-        return connection.execute(statement("queue/share_texts")).first() is not None

@@ -78,7 +78,6 @@ def full(queue: Queue) -> Queue:
         queue.rows(FILL, state=state, jobs=jobs)
     queue.rows(HISTORY)
     queue.rows(SESSIONS)
-    queue.rows("INSERT INTO usage_hourly (hour, tenant, kind) VALUES (date_trunc('hour', now()), 't', 'echo')")
     queue.rows("ANALYZE job, job_request, source_text, attempt, artifact, job_event, engine_session")
     return queue
 

@@ -25,5 +25,4 @@ class Diagnosis:
     fix: str | None = None
 
     def to_json(self) -> dict[str, str | None]:
-        """Plain values. The key `mend` is older than the name `fix`."""
-        return {"check": self.check, "level": self.level, "says": self.says, "mend": self.fix}
+        return {"check": self.check, "level": self.level, "says": self.says, "fix": self.fix}

@@ -26,15 +26,6 @@ def test_no_setting_is_required_to_load(tmp_path: Path) -> None:
     assert settings.kinds == ()
 
 
-def test_a_queue_s_name_is_refused_because_it_separates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for accepted in ("", "jobs"):
-        monkeypatch.setenv("THOTHY_QUEUE_NAME", accepted)
-        Settings.load()
-    monkeypatch.setenv("THOTHY_QUEUE_NAME", "nightly")
-    with pytest.raises(ConfigError, match="another THOTHY_DATABASE_SCHEMA and THOTHY_QUEUE_PREFIX"):
-        Settings.load()
-
-
 def test_precedence_is_arguments_environment_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stack.env").write_text("THOTHY_TENANT=stack\nTHOTHY_LEASE_SECONDS=70\nTHOTHY_ENGINE_URL=unix:///s\n")
     monkeypatch.setenv("THOTHY_HOME", str(tmp_path))

@@ -9,14 +9,14 @@ texts AS (
 known AS (
     SELECT id, tenant, digest
     FROM source_text
-    WHERE tenant = :tenant AND digest = ANY(ARRAY(SELECT text_digest FROM texts)) AND {shares_texts}
+    WHERE tenant = :tenant AND digest = ANY(ARRAY(SELECT text_digest FROM texts))
     FOR KEY SHARE SKIP LOCKED
 ),
 stored AS (
     INSERT INTO source_text (id, tenant, digest, content)
     SELECT id, :tenant, text_digest, content
     FROM texts
-    WHERE {shares_texts} AND text_digest NOT IN (SELECT digest FROM known)
+    WHERE text_digest NOT IN (SELECT digest FROM known)
         AND text_digest IN (SELECT text_digest FROM given JOIN inserted USING (id))
     RETURNING id, tenant, digest
 ),
@@ -26,6 +26,6 @@ bodies AS (
     SELECT
         given.id,
         {divided_request}
-    FROM given JOIN inserted USING (id) LEFT JOIN places USING (text_digest) LEFT JOIN texts USING (text_digest)
+    FROM given JOIN inserted USING (id) LEFT JOIN places USING (text_digest)
 )
 SELECT {taken_jobs} AS taken, {wake_dispatcher}

@@ -12,7 +12,7 @@ WITH given AS (
 ), texts AS (
     SELECT DISTINCT ON (tenant, text_digest) id, tenant, text_digest, content
     FROM given
-    WHERE text_digest IS NOT NULL AND {shares_texts}
+    WHERE text_digest IS NOT NULL
     ORDER BY tenant, text_digest, id
 ), inserted AS (
     INSERT INTO job (

@@ -1,6 +1,6 @@
-"""Alertmanager's configuration from the settings: to whom alerts go, how they are grouped, and which hide which.
+"""Alertmanager's configuration from the settings: the receivers of alerts, their groups, and which alerts hide others.
 
-Alertmanager reads no environment. JSON is YAML, thus the configuration needs no writer of YAML.
+Alertmanager reads no environment variables. It accepts JSON, which is YAML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXT = (
     "{{ range .Alerts }}{{ .Annotations.summary }}.\n{{ .Annotations.description }}\n"
     "Runbook: {{ .Annotations.runbook_url }}\n{{ end }}"
 )
-# While the first fires, the others only say what follows from it. Equal labels: of these.
+# While the first alert fires, the others are its consequences, if the labels in the last tuple are equal.
 CAUSES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "ThothyPostgresUnreachable",
@@ -48,15 +48,15 @@ CAUSES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 def alertmanager_config(settings: Settings) -> dict[str, Any]:
     """The whole configuration. Raises `ConfigError` with a one-line message that shows no secret."""
-    receiver = {"name": RECEIVER} | {
-        name: configs
-        for name, configs in (
-            ("webhook_configs", _webhook(settings)),
-            ("slack_configs", _slack(settings)),
-            ("email_configs", _email(settings)),
-        )
-        if configs
-    }
+    receiver: dict[str, Any] = {"name": RECEIVER}
+    if url := _url("alert_webhook_url", settings.alert_webhook_url):
+        receiver["webhook_configs"] = [{"url": url, "send_resolved": True}]
+    if url := _url("alert_slack_url", settings.alert_slack_url):
+        slack = {"api_url": url, "send_resolved": True, "title": TITLE, "text": TEXT}
+        channel = settings.alert_slack_channel
+        receiver["slack_configs"] = [slack | ({"channel": channel} if channel else {})]
+    if settings.alert_email_to is not None:
+        receiver["email_configs"] = [_email(settings)]
     return {
         "route": {
             "receiver": RECEIVER,
@@ -68,44 +68,37 @@ def alertmanager_config(settings: Settings) -> dict[str, Any]:
                 {"receiver": RECEIVER, "matchers": ['severity="warning"'], "group_wait": "5m", "repeat_interval": "24h"}
             ],
         },
-        "inhibit_rules": [_inhibit(*cause) for cause in CAUSES],
+        "inhibit_rules": [
+            {
+                "source_matchers": [f'alertname="{cause}"'],
+                "target_matchers": [f'alertname=~"{"|".join(hidden)}"'],
+                **({"equal": list(equal)} if equal else {}),
+            }
+            for cause, hidden, equal in CAUSES
+        ],
         "receivers": [receiver],
     }
 
 
 def receivers(config: dict[str, Any]) -> Sequence[str]:
-    """The ways in which a configuration delivers: "webhook", "slack", "email"."""
+    """The kinds of receivers in a configuration: "webhook", "slack", "email"."""
     return [name.removesuffix("_configs") for name in config["receivers"][0] if name.endswith("_configs")]
 
 
-def _inhibit(cause: str, hidden: tuple[str, ...], equal: tuple[str, ...]) -> dict[str, Any]:
-    rule = {"source_matchers": [f'alertname="{cause}"'], "target_matchers": [f'alertname=~"{"|".join(hidden)}"']}
-    return rule | ({"equal": list(equal)} if equal else {})
-
-
-def _webhook(settings: Settings) -> list[dict[str, Any]]:
-    url = _url("alert_webhook_url", settings.alert_webhook_url)
-    return [{"url": url, "send_resolved": True}] if url else []
-
-
-def _slack(settings: Settings) -> list[dict[str, Any]]:
-    url = _url("alert_slack_url", settings.alert_slack_url)
-    if not url:
-        return []
-    shown = {"send_resolved": True, "title": TITLE, "text": TEXT}
-    return [{"api_url": url} | shown | ({"channel": channel} if (channel := settings.alert_slack_channel) else {})]
-
-
-def _email(settings: Settings) -> list[dict[str, Any]]:
-    if settings.alert_email_to is None:
-        return []
+def _email(settings: Settings) -> dict[str, Any]:
     for name in ("alert_email_from", "alert_smtp_host"):
         if getattr(settings, name) is None:
             raise ConfigError(f"{PREFIX}ALERT_EMAIL_TO needs {PREFIX}{name.upper()}")
     host, _, port = settings.alert_smtp_host.rpartition(":") if settings.alert_smtp_host else ("", "", "")
     if not host or not port.isdecimal():
         raise ConfigError(f"{PREFIX}ALERT_SMTP_HOST must look like smtp.example.com:587")
-    mail: dict[str, Any] = {
+    user, password = settings.alert_smtp_user, settings.alert_smtp_password
+    if (user is None) != (password is None):
+        raise ConfigError(f"{PREFIX}ALERT_SMTP_USER and {PREFIX}ALERT_SMTP_PASSWORD belong together")
+    login: dict[str, Any] = {"require_tls": False}  # a relay without a password is one of this network
+    if user is not None and password is not None:
+        login = {"auth_username": user, "auth_password": password.get_secret_value()}
+    return {
         "to": settings.alert_email_to,
         "from": settings.alert_email_from,
         "smarthost": settings.alert_smtp_host,
@@ -113,21 +106,12 @@ def _email(settings: Settings) -> list[dict[str, Any]]:
         "headers": {"Subject": TITLE},
         "text": TEXT,
         "html": "",
+        **login,
     }
-    return [mail | _login(settings)]
-
-
-def _login(settings: Settings) -> dict[str, Any]:
-    user, password = settings.alert_smtp_user, settings.alert_smtp_password
-    if (user is None) != (password is None):
-        raise ConfigError(f"{PREFIX}ALERT_SMTP_USER and {PREFIX}ALERT_SMTP_PASSWORD belong together")
-    if user is None or password is None:
-        return {"require_tls": False}  # a relay that asks for no password is one of this network
-    return {"auth_username": user, "auth_password": password.get_secret_value()}
 
 
 def _url(name: str, secret: SecretStr | None) -> str | None:
-    """A URL as text. Its message does not show it: those of Slack are secrets."""
+    """A URL as text. The error message does not show it: URLs of Slack are secrets."""
     if secret is None:
         return None
     try:

@@ -40,9 +40,7 @@ def stream_artifacts(
     until: datetime | None = None,
     by_source: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Every matching artifact, the newest first, without holding all of them in memory; or those of each source
-    together.
-    """
+    """Stream every matching artifact, the newest first; with `by_source`, sorted by source."""
     wanted = {**jobs.parameters(), "since": since, "until": until, "job_id": None, "verdict": verdict, "limit": None}
     wanted["by_source"] = by_source
     with engine.connect().execution_options(yield_per=500) as connection:
@@ -51,7 +49,7 @@ def stream_artifacts(
 
 
 def _artifact(row: Row[Any]) -> dict[str, Any]:
-    """The row, with the seed that its output was sampled with; the texts come last."""
+    """The row with the seed of its attempt. The texts come last."""
     values = dict(row._mapping)
     texts = {name: values.pop(name) for name in ("created_at", "body", "text")}
     return {**values, "seed": attempt_seed(values["job_id"], values["attempt"]), **texts}

@@ -1,8 +1,7 @@
-"""Dead letters: the jobs that ended without an artifact and are not tried again unless an operator says so.
+"""Dead letters: jobs that ended without an artifact and are tried again only if an operator redrives them.
 
-Listing, redriving (queueing again without failures) and purging (deleting for good), by reason, kind and time. Changes
-are made in batches, one transaction each: a night's worth of dead jobs blocks no other work, and an interrupted command
-has done whole batches.
+Changes are made in batches, one transaction each: a night's worth of dead jobs blocks no other work, and an interrupted
+command has done whole batches.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ BATCH = 1000  # jobs per transaction
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead jobs: those that match every given criterion. `since` and `until` bound the time of death.
-
-    Without any criterion, all of them.
-    """
+    """Dead jobs that match every given criterion; `since` and `until` bound the time of death."""
 
     ids: Sequence[UUID] = ()
     kinds: Sequence[str] = ()
@@ -38,11 +34,10 @@ class Selection:
     until: datetime | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the statements."""
         return {
-            "ids": _listed(self.ids),
-            "kinds": _listed(self.kinds),
-            "reasons": _listed(self.reasons),
+            "ids": list(self.ids) or None,
+            "kinds": list(self.kinds) or None,
+            "reasons": list(self.reasons) or None,
             "since": self.since,
             "until": self.until,
         }
@@ -63,8 +58,7 @@ class DeadGroup:
 
 
 def until_now(engine: Engine, selection: Selection) -> Selection:
-    """The same, without jobs that die from now on, by the database's clock: so that a change affects what was
-    counted."""
+    """Exclude jobs that die from now on, by the database's clock, so that a change affects only what was counted."""
     if selection.until is not None:
         return selection
     with engine.connect() as connection:
@@ -72,7 +66,7 @@ def until_now(engine: Engine, selection: Selection) -> Selection:
 
 
 def groups(engine: Engine, selection: Selection = EVERYTHING) -> list[DeadGroup]:
-    """How many selected jobs are dead, by kind and reason; the largest group first."""
+    """The selected jobs by kind and reason, the largest group first."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/dead_groups"), selection.parameters())
         return [DeadGroup(*row) for row in rows]
@@ -102,7 +96,7 @@ def redrive(
     deadline: datetime | None = None,
     batch: int = BATCH,
 ) -> int:
-    """Queue the selected jobs again; returns how many. Their history stays, and records who did this (`by`) and why.
+    """Queue the selected jobs again; returns their number. Their history stays, and records `by` and `why`.
 
     Failures start at 0; attempt numbers continue. A deadline that has passed is dropped, unless a new one is given.
     A job that dies again meanwhile is not redriven twice.
@@ -118,7 +112,7 @@ def redrive(
 
 
 def purge(engine: Engine, selection: Selection, *, batch: int = BATCH) -> int:
-    """Delete the selected jobs with requests, attempts, artifacts and events, for good; returns how many.
+    """Delete the selected jobs with requests, attempts, artifacts and events; returns their number.
 
     Their idempotency keys become free. `usage_by_hour` keeps their usage.
     """
@@ -140,7 +134,3 @@ def _in_batches(
             if not ids:
                 return changed
             changed += change(connection, ids)
-
-
-def _listed(values: Sequence[Any]) -> list[Any] | None:
-    return list(values) or None

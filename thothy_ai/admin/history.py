@@ -22,22 +22,22 @@ LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a DROP that waited longe
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """One month of history. `kept`: how many of its jobs are open or ended too late; if any, the month stays."""
+    """One month of history."""
 
     name: str  # 2026_01
     jobs: int
-    kept: int
+    kept: int  # jobs that are open or ended too late; the month stays while there are any
     size: int  # bytes of its partitions
 
 
 def months(engine: Engine, before: datetime) -> list[Month]:
-    """The months that were over at that moment, the oldest first."""
+    """The months that ended before `before`, the oldest first."""
     with engine.connect() as connection:
         return [Month(*row) for row in connection.execute(statement("queue/history_months"), {"before": before})]
 
 
 def prune(engine: Engine, before: datetime) -> list[Month]:
-    """Delete the months whose jobs all ended before that moment; returns those. Their idempotency keys become free.
+    """Delete the months whose jobs all ended before `before`, and return them. Their idempotency keys become free.
 
     A month with a job that ran again meanwhile keeps its partitions: its other jobs are deleted now, their history
     later. An interrupted call is completed by the next one. Raises `DatabaseError` when a table stays locked for 5 s.
@@ -45,24 +45,16 @@ def prune(engine: Engine, before: datetime) -> list[Month]:
     close_hours(engine)  # their usage is kept
     over = [month for month in months(engine, before) if not month.kept]
     for month in over:
-        _delete_jobs(engine, month.name, before)
+        wanted = {"month": month.name, "before": before, "limit": BATCH}
+        deleted = BATCH
+        while deleted == BATCH:
+            with engine.begin() as connection:
+                deleted = connection.execute(statement("queue/history_delete"), wanted).rowcount
     left = {month.name for month in months(engine, before) if month.jobs}
     gone = [month for month in over if month.name not in left]
     for month in gone:
-        _drop_partitions(engine, month.name)
+        for parent in PARENTS:
+            with engine.begin() as connection:
+                connection.execute(LOCK_TIMEOUT)
+                connection.execute(text(f"DROP TABLE IF EXISTS {parent}_{month.name}"))
     return gone
-
-
-def _delete_jobs(engine: Engine, month: str, before: datetime) -> None:
-    wanted = {"month": month, "before": before, "limit": BATCH}
-    deleted = BATCH
-    while deleted == BATCH:
-        with engine.begin() as connection:
-            deleted = connection.execute(statement("queue/history_delete"), wanted).rowcount
-
-
-def _drop_partitions(engine: Engine, month: str) -> None:
-    for parent in PARENTS:
-        with engine.begin() as connection:
-            connection.execute(LOCK_TIMEOUT)
-            connection.execute(text(f"DROP TABLE IF EXISTS {parent}_{month}"))

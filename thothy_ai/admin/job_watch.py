@@ -1,4 +1,4 @@
-"""One job while it is watched: where it is, why it waits, and which attempts have ended since the last look."""
+"""One job while it is watched: its state, why it waits, and the attempts that ended since the last look."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ MAX_AHEAD = 1_000  # of a longer queue only this much is read
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """One attempt and its end."""
-
     attempt: int
     outcome: str
     reason: str | None
@@ -35,19 +33,16 @@ class EndedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class JobWait:
-    """What a job waits for. `ahead`: jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due.
-
-    `unserved_model`: the model or alias that it names, if no engine serves it; `alias_of`: the model of that alias.
-    """
+    """What a job waits for."""
 
     paused: bool
     note: str | None
     not_before: datetime | None  # set while that is in the future
-    ahead: int | None
+    ahead: int | None  # jobs dispatched before it; None for more than `MAX_AHEAD`, or if it is not due
     dispatcher: bool  # whether one is connected
     worker: bool
-    unserved_model: str | None = None
-    alias_of: str | None = None
+    unserved_model: str | None = None  # the model or alias that it names, if no engine serves it
+    alias_of: str | None = None  # the model of that alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ class JobSnapshot:
 
 
 class JobWatch:
-    """Looks at one job again and again."""
+    """Looks at one job repeatedly."""
 
     def __init__(self, engine: Engine, job_id: UUID) -> None:
         self._engine = engine
@@ -86,24 +81,21 @@ class JobWatch:
             row = connection.execute(statement("admin/watch_job"), {"id": self._id}).one_or_none()
             if row is None:
                 raise UnknownJobError(self._id)
-            ended = self._ended(connection)
+            after = {"id": self._id, "after": self._seen}
+            ended = tuple(EndedAttempt(*each) for each in connection.execute(statement("admin/ended_attempts"), after))
             waiting = _waiting(connection, row) if row.state in {JobState.QUEUED, JobState.DISPATCHED} else None
+        if ended:
+            self._seen = ended[-1].attempt
         names = (name for name in JobSnapshot.__dataclass_fields__ if name not in {"state", "ended", "waiting"})
         values: dict[str, Any] = {name: getattr(row, name) for name in names}
         return JobSnapshot(**values, state=JobState(row.state), ended=ended, waiting=waiting)
 
     def artifact(self, kind: str) -> dict[str, Any] | None:
-        """The body of its accepted artifact; None if there is none."""
+        """The body of the accepted artifact; None if there is none."""
         with self._engine.connect() as connection:
             wanted = {"id": self._id, "kind": kind, "tenant": None}
             body: dict[str, Any] | None = connection.scalar(statement("producer/artifact"), wanted)
         return body
-
-    def _ended(self, connection: Connection) -> tuple[EndedAttempt, ...]:
-        rows = connection.execute(statement("admin/ended_attempts"), {"id": self._id, "after": self._seen}).all()
-        if rows:
-            self._seen = rows[-1].attempt
-        return tuple(EndedAttempt(*row) for row in rows)
 
 
 def _waiting(connection: Connection, row: Row[Any]) -> JobWait:

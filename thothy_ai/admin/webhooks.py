@@ -1,4 +1,4 @@
-"""Deliveries of webhooks: which there are, and trying dead ones again."""
+"""Deliveries of webhooks: count, list and retry them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES = ("waiting", "delivered", "dead")
 
 
 def counts(engine: Engine, tenant: str | None = None) -> dict[str, int]:
-    """How many deliveries there are in each state, of one tenant or of all."""
+    """The number of deliveries by state, of one tenant or of all."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/count_deliveries"), {"tenant": tenant})
         found = {row.state: row.deliveries for row in rows}
@@ -24,19 +24,18 @@ def counts(engine: Engine, tenant: str | None = None) -> dict[str, int]:
 
 
 def deliveries(engine: Engine, *, state: str | None, tenant: str | None, limit: int) -> list[dict[str, Any]]:
-    """Deliveries, newest first."""
     wanted = {"state": state, "tenant": tenant, "limit": limit}
     with engine.connect() as connection:
         return [dict(row) for row in connection.execute(statement("admin/list_deliveries"), wanted).mappings()]
 
 
 def retry(engine: Engine, ids: Sequence[UUID] | None) -> int:
-    """Make these deliveries due now, or all dead ones if `ids` is None; those delivered stay so. How many are due."""
+    """Make these deliveries, or all dead ones if `ids` is None, due now unless delivered; returns their number."""
     with engine.begin() as connection:
         given = {"ids": None if ids is None else list(ids)}
         return len(connection.execute(statement("admin/retry_deliveries"), given).all())
 
 
 def secrets(settings: Settings, tenant: str) -> list[str]:
-    """What the receivers of a tenant verify with, the newest first; none if the service has no secret."""
+    """The secrets with which a tenant's receivers verify webhooks, the newest first."""
     return [receiver_secret(secret, tenant) for secret in settings.reveal_webhook_secrets()]

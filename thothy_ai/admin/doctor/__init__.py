@@ -1,7 +1,4 @@
-"""What is reachable, what is wrong, and how to fix it: one check per part of the service.
-
-A check never changes anything. Typed errors that it raises are findings too.
-"""
+"""Checks of each part of the service: what is wrong, and how to fix it. A check never changes anything."""
 
 from __future__ import annotations
 

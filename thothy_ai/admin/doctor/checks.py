@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
 
 from thothy_ai.admin.doctor import engines, processes, stores
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
@@ -50,7 +49,7 @@ NEEDS = {
 
 
 def reason_to_skip(name: str, settings: Settings, wrong: Collection[str]) -> str | None:
-    """Why a check could only repeat what other checks found to be wrong; None if it should be made."""
+    """Why a check could only repeat a problem that was found before; None if it should be made."""
     if name in NEEDS and "settings" in wrong and not _named_services(settings):
         return "no stack runs here"
     missed = next((need for need in NEEDS.get(name, ()) if need in wrong), None)
@@ -58,7 +57,7 @@ def reason_to_skip(name: str, settings: Settings, wrong: Collection[str]) -> str
 
 
 def run(name: str, settings: Settings) -> list[Diagnosis]:
-    """The findings of one check; a typed error is one."""
+    """The findings of one check. A typed error is one of them."""
     try:
         return list(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
@@ -66,7 +65,7 @@ def run(name: str, settings: Settings) -> list[Diagnosis]:
 
 
 def settings_in_use(settings: Settings) -> Iterator[Diagnosis]:
-    """Which services the settings name, and variables that are no setting."""
+    """The services that the settings name, and unknown variables."""
     named = _named_services(settings)
     if named:
         says = ", ".join(f"{name} at {where}" for name, where in named.items())
@@ -80,35 +79,32 @@ def settings_in_use(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _named_services(settings: Settings) -> dict[str, str]:
-    """Where the services are that the settings name, without passwords."""
+    """The addresses of the services that the settings name, without passwords."""
     urls = {"postgres": settings.database_url, "redis": settings.redis_url}
     named = {name: endpoint(url.get_secret_value()) for name, url in urls.items() if url is not None}
     return {**named, "engine": settings.engine_url} if settings.engine_url else named
 
 
 def model(settings: Settings) -> Iterator[Diagnosis]:
-    """Whether what THOTHY_MODEL names looks like a model."""
     path = settings.model
     if path is None:
         yield Diagnosis("model", Level.OK, "THOTHY_MODEL is not set here; only the engine's process needs it")
         return
-    problem = _model_problem(path)
+    problem = None
+    try:
+        if path.is_dir():
+            missing = [name for name in ("config.json", "*.safetensors") if not any(path.glob(name))]
+            problem = f"{path} has no {missing[0]}" if missing else None
+        else:
+            with path.open("rb") as file:
+                problem = None if file.read(4) == b"GGUF" else f"{path} is not a GGUF file"
+    except OSError as error:
+        problem = f"{path}: {error.strerror}"
     if problem:
         fix = "set THOTHY_MODEL to a Hugging Face folder (config.json and *.safetensors) or to a .gguf file"
         yield Diagnosis("model", Level.WRONG, problem, fix)
     else:
         yield Diagnosis("model", Level.OK, str(path))
-
-
-def _model_problem(path: Path) -> str | None:
-    try:
-        if path.is_dir():
-            missing = [name for name in ("config.json", "*.safetensors") if not any(path.glob(name))]
-            return f"{path} has no {missing[0]}" if missing else None
-        with path.open("rb") as file:
-            return None if file.read(4) == b"GGUF" else f"{path} is not a GGUF file"
-    except OSError as error:
-        return f"{path}: {error.strerror}"
 
 
 CHECKS: Mapping[str, Callable[[Settings], Iterator[Diagnosis]]] = {

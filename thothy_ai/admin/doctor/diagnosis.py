@@ -1,4 +1,4 @@
-"""`Diagnosis`: the result of a check."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How serious a finding is. A warning is worth knowing, but stops nothing; a skipped check has not been made."""
+    """How serious a finding is. A warning stops nothing; a skipped check has not been made."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What one check found, and what to type or change to fix it."""
+    """One finding of a check, and what to type or change to fix it."""
 
     check: str
     level: Level

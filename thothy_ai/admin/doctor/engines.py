@@ -1,15 +1,16 @@
-"""The check of the fleet: engines that are silent, that share a name, or that no worker serves; workers without one."""
+"""The check of the fleet: engines that are silent, share a name or have no worker, and workers without an engine."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from redis.exceptions import RedisError
 
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
-from thothy_ai.admin.engines import EngineStatus, workers
+from thothy_ai.admin.engines import EngineStatus, WorkerCounts, workers
 from thothy_ai.admin.engines import engines as read_engines
 from thothy_ai.settings import Settings
 
@@ -17,7 +18,6 @@ GRACE_SECONDS = 15.0  # for a worker to find an engine that has just become read
 
 
 def engines(settings: Settings) -> Iterator[Diagnosis]:
-    """The engines that are registered, and what is wrong with them."""
     with postgres_engine(settings) as engine:
         found = [each for each in read_engines(engine) if each.name]
     if not found:
@@ -25,46 +25,33 @@ def engines(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis("engines", Level.WARNING, "no engine has registered itself", fix)
         return
     yield Diagnosis("engines", Level.OK, ", ".join(f"{each.name} ({each.model_name}) {each.state}" for each in found))
-    yield from _silent(found)
-    yield from _namesakes(found)
-    yield from _without_worker(settings, found)
-
-
-def _silent(found: Sequence[EngineStatus]) -> Iterator[Diagnosis]:
     for each in (each for each in found if each.state == "silent"):
         says = f"engine {each.name} on {each.machine} has been silent for {each.heartbeat_age:,.0f} s"
         yield Diagnosis("engines", Level.WRONG, says, "look at its log and at the reaper's, and start it again")
-
-
-def _namesakes(found: Sequence[EngineStatus]) -> Iterator[Diagnosis]:
     live = [each for each in found if each.lives]
     for name, number in Counter(each.name for each in live).items():
         if number > 1:
-            where = " and ".join(_where(each) for each in live if each.name == name)
+            where = " and ".join(
+                f"{each.address or 'an engine that loads'} on {each.machine}" for each in live if each.name == name
+            )
             fix = "give each a THOTHY_ENGINE_NAME of its own, and start them again"
             yield Diagnosis("engines", Level.WRONG, f"{number} engines are named {name}: {where}", fix)
+    with suppress(RedisError):  # the check of Redis reports it
+        yield from _workers(found, workers(settings, sorted({each.name for each in found})))
 
 
-def _where(each: EngineStatus) -> str:
-    return f"{each.address or 'an engine that loads'} on {each.machine}"
-
-
-def _without_worker(settings: Settings, found: Sequence[EngineStatus]) -> Iterator[Diagnosis]:
-    """Engines that have been ready for a while and that no worker serves; workers that serve none of them."""
-    try:
-        there = workers(settings, sorted({each.name for each in found}))
-    except RedisError:
-        return  # the check of Redis says so
+def _workers(found: Sequence[EngineStatus], connected: WorkerCounts) -> Iterator[Diagnosis]:
+    """Engines that have been ready for a while without a worker, and workers without an engine."""
     for each in found:
-        if each.state == "ready" and not _awaited(each) and not there.serving[each.name]:
+        if each.state == "ready" and not _awaited(each) and not connected.serving[each.name]:
             fix = f"start one on {each.machine}: `THOTHY_ENGINE_URL={each.address} thothy worker`"
             yield Diagnosis("engines", Level.WRONG, f"no worker serves engine {each.name} on {each.machine}", fix)
-    soon = sum(_awaited(each) and not there.serving[each.name] for each in found)
-    if (number := there.without_engine - soon) > 0:
+    soon = sum(_awaited(each) and not connected.serving[each.name] for each in found)
+    if (number := connected.without_engine - soon) > 0:
         says = "1 worker has no engine here" if number == 1 else f"{number} workers have no engine here"
         yield Diagnosis("engines", Level.WARNING, says, "start an engine at each worker's THOTHY_ENGINE_URL")
 
 
 def _awaited(each: EngineStatus) -> bool:
-    """Whether its worker may not have found it yet."""
+    """Whether the engine's worker may not have found it yet."""
     return each.state == "loading" or (each.state == "ready" and each.ready_seconds <= GRACE_SECONDS)

@@ -24,7 +24,7 @@ CELERY_NEEDS = {
 
 
 def celery(settings: Settings) -> Iterator[Diagnosis]:
-    """The versions and settings without which work is lost."""
+    """Whether Celery has the version and settings without which work is lost."""
     found = {name: importlib.metadata.version(name) for name in ("celery", "kombu")}
     says = ", ".join(f"{name} {version}" for name, version in found.items())
     if any(version.split(".")[:2] != ["5", "7"] for version in found.values()):
@@ -46,7 +46,6 @@ def celery(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def engine(settings: Settings) -> Iterator[Diagnosis]:
-    """Whether it answers, and its load."""
     url = settings.require_engine_url()
     info, stats = asyncio.run(engine_state(url, settings.reveal_engine_token()))
     load = (

@@ -1,10 +1,8 @@
-"""The check of the queue: open jobs, a pause, and leases that have expired."""
+"""The check of the queue: open jobs, a pause, jobs that no engine can run, and expired leases."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from sqlalchemy import Engine
 
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
@@ -18,7 +16,6 @@ WAIT = "wait, then run `thothy doctor --only queue` again"
 
 
 def queue(settings: Settings) -> Iterator[Diagnosis]:
-    """Open jobs, whether the queue is paused, and whether expired leases are reaped."""
     with postgres_engine(settings) as engine:
         status = queue_status(engine)
         counts = ", ".join(f"{status[state].jobs:,} {state}" for state in ("queued", "dispatched", "running"))
@@ -30,7 +27,9 @@ def queue(settings: Settings) -> Iterator[Diagnosis]:
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"
             reaper = connected(engine).get("reaper")
-            says, fix = _why_not_reaped(reaper, _expired_seconds(engine), settings)
+            with engine.connect() as connection:
+                expired = float(connection.execute(statement("admin/expired_lease")).scalar_one())
+            says, fix = _why_not_reaped(reaper, expired, settings)
             yield Diagnosis("queue", Level.WARNING, f"{leases:,} {words} died or hangs, {says}", fix)
 
 
@@ -53,7 +52,7 @@ def _wait(jobs: int) -> str:
 
 
 def _why_not_reaped(reaper: Connected | None, expired: float, settings: Settings) -> tuple[str, str]:
-    """Why jobs whose lease expired that many seconds ago still wait for the reaper, and what to do."""
+    """Why jobs whose lease expired `expired` seconds ago still wait for the reaper, and what to do."""
     if reaper is None or not reaper.leads:
         return "and no reaper takes the jobs back", "start one: `thothy reaper`"
     if reaper.led_seconds < settings.lease_seconds:
@@ -62,8 +61,3 @@ def _why_not_reaped(reaper: Connected | None, expired: float, settings: Settings
     if expired < settings.reap_interval_seconds + LATE_SECONDS:
         return "and the reaper will soon take the jobs back", WAIT
     return f"and the reaper has not taken the jobs back for {expired:,.0f} s", "look at its log, and restart the reaper"
-
-
-def _expired_seconds(engine: Engine) -> float:
-    with engine.connect() as connection:
-        return float(connection.execute(statement("admin/expired_lease")).scalar_one())

@@ -1,4 +1,4 @@
-"""Checks of the stores: Postgres, its schema and Redis."""
+"""Checks of Postgres, its schema and Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ MIN_POSTGRES = 150000
 
 @contextmanager
 def postgres_engine(settings: Settings) -> Iterator[Engine]:
-    """An engine for one check."""
     engine = make_engine(settings, application="doctor", pool_size=1)
     try:
         with reaching(settings):
@@ -39,7 +38,6 @@ def _one(engine: Engine, name: str) -> Row[Any]:
 
 
 def postgres(settings: Settings) -> Iterator[Diagnosis]:
-    """Whether it answers, is recent enough, and accepts writes."""
     with postgres_engine(settings) as engine:
         server = _one(engine, "admin/doctor_server")
     where = endpoint(settings.require_database_url())
@@ -60,7 +58,6 @@ def postgres(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def schema(settings: Settings) -> Iterator[Diagnosis]:
-    """Whether it is the revision this code needs, and has next month's partitions."""
     try:
         revision = check_schema(settings)
     except (MigrationsBehindError, CodeBehindError, PermissionDeniedError) as error:
@@ -75,7 +72,6 @@ def schema(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def redis(settings: Settings) -> Iterator[Diagnosis]:
-    """Whether it answers, accepts the password, and evicts nothing."""
     url = settings.require_redis_url()
     where = endpoint(url)
     try:

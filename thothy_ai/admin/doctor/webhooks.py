@@ -1,4 +1,4 @@
-"""The check of webhooks: whether those that were asked for can be signed, and which could not be delivered."""
+"""The check of webhooks: whether they can be signed, and which could not be delivered."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ FIX = "set THOTHY_WEBHOOK_SECRETS where the reaper runs, to at least 24 random c
 
 
 def webhooks(settings: Settings) -> Iterator[Diagnosis]:
-    """How many there are, whether they are tried, and how many are dead.
-
-    The secret may be set for the reaper alone: that this process has none is said while none was ever delivered.
-    """
     with postgres_engine(settings) as engine, engine.connect() as connection:
         counts = admin.counts(engine)
         asked, untried = connection.execute(statement("admin/webhooks_asked")).one()
@@ -26,8 +22,10 @@ def webhooks(settings: Settings) -> Iterator[Diagnosis]:
         return
     yield Diagnosis("webhooks", Level.OK, ", ".join(f"{number:,} {state}" for state, number in counts.items()))
     if untried:
-        says = f"{_number(untried)} for over a minute, and nothing has tried to send {'it' if untried == 1 else 'them'}"
+        waited, them = ("1 webhook has", "it") if untried == 1 else (f"{untried:,} webhooks have", "them")
+        says = f"{waited} waited for over a minute, and nothing has tried to send {them}"
         yield Diagnosis("webhooks", Level.WARNING, says, f"{FIX}; its log says more")
+    # The secret may be set for the reaper alone, whose webhooks are then delivered.
     elif not settings.reveal_webhook_secrets() and not counts["delivered"]:
         says = "jobs ask for webhooks, and THOTHY_WEBHOOK_SECRETS is not set here: a reaper without it sends none"
         yield Diagnosis("webhooks", Level.WARNING, says, FIX)
@@ -35,7 +33,3 @@ def webhooks(settings: Settings) -> Iterator[Diagnosis]:
         says = f"{dead:,} {'webhook' if dead == 1 else 'webhooks'} could not be delivered"
         fix = "`thothy webhooks list --state dead` says why; `thothy webhooks retry --all` sends them again"
         yield Diagnosis("webhooks", Level.WARNING, says, fix)
-
-
-def _number(waiting: int) -> str:
-    return "1 webhook has waited" if waiting == 1 else f"{waiting:,} webhooks have waited"

@@ -1,8 +1,7 @@
 """The drain report: what a window of time finished, what it cost, and how much of it can be published.
 
-Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts. What was
-used is read from the bill (`billing/`), which outlives attempts; reasons are those of attempts, and where these are
-deleted, the bill has more than they: attempts of the outcome *deleted*.
+Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts. Usage is
+read from the bill, which outlives attempts. Reasons come from attempts; deleted attempts have the outcome *deleted*.
 
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
@@ -16,7 +15,7 @@ deleted, the bill has more than they: attempts of the outcome *deleted*.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,8 +33,6 @@ DELETED = "deleted"  # the outcome of attempts that only the bill knows
 
 
 class AttemptKey(NamedTuple):
-    """How an attempt ended."""
-
     outcome: str
     reason: str | None
 
@@ -86,8 +83,8 @@ class Figures:
         return Figures(
             jobs=self.jobs + other.jobs,
             later=self.later + other.later,
-            first_enqueued=_earliest(self.first_enqueued, other.first_enqueued),
-            last_finished=_latest(self.last_finished, other.last_finished),
+            first_enqueued=min(filter(None, (self.first_enqueued, other.first_enqueued)), default=None),
+            last_finished=max(filter(None, (self.last_finished, other.last_finished)), default=None),
             attempts=self.attempts + other.attempts,
             rejections=self.rejections + other.rejections,
             with_output=self.with_output + other.with_output,
@@ -96,7 +93,9 @@ class Figures:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             busy_seconds=self.busy_seconds + other.busy_seconds,
-            wasted=_added(self.wasted, other.wasted),
+            wasted={
+                key: self.wasted.get(key, 0.0) + other.wasted.get(key, 0.0) for key in {**self.wasted, **other.wasted}
+            },
             review_seconds=self.review_seconds + other.review_seconds,
             saved_tokens=self.saved_tokens + other.saved_tokens,
             resident_seconds=self.resident_seconds + other.resident_seconds,
@@ -104,7 +103,6 @@ class Figures:
 
     @property
     def succeeded(self) -> int:
-        """Jobs that ended with an accepted artifact."""
         return self.jobs[JobState.SUCCEEDED]
 
     @property
@@ -119,7 +117,6 @@ class Figures:
 
     @property
     def open(self) -> int:
-        """Jobs that have not ended."""
         return self.jobs.total() - self.finished
 
     @property
@@ -129,17 +126,15 @@ class Figures:
 
     @property
     def unsuccessful(self) -> Counter[AttemptKey]:
-        """Attempts without an artifact."""
         return Counter({key: number for key, number in self.attempts.items() if key.outcome != Outcome.SUCCEEDED})
 
     @property
     def wasted_seconds(self) -> float:
-        """Busy seconds of attempts without an artifact."""
         return sum(self.wasted.values())
 
     @property
     def review_share(self) -> float | None:
-        """What reviews took over what they reviewed took."""
+        """Seconds of reviews over the other busy seconds."""
         return _ratio(self.review_seconds, self.busy_seconds - self.review_seconds)
 
     @property
@@ -188,7 +183,7 @@ class DrainReport:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether there were engines and all ran on GPUs: only then is a compute-hour a GPU-hour."""
+        """Whether all engines ran on GPUs: only then is a compute-hour a GPU-hour."""
         return bool(self.sessions) and all(session.gpus for session in self.sessions)
 
     @property
@@ -248,7 +243,7 @@ class DrainReport:
 def drain_report(
     engine: Engine, since: datetime, until: datetime | None = None, prices: Prices | None = None
 ) -> DrainReport:
-    """The report of [since, until); `until` None means this moment by the database's clock."""
+    """Read a report in a snapshot of its own. See `read_report`."""
     with snapshot(engine) as connection:
         return read_report(connection, since, until, prices)
 
@@ -261,45 +256,36 @@ def snapshot(engine: Engine) -> Connection:
 def read_report(
     connection: Connection, since: datetime, until: datetime | None = None, prices: Prices | None = None
 ) -> DrainReport:
-    """The report of [since, until), as `connection` sees it."""
-    end = until or connection.execute(statement("admin/now")).scalar_one()
-    return _read(connection, since, end, Bill(read_usage(connection, since, end), prices or Prices()))
-
-
-def _read(connection: Connection, since: datetime, until: datetime, bill: Bill) -> DrainReport:
+    """The report of [since, until); `until` None means this moment by the database's clock."""
+    until = until or connection.execute(statement("admin/now")).scalar_one()
+    bill = Bill(read_usage(connection, since, until), prices or Prices())
     window = {"since": since, "until": until}
 
     def rows(name: str, parameters: Mapping[str, Any] = window) -> list[Row[Any]]:
         return list(connection.execute(statement(f"admin/{name}"), parameters))
 
+    kinds: defaultdict[str, Figures] = defaultdict(Figures)
+    for row in rows("report_jobs"):
+        jobs = Counter({row.state: row.jobs})
+        kinds[row.kind] += Figures(jobs, first_enqueued=row.first_enqueued, last_finished=row.last_finished)
+    for row in rows("report_open", {}):
+        kinds[row.kind] += Figures(jobs=Counter({row.state: row.jobs}), later=row.later)
+    for row in rows("report_attempts"):
+        kinds[row.kind] += tried(row)
+    for row in rows("report_yield"):
+        kinds[row.kind] += Figures(with_output=row.with_output, with_artifact=row.with_artifact)
+    for row in rows("report_rejections"):
+        kinds[row.kind] += Figures(rejections=Counter({row.reason: row.outputs}))
+    for kind, line in bill.by("kind").items():
+        kinds[kind] = _billed(kinds[kind], line.usage)
+    total = replace(sum(kinds.values(), Figures()), resident_seconds=bill.total.usage.resident_seconds)
+    for kind, figures in kinds.items():  # a kind's share of the residency is its share of the busy time
+        share = _ratio(figures.busy_seconds, total.busy_seconds) or 0.0
+        kinds[kind] = replace(figures, resident_seconds=total.resident_seconds * share)
     sessions = tuple(
         Session(str(row.id), row.model, row.device, row.gpus, row.resident_seconds) for row in rows("report_sessions")
     )
-    parts = [
-        *((row.kind, _finished(row)) for row in rows("report_jobs")),
-        *((row.kind, Figures(jobs=Counter({row.state: row.jobs}), later=row.later)) for row in rows("report_open", {})),
-        *((row.kind, tried(row)) for row in rows("report_attempts")),
-        *(
-            (row.kind, Figures(with_output=row.with_output, with_artifact=row.with_artifact))
-            for row in rows("report_yield")
-        ),
-        *((row.kind, Figures(rejections=Counter({row.reason: row.outputs}))) for row in rows("report_rejections")),
-    ]
-    kinds: dict[str, Figures] = {}
-    for kind, figures in parts:
-        kinds[kind] = kinds.get(kind, Figures()) + figures
-    for kind, line in bill.by("kind").items():
-        kinds[kind] = _billed(kinds.get(kind, Figures()), line.usage)
-    total = replace(sum(kinds.values(), Figures()), resident_seconds=bill.total.usage.resident_seconds)
-    return DrainReport(
-        since, until, sessions, total, {kind: _share(kinds[kind], total) for kind in sorted(kinds)}, bill
-    )
-
-
-def _finished(row: Row[Any]) -> Figures:
-    return Figures(
-        jobs=Counter({row.state: row.jobs}), first_enqueued=row.first_enqueued, last_finished=row.last_finished
-    )
+    return DrainReport(since, until, sessions, total, dict(sorted(kinds.items())), bill)
 
 
 def attempted(row: Row[Any]) -> Figures:
@@ -316,14 +302,14 @@ def attempted(row: Row[Any]) -> Figures:
 
 
 def tried(row: Row[Any]) -> Figures:
-    """How attempts ended, and what those without an artifact took."""
+    """The outcomes of attempts, and the seconds of those without an artifact."""
     key = AttemptKey(row.outcome, row.reason)
     wasted = {} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds}
     return Figures(attempts=Counter({key: row.attempts}), wasted=wasted)
 
 
 def _billed(figures: Figures, usage: BilledUsage) -> Figures:
-    """What the bill says was used; attempts of it that are not in the history any more are `DELETED`."""
+    """Add the usage of the bill. Its attempts that are no longer in the history are `DELETED`."""
     succeeded, deleted = AttemptKey(Outcome.SUCCEEDED, None), AttemptKey(DELETED, None)
     gone = usage.attempts - usage.accepted - figures.unsuccessful.total()
     wasted, attempts = dict(figures.wasted), figures.attempts.copy()
@@ -344,26 +330,8 @@ def _billed(figures: Figures, usage: BilledUsage) -> Figures:
     )
 
 
-def _share(kind: Figures, total: Figures) -> Figures:
-    """Give a kind its share of the residency: its share of the busy time."""
-    part = _ratio(kind.busy_seconds, total.busy_seconds) or 0.0
-    return replace(kind, resident_seconds=total.resident_seconds * part)
-
-
-def _added(one: Mapping[AttemptKey, float], other: Mapping[AttemptKey, float]) -> dict[AttemptKey, float]:
-    return {key: one.get(key, 0.0) + other.get(key, 0.0) for key in {**one, **other}}
-
-
 def _ratio(above: float, below: float) -> float | None:
     return above / below if below else None
-
-
-def _earliest(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min(one, other) if one and other else one or other
-
-
-def _latest(one: datetime | None, other: datetime | None) -> datetime | None:
-    return max(one, other) if one and other else one or other
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -1,4 +1,4 @@
-"""`RecordedDrain`: a time in which the queue was not empty, as the reaper recorded it."""
+"""Periods in which the queue was not empty, as the reaper recorded them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RecordedDrain:
-    """From the moment a job was due until the queue was empty. Percentiles are seconds, None without attempts."""
+    """A period from the moment a job was due until the queue was empty. Percentiles are in seconds."""
 
     started_at: datetime
     ended_at: datetime
-    emptied: bool  # False: it was cut after a day, and goes on in the next one
+    emptied: bool  # False: it was cut after a day, and the next one continues it
     succeeded: int
     dead: int
     cancelled: int
@@ -39,12 +39,10 @@ class RecordedDrain:
 
     @property
     def jobs(self) -> int:
-        """Jobs that ended in it."""
         return self.succeeded + self.dead + self.cancelled + self.expired
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
         return (self.ended_at - self.started_at).total_seconds()
 
     @property

@@ -1,7 +1,7 @@
-"""How a window's figures spread over time, over kinds and over the devices' seconds.
+"""A window's figures over time, by kind and by use of the devices.
 
-Read in the drain report's snapshot, so that both agree. Postgres sums into bins and takes the percentiles: no row of a
-job or an attempt leaves it. What an attempt used belongs to the moment at which it ended.
+They are read in the snapshot of the drain report, so that both agree. Postgres sums into bins and computes percentiles:
+no row of a job or an attempt leaves it. The usage of an attempt counts at its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ USES: Final = {
 
 
 class Percentiles(NamedTuple):
-    """Percentiles of `number` durations, in seconds."""
+    """Percentiles of durations, in seconds."""
 
     number: int
     p50: float
@@ -49,7 +49,7 @@ class Percentiles(NamedTuple):
 
 @dataclass(slots=True)
 class Bin:
-    """What ended between `start` and `end`, which lie in the window, and the residency between them."""
+    """Jobs and attempts that ended between `start` and `end`, and the residency between them."""
 
     start: datetime
     end: datetime
@@ -86,14 +86,14 @@ def report_with_timeline(
 
 
 def bin_step(span: timedelta) -> int:
-    """The width of a bin in seconds: the least even one that cuts `span` into at most MAX_BINS bins."""
+    """The smallest even width in seconds that cuts `span` into at most MAX_BINS bins."""
     fitting = (step for step in STEPS if span.total_seconds() <= step * (MAX_BINS - 1))
     days = -(-span // timedelta(days=MAX_BINS - 1))
     return next(fitting, days * STEPS[-1])
 
 
 def empty_bins(since: datetime, until: datetime) -> tuple[datetime, int, list[Bin]]:
-    """Where the first bin begins uncut, the bins' width in seconds, and the bins, at even local times."""
+    """Bins at even local times: the uncut start of the first one, their width in seconds, and the bins."""
     step = bin_step(until - since)
     offset = since.astimezone().utcoffset() or timedelta()
     first = (since.timestamp() + offset.total_seconds()) // step * step - offset.total_seconds()
@@ -117,25 +117,18 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
         bins[row.bin].jobs[JobState(row.state)] = row.jobs
     used = dict.fromkeys((ACCEPTED, REJECTED, UNSUCCESSFUL, LOST), 0.0)
     for row in rows("timeline_attempts", origin=origin, step=step):
-        _add_tokens(bins[row.bin], row)
+        of = bins[row.bin]
+        of.computed_tokens += row.prompt_tokens - row.cached_tokens
+        of.cached_tokens += row.cached_tokens
+        of.output_tokens += row.output_tokens
         used[USES[Outcome(row.outcome)]] += row.compute_seconds
-    for row in rows("report_sessions"):
-        _add_residency(bins, row)
+    for session in rows("report_sessions"):
+        for of in bins:
+            shared = min(of.end, session.until_at) - max(of.start, session.since_at)
+            of.resident_seconds += max(shared.total_seconds(), 0.0) * max(session.gpus, 1)
     used[UNSUCCESSFUL] += max(report.total.busy_seconds - sum(used.values()), 0.0)  # of attempts that were deleted
     used[IDLE] = max(report.total.resident_seconds - sum(used.values()), 0.0)
     return Timeline(bins, _percentiles(rows("timeline_waits")), _percentiles(rows("timeline_runs")), used)
-
-
-def _add_tokens(of: Bin, row: Row[Any]) -> None:
-    of.computed_tokens += row.prompt_tokens - row.cached_tokens
-    of.cached_tokens += row.cached_tokens
-    of.output_tokens += row.output_tokens
-
-
-def _add_residency(bins: Sequence[Bin], session: Row[Any]) -> None:
-    for of in bins:
-        shared = min(of.end, session.until_at) - max(of.start, session.since_at)
-        of.resident_seconds += max(shared.total_seconds(), 0.0) * max(session.gpus, 1)
 
 
 def _percentiles(rows: Sequence[Row[Any]]) -> dict[str | None, Percentiles]:

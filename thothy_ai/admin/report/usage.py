@@ -1,7 +1,7 @@
-"""`read_usage`: what a window used per hour, tenant, kind and model.
+"""The usage of a window per hour, tenant, kind and model.
 
-Hours that are closed are read from `usage_by_hour`, whose figures change only openly; the others, and the parts of
-hours at the window's ends, are summed from attempts, jobs and engine sessions.
+Closed hours are read from `usage_by_hour`, which records every later change. The others, and the parts of hours at the
+window's ends, are summed from attempts, jobs and engine sessions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thothy_ai.db.statements import statement
 
 @dataclass(frozen=True, slots=True)
 class BilledUsage:
-    """Sums. Seconds are device-seconds: an engine on two GPUs uses two in each second."""
+    """Sums. Seconds are device-seconds: an engine on two GPUs uses two per second."""
 
     attempts: int = 0
     accepted: int = 0  # artifacts, one for each succeeded job
@@ -64,7 +64,7 @@ class UsageRow:
 
     @property
     def restated_by(self) -> float:
-        """Seconds that were added or taken since the hour was closed."""
+        """The change in seconds since the hour was closed."""
         if self.restated_at is None or self.closed_seconds is None:
             return 0.0
         return self.usage.resident_seconds + self.usage.busy_seconds - self.closed_seconds

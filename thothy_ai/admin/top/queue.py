@@ -41,7 +41,7 @@ class QueueFigures:
 
     @property
     def delayed(self) -> int:
-        """Queued jobs that are not due yet."""
+        """The number of queued jobs that are not due yet."""
         return self.status["queued"].delayed
 
     @property
@@ -57,12 +57,12 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class HourFigures:
-    """What ended in the last hour: jobs with output, those with an artifact, and attempts without one by reason."""
+    """What ended in the last hour."""
 
-    with_output: int
+    with_output: int  # jobs
     with_artifact: int
     attempts: int
-    reasons: tuple[tuple[str, int], ...]  # the most frequent first
+    reasons: tuple[tuple[str, int], ...]  # of attempts without an artifact, the most frequent first
 
     @property
     def artifact_yield(self) -> float | None:
@@ -72,22 +72,18 @@ class HourFigures:
 
 @dataclass(frozen=True, slots=True)
 class RecordFigures:
-    """What Postgres knows."""
-
     queue: QueueFigures
     hour: HourFigures
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """What Redis knows: workers that are connected, and hints that wait for one."""
-
-    workers: int
-    hints: int
+    workers: int  # that are connected to Redis
+    hints: int  # that wait for a worker
 
 
 class Paced(Generic[T]):
-    """Repeats a read at most every `seconds`, and so rarely that it takes a twentieth of the time."""
+    """Repeats a read at most every `seconds`, and so rarely that it takes at most a twentieth of the time."""
 
     def __init__(self, read: Callable[[], T], seconds: float) -> None:
         self._read = read
@@ -115,7 +111,6 @@ class QueueSource:
         self._hour = Paced(lambda: _hour(self._engine), 5.0)
 
     def read(self) -> RecordFigures:
-        """Raises `DatabaseError`."""
         with reaching(self._settings):
             with self._engine.connect() as connection:  # first, so that connecting does not count as the count's time
                 ended = connection.execute(statement("admin/top_rate"), {"window": RATE_SECONDS}).one()
@@ -136,7 +131,6 @@ class WorkerSource:
         self._settings = settings
 
     def read(self) -> WorkerFigures:
-        """Raises `RedisError`."""
         [(_, workers)] = self._redis.pubsub_numsub(self._channel)  # every worker subscribes to it
         return WorkerFigures(int(workers), sum(count_waiting(self._redis, self._settings)))
 

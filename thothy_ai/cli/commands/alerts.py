@@ -15,7 +15,7 @@ app = typer.Typer()
 Output = Annotated[
     Path | None, typer.Option(help="Write to this file, which is replaced as a whole, instead of standard output.")
 ]
-NOBODY = "no receiver is set (THOTHY_ALERT_*): alerts are only shown in Alertmanager"
+NO_RECEIVER = "no receiver is set (THOTHY_ALERT_*): alerts are only shown in Alertmanager"
 
 
 @app.command("alertmanager-config")
@@ -29,21 +29,16 @@ def alertmanager_config(output: Output = None) -> None:
 
     config = configured(load_settings())
     text = json.dumps(config, indent=2) + "\n"
-    if not (ways := receivers(config)):
-        typer.echo(f"thothy: {NOBODY}", err=True)
+    if not (kinds := receivers(config)):
+        typer.echo(f"thothy: {NO_RECEIVER}", err=True)
     if output is None:
         typer.echo(text, nl=False)
         return
-    _replace(output, text)
-    typer.echo(f"{output}: alerts go to {' and '.join(ways) or 'no receiver'}.")
-
-
-def _replace(file: Path, text: str) -> None:
-    """Alertmanager, which may run under another account, must be able to read the file."""
-    new = file.with_name(f"{file.name}.new")
+    new = output.with_name(f"{output.name}.new")
     try:
         new.write_text(text, encoding="utf-8")
-        new.chmod(0o644)
-        new.replace(file)
+        new.chmod(0o644)  # Alertmanager may run under another account
+        new.replace(output)
     except OSError as error:
-        fail(f"{file} cannot be written: {error.strerror}")
+        fail(f"{output} cannot be written: {error.strerror}")
+    typer.echo(f"{output}: alerts go to {' and '.join(kinds) or 'no receiver'}.")

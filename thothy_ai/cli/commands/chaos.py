@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import signal
 from enum import StrEnum
-from itertools import groupby
-from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thothy_ai.cli.shell import INTERRUPTED, AsJson, fail, load_settings
-from thothy_ai.cli.views.tables import Column, count, print_json, table
+from thothy_ai.cli.views.chaos import print_report
+from thothy_ai.cli.views.tables import count, print_json
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from thothy_ai.chaos.run import ChaosReport
-    from thothy_ai.settings import Settings
 
 app = typer.Typer()
 
 
-class Engine(StrEnum):
-    """Which engine answers the jobs."""
-
+class ChaosEngine(StrEnum):
     NULL = "null"
     REAL = "real"
 
@@ -36,8 +29,8 @@ def chaos(
     jobs: Annotated[int, typer.Option(min=10, help="Number of jobs.")] = 10_000,
     faults: Annotated[int, typer.Option(min=0, help="Number of faults to inject.")] = 40,
     engine: Annotated[
-        Engine, typer.Option(help="null answers without a model; real runs the model, which takes longer.")
-    ] = (Engine.NULL),
+        ChaosEngine, typer.Option(help="null answers without a model; real runs the model, which takes longer.")
+    ] = ChaosEngine.NULL,
     engines: Annotated[
         int,
         typer.Option(min=1, max=8, help="Number of engines; with several, each has a worker, and machines are lost."),
@@ -53,12 +46,14 @@ def chaos(
     """
     from thothy_ai.chaos.options import ChaosOptions
     from thothy_ai.chaos.run import run_chaos
+    from thothy_ai.engine.checkpoint.bundled import bundled_model_path
     from thothy_ai.telemetry import configure_logging
 
     settings = load_settings()
     configure_logging(settings.model_copy(update={"log_level": "ERROR"}))  # errors are expected here
-    signal.signal(signal.SIGTERM, _interrupt)
-    options = ChaosOptions(seed, jobs, faults, _model(settings) if engine is Engine.REAL else None, minutes, engines)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which raises KeyboardInterrupt
+    model = (settings.model or bundled_model_path()) if engine is ChaosEngine.REAL else None
+    options = ChaosOptions(seed, jobs, faults, model, minutes, engines)
     try:
         report = run_chaos(options, lambda line: typer.echo(line, err=True))
     except KeyboardInterrupt:
@@ -66,30 +61,12 @@ def chaos(
     if as_json:
         print_json(report.to_json())
     else:
-        _print(report)
+        print_report(report)
     _conclude(report, quiet=as_json)
 
 
-def _model(settings: Settings) -> Path:
-    """The model named in the settings, otherwise the bundled one."""
-    from thothy_ai.engine.checkpoint.bundled import bundled_model_path
-
-    return settings.model or bundled_model_path()
-
-
-def _print(report: ChaosReport) -> None:
-    title = f"Chaos, seed {report.options.seed}: {count(len(report.faults), 'fault')}"
-    table(title, (Column("what"), Column("number", number=True)), _rows(report))
-    by_invariant = sorted(set(report.violations), key=attrgetter("invariant", "subject"))
-    for invariant, found in groupby(by_invariant, key=attrgetter("invariant")):
-        typer.echo(f"\nViolated: {invariant}")
-        for violation in found:
-            typer.echo(f"  {violation.subject}: {violation.description}")
-    typer.echo()
-
-
 def _conclude(report: ChaosReport, *, quiet: bool) -> None:
-    """The verdict: one line. Exits with 1 unless every fault was injected and every invariant holds."""
+    """Print the verdict in one line. Exit with 1 unless every fault was injected and every invariant holds."""
     options = report.options
     violated = len({violation.invariant for violation in report.violations})
     if violated:
@@ -101,40 +78,3 @@ def _conclude(report: ChaosReport, *, quiet: bool) -> None:
     if not quiet:
         done = f"{count(options.jobs, 'job')}, {count(options.faults, 'fault')}"
         typer.echo(f"All invariants hold: {done}, nothing was lost or done twice.")
-
-
-def _rows(report: ChaosReport) -> list[tuple[str, str]]:
-    summary = report.summary
-    counts = {
-        "jobs sent to the queue": summary.jobs,
-        "follow-up jobs": summary.follow_ups,
-        **{f"  {state}": count for state, count in summary.states.items()},
-        "  dead because of the faults alone": summary.dead_of_faults,
-        "missing": summary.missing,
-        "duplicates": summary.duplicates,
-        "messages sent": summary.sent,
-        "messages lost with Redis' data": summary.lost_in_redis,
-        "jobs republished": summary.republished,
-        "attempts": summary.attempts,
-        "attempts lost": summary.attempts_lost,
-        "attempts released": summary.attempts_released,
-        "jobs beyond their attempts": summary.beyond_limit,
-        "results fenced, at least": summary.results_fenced,
-        "engine sessions": summary.engine_sessions,
-    }
-    seconds = {
-        "engine busy": summary.busy_seconds,
-        "billed to attempts": summary.billed_seconds,
-        "of those wasted: attempts lost": summary.wasted_seconds,
-        "of those divided: attempt unknown": summary.divided_seconds,
-        f"drain of {summary.baseline_jobs:,} jobs without faults": summary.baseline_seconds,
-        f"drain of {summary.faulted_jobs:,} jobs with faults": summary.faulted_seconds,
-        "the same without, at that rate": summary.faulted_seconds_without_faults,
-    }
-    return [(name, f"{count:,}") for name, count in counts.items()] + [
-        (name, f"{value:.1f} s") for name, value in seconds.items()
-    ]
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.shell import AsJson, load_settings, usage
-from thothy_ai.cli.views.tables import PIPE_WIDTH, console, print_json, printable, wrapped
-
-if TYPE_CHECKING:
-    from thothy_ai.admin.doctor import Diagnosis
+from thothy_ai.cli.shell import FAILED, AsJson, load_settings, usage
+from thothy_ai.cli.views.doctor import print_findings
+from thothy_ai.cli.views.tables import print_json
 
 app = typer.Typer()
-
-COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red", "skipped": "bright_black"}
-LEVEL_WIDTH, CHECK_WIDTH = 9, 12
-MIN_TEXT_WIDTH = 24  # of a very narrow terminal
 
 
 @app.command()
@@ -42,29 +34,6 @@ def doctor(
     if as_json:
         print_json([finding.to_json() for finding in findings])
     else:
-        _print(findings)
+        print_findings(findings)
     if any(finding.level is Level.WRONG for finding in findings):
-        raise typer.Exit(1)
-
-
-def _print(findings: Sequence[Diagnosis]) -> None:
-    """One finding after another; checks that were skipped for the same reason share a line, at the end."""
-    out = console()
-    width = out.width if out.is_terminal else PIPE_WIDTH
-    made = [finding for finding in findings if finding.level != "skipped"]
-    for finding in made:
-        _print_one(finding.level, finding.check, finding.says, finding.fix, width)
-    left = sorted((finding for finding in findings if finding not in made), key=lambda finding: finding.says)
-    for says, alike in groupby(left, key=lambda finding: finding.says):
-        _print_one("skipped", "", f"{', '.join(finding.check for finding in alike)}: {says}", None, width)
-
-
-def _print_one(level: str, check: str, says: str, fix: str | None, width: int) -> None:
-    label = typer.style(f"{level:<{LEVEL_WIDTH}}", fg=COLOURS[level])
-    name = typer.style(f"{check:<{CHECK_WIDTH}}", bold=True) if check else ""
-    indent = LEVEL_WIDTH + (CHECK_WIDTH if check else 0)
-    room = max(width - indent, MIN_TEXT_WIDTH)
-    first, *rest = wrapped(printable(says), room)
-    typer.echo(f"{label}{name}{first}")
-    for line in [*rest, *(wrapped(printable(f"fix: {fix}"), room) if fix else ())]:
-        typer.echo(f"{'':{indent}}{line}")
+        raise typer.Exit(FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -37,22 +38,18 @@ def engines(
         found = read_engines(engine, RECENT if all_ else timedelta(0))
     if as_json:
         return print_json([asdict(each) for each in found])
-    return _print(found) if found else print_text("No engine runs. `thothy up` and `thothy engine` start one.")
-
-
-def _print(found: list[EngineStatus]) -> None:
-    heads: list[Column | str] = [
-        "id", Column("name", text=True), Column("machine", text=True, drop=3), Column("model", text=True),
-        Column("devices", text=True, drop=4), "state", Column("capacity", number=True, drop=2),
-        Column("heartbeat", number=True, drop=1), Column("running", number=True), Column("tok/s", number=True),
-    ]  # fmt: skip
-    table("", heads, [_row(each) for each in found])
-
-
-def _row(each: EngineStatus) -> list[object]:
-    state = f"{each.state} ({each.end_reason})" if each.end_reason else each.state
-    devices = ",".join(each.devices) or each.device
-    heartbeat = f"{times.spell(each.heartbeat_age)} ago"
-    rate = f"{each.tokens_per_second:,.0f}"
-    figures = [each.capacity or None, heartbeat, each.running, rate]
-    return [each.id, each.name, each.machine, each.model_name or each.model, devices, state, *figures]
+    if not found:
+        return print_text("No engine runs. `thothy up` and `thothy engine` start one.")
+    columns: dict[Column, Callable[[EngineStatus], object]] = {
+        Column("id"): lambda e: e.id,
+        Column("name", text=True): lambda e: e.name,
+        Column("machine", text=True, drop=3): lambda e: e.machine,
+        Column("model", text=True): lambda e: e.model_name or e.model,
+        Column("devices", text=True, drop=4): lambda e: ",".join(e.devices) or e.device,
+        Column("state"): lambda e: f"{e.state} ({e.end_reason})" if e.end_reason else e.state,
+        Column("capacity", number=True, drop=2): lambda e: e.capacity or None,
+        Column("heartbeat", number=True, drop=1): lambda e: f"{times.spell(e.heartbeat_age)} ago",
+        Column("running", number=True): lambda e: e.running,
+        Column("tok/s", number=True): lambda e: f"{e.tokens_per_second:,.0f}",
+    }
+    return table("", list(columns), [[show(each) for show in columns.values()] for each in found])

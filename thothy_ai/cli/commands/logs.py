@@ -1,10 +1,9 @@
-"""`thothy logs`: what the processes of the embedded stack logged, also after it has ended."""
+"""`thothy logs`: the logs of the embedded stack, also after it has ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,10 +37,15 @@ def logs(
 
     Example: thothy logs worker engine --follow
     """
-    from thothy_ai.embedded.logs import Log, merged
+    from thothy_ai.embedded.logs import ROLES, Log, merged, role_of, services_of
 
     home = load_settings().home.absolute()
-    wanted = _wanted(services or (), home)
+    if unknown := [service for service in services or () if role_of(service) not in ROLES]:
+        usage(f"unknown service {unknown[0]!r}; available: {', '.join(ROLES)}")
+    wanted = services_of(home, services or ())
+    if not wanted:
+        of = f" of {', '.join(services)}" if services else ""
+        fail(f"no logs{of} in {home / 'logs'}; `thothy up` writes them, and THOTHY_HOME names another home")
     try:
         read = [Log(home, service) for service in wanted]
         _print(merged(log.last(lines) for log in read))
@@ -54,19 +58,6 @@ def logs(
         fail(f"cannot read {error.filename}: {error.strerror}")
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _wanted(services: Sequence[str], home: Path) -> list[str]:
-    """The services to show. Reports an unknown service, or a home without logs."""
-    from thothy_ai.embedded.logs import ROLES, role_of, services_of
-
-    if unknown := [service for service in services if role_of(service) not in ROLES]:
-        usage(f"unknown service {unknown[0]!r}; available: {', '.join(ROLES)}")
-    wanted = services_of(home, services)
-    if not wanted:
-        of = f" of {', '.join(services)}" if services else ""
-        fail(f"no logs{of} in {home / 'logs'}; `thothy up` writes them, and THOTHY_HOME names another home")
-    return wanted
 
 
 def _print(lines: Iterable[LogLine]) -> None:

@@ -27,6 +27,8 @@ def create(name: Name, tenant: Tenant, no_login: NoLogin = False, as_json: AsJso
 
     Example: thothy roles create acme_producer --tenant acme
     """
+    from sqlalchemy import make_url
+
     from thothy_ai.db.roles import check_name, create_role
 
     try:
@@ -35,7 +37,10 @@ def create(name: Name, tenant: Tenant, no_login: NoLogin = False, as_json: AsJso
         usage(str(error))
     with database() as engine:
         role = create_role(engine, name, tenant, login=not no_login)
-    url = _url(name, role.password) if role.password else None
+    url = None
+    if role.password:
+        own = make_url(load_settings().require_database_url())
+        url = own.set(username=name, password=role.password).render_as_string(hide_password=False)
     if as_json:
         return print_json({"role": name, "tenant": tenant, "password": role.password, "database_url": url})
     typer.echo(f"Role {name} can enqueue, follow and cancel the jobs of tenant {tenant}.", err=True)
@@ -75,10 +80,3 @@ def drop(name: Name, yes: Yes = False) -> None:
         if not roles.drop_role(engine, name):
             fail(f"no tenant's role is called {name}")
     typer.echo(f"Role {name} dropped.")
-
-
-def _url(name: str, password: str) -> str:
-    from sqlalchemy import make_url
-
-    url = make_url(load_settings().require_database_url())
-    return url.set(username=name, password=password).render_as_string(hide_password=False)

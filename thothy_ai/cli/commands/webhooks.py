@@ -1,4 +1,4 @@
-"""`thothy webhooks list`, `retry` and `secret`: messages about ended jobs, and what receivers verify them with."""
+"""`thothy webhooks list`, `retry` and `secret`: messages about ended jobs, and the secret to verify them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from thothy_ai.cli.views.tables import Column, count, print_json, table
 app = typer.Typer(no_args_is_help=True, help="List webhooks, send dead ones again, show the receivers' secret.")
 
 
-class State(StrEnum):
-    """Where a delivery is."""
-
+class DeliveryState(StrEnum):
     WAITING = "waiting"
     DELIVERED = "delivered"
     DEAD = "dead"
@@ -25,7 +23,7 @@ class State(StrEnum):
 
 @app.command("list")
 def list_(
-    state: Annotated[State | None, typer.Option(help="Only deliveries in this state.")] = None,
+    state: Annotated[DeliveryState | None, typer.Option(help="Only deliveries in this state.")] = None,
     tenant: Tenant = None,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of deliveries.")] = 20,
     as_json: AsJson = False,
@@ -71,15 +69,20 @@ def retry(
 
     if bool(ids) == every:
         usage("pass ids of deliveries, or pass --all alone")
-    wanted = None if every else [_id(text) for text in ids or ()]
+    wanted: set[UUID] = set()
+    for text in ids or ():
+        try:
+            wanted.add(UUID(text))
+        except ValueError:
+            usage(f"{text!r} is not the id of a delivery")
     with database() as engine:
-        due = webhooks.retry(engine, wanted)
+        due = webhooks.retry(engine, None if every else list(wanted))
     if as_json:
         print_json({"due": due})
     else:
         typer.echo(f"{count(due, 'webhook')} due now.")
-    if wanted is not None and due < len(set(wanted)):
-        fail(f"{len(set(wanted)) - due} of the given ids are unknown or already delivered")
+    if due < len(wanted):
+        fail(f"{len(wanted) - due} of the given ids are unknown or already delivered")
 
 
 @app.command()
@@ -107,10 +110,3 @@ def secret(
     if as_json:
         return print_json({"tenant": chosen, "secrets": found})
     return typer.echo("\n".join(found))
-
-
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        usage(f"{text!r} is not the id of a delivery")

@@ -1,4 +1,4 @@
-"""Artifacts, accepted and rejected: listed, or streamed."""
+"""Lists and streams artifacts, accepted and rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def list_artifacts(
     until: datetime | None = None,
     limit: int | None = 20,
 ) -> list[dict[str, Any]]:
-    """Artifacts of these jobs, accepted and rejected, the newest first. `since` and `until` bound their creation."""
+    """Artifacts of these jobs, the newest first. `since` and `until` bound their creation."""
     times = {"since": since, "until": until}
     wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit, "by_source": False}
     with engine.connect() as connection:

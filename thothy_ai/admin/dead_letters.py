@@ -48,8 +48,6 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead jobs of one kind that died for one reason."""
-
     kind: str
     reason: str
     jobs: int

@@ -53,20 +53,16 @@ class EngineStatus:
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended and is not silent."""
         return self.state not in {"ended", "silent"}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """How many workers are connected to Redis, and how many serve each engine."""
-
-    connected: int
-    serving: dict[str, int]
+    connected: int  # to Redis
+    serving: dict[str, int]  # by the name of the engine
 
     @property
     def without_engine(self) -> int:
-        """Workers that serve none of these engines."""
         return max(0, self.connected - sum(self.serving.values()))
 
 
@@ -78,7 +74,7 @@ def engines(engine: Engine, ended: timedelta = timedelta(0)) -> list[EngineStatu
 
 
 def addresses(engine: Engine, machine: str) -> list[str]:
-    """Where the engines of this machine listen that are ready."""
+    """The addresses of the ready engines of this machine."""
     with engine.connect() as connection:
         return list(connection.execute(statement("admin/engine_addresses"), {"machine": machine}).scalars())
 

@@ -12,23 +12,19 @@ from thothy_ai.db.statements import statement
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The processes of one name. `leads`: one of them leads; `led_seconds`: for that long at most.
+    """The connected processes of one name."""
 
-    `quiet_seconds`: since one of them last used its connection.
-    """
-
-    leads: bool
-    led_seconds: float
-    quiet_seconds: float
+    leads: bool  # whether one of them is the leader
+    led_seconds: float  # for at most this long
+    quiet_seconds: float  # since one of them last used its connection
 
 
 def connected(engine: Engine) -> Mapping[str, Connected]:
-    """The processes that are connected to this database, by name: `dispatcher`, `worker` and so on."""
+    """The connected processes by name: `dispatcher`, `worker` and so on."""
     with engine.connect() as connection:
         return read_connected(connection)
 
 
 def read_connected(connection: Connection) -> Mapping[str, Connected]:
-    """The same, read through this connection."""
     rows = connection.execute(statement("admin/processes")).all()
     return {row.application: Connected(row.leads, row.led, row.quiet) for row in rows}

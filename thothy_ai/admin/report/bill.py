@@ -1,4 +1,4 @@
-"""`Bill`: usage, summed by hour, tenant, kind or model, and what it cost.
+"""The bill: usage by hour, tenant, kind or model, and its cost.
 
 - *cost*: the price of the busy seconds, of attempts with and without an artifact.
 - *idle cost*: the price of the seconds in which an engine was resident and computed for no attempt. It belongs to no

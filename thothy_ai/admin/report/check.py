@@ -17,7 +17,7 @@ NEGLIGIBLE: Final = 0.1  # seconds
 
 @dataclass(frozen=True, slots=True)
 class BilledSession:
-    """An engine session. Seconds are the engine's own, whatever its number of devices."""
+    """An engine session. Seconds are not multiplied by the number of devices."""
 
     id: str
     model_name: str

@@ -7,7 +7,7 @@ read from the bill, which outlives attempts. Reasons come from attempts; deleted
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
 - *wasted*: busy seconds of all attempts that did not end with an accepted artifact: rejected outputs, failures, and
   attempts that were lost, released, cancelled or expired.
-- *saved tokens*: what was left of the budgets of calls that were stopped early, in a loop or in the wrong language.
+- *saved tokens*: the rest of the token budgets of calls that were stopped early, in a loop or in the wrong language.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
 - *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
 - *artifact yield*: jobs with an accepted artifact over jobs that produced output.
@@ -60,7 +60,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one kind, or of all kinds. Rates are None where there is nothing to divide by."""
+    """The figures of one kind, or of all kinds. A rate without a divisor is None."""
 
     jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
     later: int = 0  # of the open ones, never tried and not due soon
@@ -172,8 +172,6 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """A window's figures, per kind and in total, and the engines that were resident."""
-
     since: datetime
     until: datetime
     sessions: tuple[Session, ...]

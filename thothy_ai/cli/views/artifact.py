@@ -1,4 +1,4 @@
-"""Lines of `thothy artifacts show` on how an artifact was made, and what a review found."""
+"""Lines of `thothy artifacts show` on the provenance of an artifact and its review."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def review_lines(review: Mapping[str, Any] | None) -> Iterator[str]:
-    """How many statements the model found supported, and one line per other statement, with its reason."""
+    """The counts of a review's findings, and one line per statement that is not supported."""
     from thothy_ai.jobs.plans.review import SUPPORTED
 
     findings = review["findings"] if review else []

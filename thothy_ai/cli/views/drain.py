@@ -1,4 +1,4 @@
-"""How a drain's progress is shown: a bar on a terminal, otherwise a line on standard error every few seconds."""
+"""The progress of a drain: a bar on a terminal, otherwise a line on standard error every few seconds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Artifacts as HTML fragments, to be put into a page of any design: one `<article>` each, without scripts or styles.
 
-Markup in what a model wrote stays text, and links keep only schemes that run nothing (markdown-it's rules).
+Markup in a model's output stays text, and links keep only schemes that run nothing (markdown-it's rules).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RIGHT_TO_LEFT = frozenset({"ar", "dv", "fa", "he", "ku", "ps", "sd", "ug", "ur"
 
 
 def fragment(artifact: Mapping[str, Any]) -> str:
-    """The artifact's title and text, with what identifies it as attributes."""
+    """The artifact's title and text, with its identifying fields as attributes."""
     locale = str(artifact["locale"])
     direction = ' dir="rtl"' if locale.partition("-")[0].lower() in _RIGHT_TO_LEFT else ""
     about = "".join(f' data-{name}="{escape(str(artifact[name]))}"' for name in ("kind", "job_id"))
@@ -29,7 +29,6 @@ def fragment(artifact: Mapping[str, Any]) -> str:
 
 
 def fragments(artifacts: Iterable[Mapping[str, Any]]) -> str:
-    """Several artifacts, one after the other."""
     return "".join(map(fragment, artifacts))
 
 

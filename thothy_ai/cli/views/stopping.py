@@ -1,7 +1,7 @@
-"""Ctrl-C of a command that runs an embedded stack: the first ends the command, a second one hurries its stop.
+"""Ctrl-C of a command that runs an embedded stack: the first ends the command, the second one hurries its stop.
 
-`StopDisplay` is the stack's observer. It says what the stop waits for: in a terminal with a countdown in place,
-elsewhere with a line per phase.
+`StopDisplay` observes the stack and shows what the stop waits for: on a terminal as a countdown, otherwise as a line
+per phase.
 """
 
 from __future__ import annotations

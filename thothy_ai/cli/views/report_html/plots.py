@@ -1,6 +1,6 @@
-"""The plots of the HTML report, drawn by matplotlib as SVG: text stays text, and each is drawn for two widths.
+"""The plots of the HTML report, as SVG. Each is drawn for two widths, so that text does not shrink on a narrow screen.
 
-Type does not shrink on a narrow screen that way: the page shows the drawing that fits. Legends are the page's.
+Legends are part of the page.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ USES: Final = {ACCEPTED: BLUE, REJECTED: ORANGE, UNSUCCESSFUL: VERMILION, LOST: 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing for each width, and what it shows in words."""
+    """A drawing for each width."""
 
-    label: str
+    label: str  # for screen readers
     legend: Mapping[str, str]  # colours by name; empty where there is only one
     wide: str
     narrow: str

@@ -1,4 +1,4 @@
-"""Lets matplotlib draw SVG that can stand in an HTML page: text stays text, and the page's typeface sets it."""
+"""Drawings by matplotlib as SVG in an HTML page: text stays text, in the typeface of the page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Draw = Callable[["Axes", int], None]
 
 
 def drawn(label: str, width: int, height: int, draw: Draw) -> str:
-    """The drawing as SVG for an HTML page, in pixels."""
+    """The drawing as SVG; sizes are in pixels."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of caches and fonts: the browser brings its own
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def drawn(label: str, width: int, height: int, draw: Draw) -> str:
 
 
 def inline(svg: str) -> str:
-    """The drawing as HTML embeds it: no prologue, metadata, namespaces or styles that would reach the whole page."""
+    """Make SVG embeddable in HTML: no prologue, metadata, namespaces, or styles that apply to the whole page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"| version="1.1"', "", svg)

@@ -11,10 +11,7 @@ from thothy_ai.cli.views.report_html.plots import Plot
 def table(
     caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, total: bool = False
 ) -> str:
-    """A table whose first `texts` columns are texts, the others numbers, and whose last row may be a total.
-
-    It scrolls where the page is narrow.
-    """
+    """A table whose first `texts` columns are texts and the others numbers. With `total`, its last row is a total."""
     head = "".join(f"<th scope=col{_number(n >= texts)}>{escape(text)}</th>" for n, text in enumerate(heads))
     body = []
     for first, *others in rows:

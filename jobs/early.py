@@ -1,6 +1,6 @@
-"""Outputs that are certain to be rejected, told while they are being written.
+"""Finds, while an output is being written, that it is certain to be rejected.
 
-A check is listed here if nothing that is written later mends what it rejects: a number, name or passage stays where it
+A check is listed here if nothing that is written later changes what it rejects: a number, name or passage stays where it
 is. What a later sentence may outweigh (shares of words, directions of change, a length that is too short) is not.
 
     stream  ──report──▶  the strings of the unfinished JSON  ──▶  their finished sentences  ──▶  checks
@@ -89,15 +89,11 @@ def _finished(text: str, locale: str) -> str:
     """The sentences of an unfinished text before its first quotation mark, behind which enough follows."""
     mark = _MARK.search(text)
     most = min(len(text) - LOOKAHEAD, mark.start() if mark else len(text))
-    return text[: max((end for end in _ends(text, locale) if end <= most), default=0)]
-
-
-def _ends(text: str, locale: str) -> Iterator[int]:
-    """Where the sentences of a text end, except the last."""
-    position = 0
+    end = last = 0
     for sentence, _ in pairwise(checks.sentences(text, locale)):
-        position = text.index(sentence, position) + len(sentence)
-        yield position
+        end = text.index(sentence, end) + len(sentence)
+        last = end if end <= most else last
+    return text[:last]
 
 
 def _strings(value: Any, fields: Sequence[str], *, inside: bool = False) -> Iterator[str]:  # noqa: ANN401  JSON

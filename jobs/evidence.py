@@ -38,31 +38,25 @@ def spans(text: str, locale: str) -> tuple[str, ...]:
     """The sentences and table rows of a text, each on one line, for use as evidence; very short ones are left out, and
     so are instructions to a language model, as long as there is anything else.
     """
-    found = _spans(without_instructions(text), locale)
-    return tuple(span for span in found if not instructs(span)) or found
-
-
-def _spans(text: str, locale: str) -> tuple[str, ...]:
-    lines = lines_of(text)
+    plain = without_instructions(text)
+    lines = lines_of(plain)
     found: dict[str, None] = {}
-    for block in blocks(text):
+    for block in blocks(plain):
         if block.kind in {"paragraph", "row"}:
             joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
             parts = sentences(joined, locale) if block.kind == "paragraph" else [joined]
             if block.depth or len(joined) > MAX_HEADING_CHARS or joined.endswith(_ENDS):
                 found |= dict.fromkeys(span for part in parts for span in _short(part))
-    return tuple(found)
+    return tuple(span for span in found if not instructs(span)) or tuple(found)
 
 
 def _short(part: str) -> Iterator[str]:
-    """A sentence, or its pieces if it is long, as all of a paragraph in Thai is."""
-    pieces = divide(part, PIECE_TOKENS) if len(part) > MAX_SPAN_CHARS else (part,)
-    return (piece.strip() for piece in pieces if _says_something(piece.strip()))
-
-
-def _says_something(piece: str) -> bool:
-    letters = sum(map(str.isalpha, _LINK.sub("", piece)))
-    return MIN_SPAN_CHARS <= len(piece) <= MAX_SPAN_CHARS and letters >= MIN_LETTERS
+    """A sentence, or its pieces if it is long, as all of a paragraph in Thai is; none that say too little."""
+    for piece in divide(part, PIECE_TOKENS) if len(part) > MAX_SPAN_CHARS else (part,):
+        bare = piece.strip()
+        letters = sum(map(str.isalpha, _LINK.sub("", bare)))
+        if MIN_SPAN_CHARS <= len(bare) <= MAX_SPAN_CHARS and letters >= MIN_LETTERS:
+            yield bare
 
 
 def quotation(text: str, locale: str) -> dict[str, Any]:
@@ -81,16 +75,12 @@ def restored(quote: str, source: str) -> str:
     found = fuzz.partial_ratio_alignment(bare, source, processor=None, score_cutoff=NEAR_ENOUGH)
     if found is None or found.dest_end - found.dest_start < len(bare) // 2:
         return bare
-    start, end = _whole_words(source, found.dest_start, found.dest_end)
-    return " ".join(source[start:end].split()).strip(_EDGES)
-
-
-def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    while 0 < start < len(text) and text[start - 1].isalnum() and text[start].isalnum():
+    start, end = found.dest_start, found.dest_end  # and up to the borders of words
+    while 0 < start < len(source) and source[start - 1].isalnum() and source[start].isalnum():
         start -= 1
-    while 0 < end < len(text) and text[end - 1].isalnum() and text[end].isalnum():
+    while 0 < end < len(source) and source[end - 1].isalnum() and source[end].isalnum():
         end += 1
-    return start, end
+    return " ".join(source[start:end].split()).strip(_EDGES)
 
 
 def evidence(text: str, source: str, locale: str) -> str:

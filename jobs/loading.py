@@ -38,13 +38,10 @@ def load(entry: str) -> ModuleType:
         except LoadError:
             raise
         except (Exception, SystemExit) as error:  # the module is third-party code
-            if isinstance(error, ModuleNotFoundError) and not is_file and _is_part_of(entry, error.name):
+            missing = isinstance(error, ModuleNotFoundError) and f"{entry}.".startswith(f"{error.name}.")
+            if missing and not is_file:
                 raise LoadError(_not_found(entry)) from None
             raise LoadError(f"{entry} cannot be imported: {_cause(error)}") from error
-
-
-def _is_part_of(entry: str, name: str | None) -> bool:
-    return name is not None and f"{entry}.".startswith(f"{name}.")
 
 
 def _not_found(entry: str) -> str:
@@ -64,7 +61,10 @@ def _from_file(path: Path) -> ModuleType:
     path = path.absolute()
     if loaded := _loaded_from(path):
         return loaded
-    spec = spec_from_file_location(_name_for(path), path)
+    # Its own name, unless a module of that name is imported, or importable from elsewhere.
+    free = path.stem.isidentifier() and path.stem not in sys.modules and _is_free(path)
+    name = path.stem if free else f"thothy_kind_{sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is not a Python file; its name must end in .py")
     module = module_from_spec(spec)
@@ -85,12 +85,6 @@ def _loaded_from(path: Path) -> ModuleType | None:
         if isinstance(file, str) and Path(file).name == path.name and Path(file).exists() and path.samefile(file):
             return module
     return None
-
-
-def _name_for(path: Path) -> str:
-    """The file's own name, unless a module of that name is imported or importable from elsewhere."""
-    free = path.stem.isidentifier() and path.stem not in sys.modules and _is_free(path)
-    return path.stem if free else f"thothy_kind_{sha256(str(path).encode()).hexdigest()[:12]}"
 
 
 def _is_free(path: Path) -> bool:
@@ -128,11 +122,10 @@ def _cause(error: BaseException) -> str:
     name, message = type(error).__name__, " ".join(str(error).split())[:MAX_CAUSE_CHARS]
     if isinstance(error, SyntaxError) and error.filename:
         return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<", _PACKAGE)) and not _LIBRARIES & set(Path(frame.filename).parts)
+    ]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return (f"{name}: {message}" if message else name) + where
-
-
-def _is_users(file: str) -> bool:
-    """Whether this is a file of the user's, rather than of a library or of this package."""
-    return not file.startswith(("<", _PACKAGE)) and not _LIBRARIES & set(Path(file).parts)

@@ -57,13 +57,9 @@ def in_language(locale: str) -> str:
 def style(request: WritingRequest) -> str:
     """Return sentences on tone, terms and language, with a space before them."""
     tone = f" Tone: {request.tone}." if request.tone else ""
-    return f"{tone}{_terms(request)}{in_language(request.locale)}"
-
-
-def _terms(request: WritingRequest) -> str:
     brands = f" Spell exactly so where you name them: {_listed(request.brand_terms)}." if request.brand_terms else ""
     banned = f" Never use: {_listed(request.banned_phrases)}." if request.banned_phrases else ""
-    return brands + banned
+    return f"{tone}{brands}{banned}{in_language(request.locale)}"
 
 
 def _listed(terms: Iterable[str]) -> str:

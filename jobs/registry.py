@@ -11,7 +11,7 @@ import operator
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import Any
 
@@ -111,7 +111,7 @@ def _installed() -> dict[str, AnyKind]:
     """The kinds of installed packages. Raises `KindError`, naming the entry point and its package."""
     found: dict[str, AnyKind] = {}
     for point in entry_points(group=ENTRY_POINTS):
-        module = f"entry point {point.name!r} of {_package(point)}"
+        module = f"entry point {point.name!r} of {point.dist.name if point.dist is not None else point.value}"
         try:
             loaded = point.load()
         except Exception as error:  # of a package that is installed, and broken
@@ -120,10 +120,6 @@ def _installed() -> dict[str, AnyKind]:
         _check_free(module, kind, _builtin() | found)
         found[kind.name] = kind
     return found
-
-
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else point.value
 
 
 @cache

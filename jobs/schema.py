@@ -196,12 +196,6 @@ def _check_bounded(node: object, path: str) -> None:
         return
     if not isinstance(node, dict):
         return
-    _check_node(node, path)
-    for key, value in node.items():
-        _check_bounded(value, path if key in {"properties", "items"} else f"{path}.{key}")
-
-
-def _check_node(node: dict[str, Any], path: str) -> None:
     match node.get("type"):
         case "string" if not node.keys() & {"enum", "const"} and not _is_bounded(node):
             raise SchemaError(f"{path}: the string needs a bounded pattern, for example prose(20, 200)")
@@ -211,6 +205,8 @@ def _check_node(node: dict[str, Any], path: str) -> None:
             raise SchemaError(f"{path}: the object needs fixed keys; declare a pydantic model for it")
         case _:
             pass
+    for key, value in node.items():
+        _check_bounded(value, path if key in {"properties", "items"} else f"{path}.{key}")
 
 
 def _is_bounded(string: dict[str, Any]) -> bool:

@@ -61,10 +61,6 @@ class Request(_NamesArtifact[A_co], BaseModel):
 R = TypeVar("R", bound=Request)
 
 
-def _no_follow_ups(_: Request, __: Artifact) -> tuple[Request, ...]:
-    return ()
-
-
 def source_key(source: str) -> str:
     """The key of a source text: 32 hexadecimal digits."""
     return sha256(source.encode()).hexdigest()[:SOURCE_KEY_DIGITS]
@@ -89,7 +85,7 @@ class JobKind(Generic[R, A]):
     locale: Callable[[R], str]
     source: Callable[[R], str]
     version: str = "1"
-    follow_ups: Callable[[R, A], tuple[Request, ...]] = _no_follow_ups
+    follow_ups: Callable[[R, A], tuple[Request, ...]] = lambda *_: ()
     compared: Callable[[A], str] | None = None
     model: str | None = None
 

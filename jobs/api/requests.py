@@ -86,7 +86,7 @@ class WritingRequest(SourceRequest[A_co]):
     def _check_terms(cls, phrases: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for term in info.data.get("brand_terms", ()):
             for phrase in phrases:
-                if _contains(term, phrase):
+                if re.search(rf"(?<!\w){re.escape(_folded(phrase))}(?!\w)", _folded(term)):
                     raise PydanticCustomError(
                         "contradiction",
                         "bans '{phrase}', which is part of the brand term '{term}'",
@@ -102,8 +102,3 @@ class WritingRequest(SourceRequest[A_co]):
     def per_length(self, short: T, standard: T, long: T) -> T:
         """The one of three values that belongs to the requested length."""
         return {"short": short, "standard": standard, "long": long}[self.length]
-
-
-def _contains(text: str, phrase: str) -> bool:
-    """Whether a phrase is in a text, as whole words."""
-    return re.search(rf"(?<!\w){re.escape(_folded(phrase))}(?!\w)", _folded(text)) is not None

@@ -32,15 +32,12 @@ def with_scales(found: Sequence[Quantity]) -> list[Quantity]:
     given = list(found)
     for place, (one, other) in enumerate(pairwise(found)):
         factor = _scale(given[place])
-        if factor and not (other.scaled or other.spelled or other.year) and _goes_on(one, other):
+        near = 0 <= other.start - one.end <= _REACH and not _SENTENCE_END.search(one.after[: other.start - one.end])
+        counts_nothing = not (other.scaled or other.spelled or other.year) and _COUNTS_NOTHING.match(other.after)
+        if factor and near and counts_nothing:
             scaled = other.readings | {each * factor for each in other.readings}
             given[place + 1] = replace(other, readings=frozenset(scaled), scaled=True)
     return given
-
-
-def _goes_on(one: Quantity, other: Quantity) -> bool:
-    near = 0 <= other.start - one.end <= _REACH and not _SENTENCE_END.search(one.after[: other.start - one.end])
-    return near and bool(_COUNTS_NOTHING.match(other.after))
 
 
 def _scale(quantity: Quantity) -> Decimal:

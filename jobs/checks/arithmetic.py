@@ -87,7 +87,12 @@ def results(figures: Sequence[Figure]) -> Iterator[Result]:
 def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure]) -> Iterator[Result]:
     """The results whose first figure stands in one sentence, those of one step first."""
     starts = range(start, start + len(group))
-    yield from chain.from_iterable(_alone(figures[at]) for at in starts)
+    for at in starts:  # what one share leaves, and "one in 50" for 2 %
+        one = figures[at]
+        if one.is_percent and 0 < one.value < _HUNDRED:
+            left = _HUNDRED - one.value
+            for value, unit in ((left, PERCENT), (left, None), (_HUNDRED / one.value, None)):
+                yield Result(Outcome(value, unit, "rest"), one.place, one.place)
     for at in starts:
         one = figures[at]
         for other in figures[at + 1 : at + 1 + _WINDOW]:
@@ -105,24 +110,23 @@ def _results(figures: Sequence[Figure], outcomes: Iterable[Outcome]) -> Iterator
             yield Result(outcome, first, last, 1, alike)
 
 
-def _alone(one: Figure) -> Iterator[Result]:
-    """What one share leaves, and "one in 50" for 2 %."""
-    if one.is_percent and 0 < one.value < _HUNDRED:
-        left = _HUNDRED - one.value
-        for value, unit in ((left, PERCENT), (left, None), (_HUNDRED / one.value, None)):
-            yield Result(Outcome(value, unit, "rest"), one.place, one.place)
-
-
 def pair(one: Figure, other: Figure) -> Iterator[Outcome]:
     """What two figures come to."""
     if one.word == other.word == WORDED:
         return  # a third and a half of different things
     if one.is_percent and other.is_percent:
-        yield from _of_shares(one.value, other.value)
+        low, high = sorted((one.value, other.value))
+        yield from (Outcome(high - low, unit, "difference") for unit in (PERCENT, None))
+        yield Outcome(low + high, PERCENT, "sum")
+        if low > 0:
+            yield Outcome(high / low, None, "quotient")
+            yield from _compared(low, high)
+        if low + high < _HUNDRED:
+            yield Outcome(_HUNDRED - low - high, PERCENT, "rest")
     elif one.is_percent or other.is_percent:
         share, amount = (one, other) if one.is_percent else (other, one)
-        if _are_near(one, other):
-            yield from _of_share(share.value, amount)
+        if _are_near(one, other):  # the part, what is left, and what there was or will be before and after growth
+            yield from _of_share(share.value / _HUNDRED, amount)
     else:
         yield from _of_amounts(one, other)
 
@@ -150,7 +154,10 @@ def _of_amounts(one: Figure, other: Figure) -> Iterator[Outcome]:
     near = _are_near(one, other)
     if _may_be_added(one, other):
         if low.value > _NEGLIGIBLE * high.value:
-            yield from _added(low, high)
+            unit = low.unit or high.unit
+            word = low.word or high.word if low.word == high.word or "" in (low.word, high.word) else ""
+            yield Outcome(low.value + high.value, unit, "sum", word)
+            yield Outcome(high.value - low.value, unit, "difference", word)
         if low.value > 0 and (one.unit == other.unit or "" in (one.word, other.word)):
             yield from islice(_compared(low.value, high.value), 3 if count_the_same(one, other) else 2)
             if not count_the_same(one, other) and high.value < _MOST_GROWTH * low.value:
@@ -159,13 +166,6 @@ def _of_amounts(one: Figure, other: Figure) -> Iterator[Outcome]:
         yield from islice(_compared(low.value, high.value), 2)
     if near and low.value > 0:
         yield from _multiplied(low, high)
-
-
-def _added(low: Figure, high: Figure) -> Iterator[Outcome]:
-    unit = low.unit or high.unit
-    word = low.word or high.word if low.word == high.word or "" in (low.word, high.word) else ""
-    yield Outcome(low.value + high.value, unit, "sum", word)
-    yield Outcome(high.value - low.value, unit, "difference", word)
 
 
 def _multiplied(low: Figure, high: Figure) -> Iterator[Outcome]:
@@ -187,20 +187,8 @@ def _compared(low: float, high: float) -> Iterator[Outcome]:
         yield Outcome((high / low - 1) * _HUNDRED, PERCENT, "change")
 
 
-def _of_shares(one: float, other: float) -> Iterator[Outcome]:
-    low, high = sorted((one, other))
-    yield from (Outcome(high - low, unit, "difference") for unit in (PERCENT, None))
-    yield Outcome(low + high, PERCENT, "sum")
-    if low > 0:
-        yield Outcome(high / low, None, "quotient")
-        yield from _compared(low, high)
-    if low + high < _HUNDRED:
-        yield Outcome(_HUNDRED - low - high, PERCENT, "rest")
-
-
-def _of_share(percent: float, amount: Figure) -> Iterator[Outcome]:
-    """The part, what is left, and what there was or will be before and after growth."""
-    share, value = percent / _HUNDRED, amount.value
+def _of_share(share: float, amount: Figure) -> Iterator[Outcome]:
+    value = amount.value
     yield Outcome(share * value, amount.unit, "share")
     yield Outcome((1 + share) * value, amount.unit, "change", amount.word)
     yield Outcome(value / (1 + share), amount.unit, "change", amount.word)
@@ -221,24 +209,16 @@ def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figu
         total = sum(each.value for each in run)
         unit = next((each.unit for each in run if each.unit), None)
         word = next((each.word for each in run if each.word), "")
-        yield run, _total(run, unit, word)
+        if all(count_the_same(run[0], each) or each.place == run[0].place for each in run):
+            outcomes = [Outcome(total / len(run), unit, "quotient", word)]
+            outcomes += [Outcome(total, unit, "sum", word)] if len(run) > 2 else []
+            yield list(run), outcomes
         whole = Figure(total, unit, word, run[-1].place)
         for other in chain(figures[max(0, start - _NEXT) : start], figures[end : end + _NEXT]):
-            if not other.is_percent and (_may_be_added(whole, other) or _may_be_whole(whole, other)):
+            # A figure of a sentence beside others may be what they are a part of, in other words.
+            is_whole = _are_near(whole, other) and whole.unit == other.unit and whole.value < other.value
+            if not other.is_percent and (_may_be_added(whole, other) or is_whole):
                 yield (*run, other), _compared_with_sum(whole, other)
-
-
-def _total(run: Sequence[Figure], unit: Unit | None, word: str) -> Iterator[Outcome]:
-    total = sum(each.value for each in run)
-    if all(count_the_same(run[0], each) or each.place == run[0].place for each in run):
-        yield Outcome(total / len(run), unit, "quotient", word)
-        if len(run) > 2:
-            yield Outcome(total, unit, "sum", word)
-
-
-def _may_be_whole(total: Figure, other: Figure) -> bool:
-    """Whether a figure of a sentence beside others may be what they are a part of, in other words."""
-    return _are_near(total, other) and total.unit == other.unit and total.value < other.value
 
 
 def _compared_with_sum(total: Figure, other: Figure) -> Iterator[Outcome]:

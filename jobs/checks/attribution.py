@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -29,19 +29,19 @@ _CONJUNCTIONS = (
 # Short words that mean "and" or "but" in one language and something else in others.
 _MORE_CONJUNCTIONS = {"it": "e", "pt": "e", "nl": "en", "pl": "i|a", "cs": "i|a", "ru": "а", "uk": "і|а"}
 _COUNTED = re.compile(r"^[\s\u00a0-]?[^\W\d_]+")  # the word behind a figure
-_MOST_OF_WORD = 32  # its characters
+_MAX_WORD = 32  # its characters
 _CAPITALIZED = re.compile(r"(?<=\s)[^\W\d_a-zß-ÿа-я][\w'’-]+")
 _NEXT = 5  # figures behind one in a text with which it may be exchanged
 _SURE_UNITS = {"share", "currency"}  # families whose words mean nothing else
 _SMALL = 12  # a translation may write smaller figures in words, or for something else
 _YEAR = 4  # digits
 _DASHES = "—–"
-_MOST_ALIKE = 5  # claims of one value, from which on it is of no use
-_MOST = 2_000  # figures of a text
+_MAX_ALIKE = 5  # claims of one value, from which on it is of no use
+_MAX_FIGURES = 2_000  # figures of a text
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class FigureClaim:
     """A figure with the beginnings of the words that it belongs to, of the word that it counts, and of its names."""
 
     values: frozenset[Decimal]
@@ -56,7 +56,12 @@ class Claim:
 def exchanged(text: str, source: str, language: str) -> str | None:
     """Two figures of a text of which each has the words that belong to the other one in the source."""
     known = _by_value(source, language)
-    mine = [(claim, their) for claim in _claims(text, language) if (their := _same(claim, known))]
+    mine: list[tuple[FigureClaim, FigureClaim]] = []
+    for claim in _claims(text, language):
+        claims = known.get(next(iter(claim.values)), ()) if len(claim.values) == 1 else ()
+        fitting = [each for each in claims if is_unit_of(claim.unit, each.unit)]
+        if len(fitting) == 1 and len(claims) < _MAX_ALIKE:  # the only one that may count the same
+            mine.append((claim, fitting[0]))
     for place, (one, first) in enumerate(mine):
         for other, second in mine[place + 1 : place + 1 + _NEXT]:
             if _are_exchanged((one, other), (first, second)):
@@ -92,7 +97,7 @@ def _names(text: str, language: str) -> list[frozenset[str]]:
     return [beginnings(" ".join(_CAPITALIZED.findall(part)), language) for _, part in located(text, language)]
 
 
-def _unique(text: str, language: str) -> dict[Decimal, Claim]:
+def _unique(text: str, language: str) -> dict[Decimal, FigureClaim]:
     """The figures that a text has once, by their value."""
     return {
         value: claims[0]
@@ -101,31 +106,17 @@ def _unique(text: str, language: str) -> dict[Decimal, Claim]:
     }
 
 
-def _same(mine: Claim, known: Mapping[Decimal, Sequence[Claim]]) -> Claim | None:
-    """The claim of the source with a text's figure, if it is the only one that may count the same."""
-    if len(mine.values) > 1:
-        return None
-    claims = known.get(next(iter(mine.values)), ())
-    fitting = [each for each in claims if is_unit_of(mine.unit, each.unit)]
-    return fitting[0] if len(fitting) == 1 and len(claims) < _MOST_ALIKE else None
-
-
-def _are_exchanged(mine: tuple[Claim, Claim], theirs: tuple[Claim, Claim]) -> bool:
+def _are_exchanged(mine: tuple[FigureClaim, FigureClaim], theirs: tuple[FigureClaim, FigureClaim]) -> bool:
     if mine[0].values == mine[1].values or not is_unit_of(theirs[0].unit, theirs[1].unit):
         return False
     first, second = theirs[0].words - theirs[1].words, theirs[1].words - theirs[0].words
     named = theirs[0].names & first, theirs[1].names & second  # a verb may be left out beside one of two names
-    parts = ((first, second), (_years(first), _years(second)), named)
-    return any(_cross(mine, theirs, *part) for part in parts)
-
-
-def _cross(
-    mine: tuple[Claim, Claim], theirs: tuple[Claim, Claim], first: frozenset[str], second: frozenset[str]
-) -> bool:
-    """Whether each of two figures has words of the other one, and none of its own."""
     counted = [frozenset() if other.counted else one.counted for one, other in (theirs, theirs[::-1])]
-    straight = (mine[0].words & first - counted[0]) | (mine[1].words & second - counted[1])
-    return not straight and bool(mine[0].words & second) and bool(mine[1].words & first)
+    for one, other in ((first, second), (_years(first), _years(second)), named):
+        straight = (mine[0].words & one - counted[0]) | (mine[1].words & other - counted[1])
+        if not straight and mine[0].words & other and mine[1].words & one:
+            return True  # each of the two has words of the other one, and none of its own
+    return False
 
 
 def _years(words: frozenset[str]) -> frozenset[str]:
@@ -133,20 +124,20 @@ def _years(words: frozenset[str]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _by_value(source: str, language: str) -> dict[Decimal, list[Claim]]:
+def _by_value(source: str, language: str) -> dict[Decimal, list[FigureClaim]]:
     """The claims of a source by their value."""
-    found: dict[Decimal, list[Claim]] = defaultdict(list)
+    found: dict[Decimal, list[FigureClaim]] = defaultdict(list)
     for claim in _claims(source, language):
         for value in claim.values:
-            if len(found[value]) < _MOST_ALIKE:
+            if len(found[value]) < _MAX_ALIKE:
                 found[value].append(claim)
     return found
 
 
-def _claims(text: str, language: str) -> Iterator[Claim]:
+def _claims(text: str, language: str) -> Iterator[FigureClaim]:
     """The figures of a text, sentence by sentence, with their words."""
     text = prepared(text)
-    figures = [each for each in quantities(text, language)[:_MOST] if not (each.spelled or each.year)]
+    figures = [each for each in quantities(text, language)[:_MAX_FIGURES] if not (each.spelled or each.year)]
     parts = located(text, language)
     ends = [start for start, _ in parts[1:]] + [len(text)]
     at = 0
@@ -155,20 +146,14 @@ def _claims(text: str, language: str) -> Iterator[Claim]:
         while at < len(figures) and figures[at].start < end:
             inside.append(figures[at])
             at += 1
-        yield from _of_sentence(text, start, end, inside, language, sentence)
-
-
-def _of_sentence(
-    text: str, start: int, end: int, figures: Sequence[Quantity], language: str, sentence: int
-) -> Iterator[Claim]:
-    borders = [(start, start), *chain.from_iterable(_borders(text, figures, language)), (end, end)]
-    for place, figure in enumerate(figures):
-        left, right = borders[place][1], borders[place + 1][0]
-        words = f"{text[left : figure.start]} {text[figure.end : right]}"
-        counted = beginnings("".join(_COUNTED.findall(figure.after[:_MOST_OF_WORD])), language)
-        names = beginnings(" ".join(_CAPITALIZED.findall(words)), language)
-        found = beginnings(words, language)
-        yield Claim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)
+        borders = [(start, start), *chain.from_iterable(_borders(text, inside, language)), (end, end)]
+        for place, figure in enumerate(inside):
+            left, right = borders[place][1], borders[place + 1][0]
+            words = f"{text[left : figure.start]} {text[figure.end : right]}"
+            counted = beginnings("".join(_COUNTED.findall(figure.after[:_MAX_WORD])), language)
+            names = beginnings(" ".join(_CAPITALIZED.findall(words)), language)
+            found = beginnings(words, language)
+            yield FigureClaim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)
 
 
 def _borders(text: str, figures: Iterable[Quantity], language: str) -> Iterator[Iterable[tuple[int, int]]]:

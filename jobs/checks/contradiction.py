@@ -41,17 +41,28 @@ class _Sentence:
         return bool(pattern and pattern.search(self.text))
 
     @property
+    def denies(self) -> bool:
+        return self.says("negation", "strong") or self.says("negation", "soft")
+
+    @property
     def really_denies(self) -> bool:
         """Whether there is a negation that is no superlative, such as "never before", and no exclamation."""
-        pattern, apparent = _pattern("negation", "strong", self.language), _apparent(self.language)
-        return bool(pattern and pattern.search(apparent.sub(" ", self.text) if apparent else self.text))
+        pattern = _pattern("negation", "strong", self.language)
+        apparent = table("contradiction")["no_negation"].get(self.language)
+        text = re.sub(apparent, " ", self.text, flags=re.IGNORECASE) if apparent else self.text
+        return bool(pattern and pattern.search(text))
 
 
 def contradiction(text: str, source: str, locale: str, source_locale: str | None = None) -> Rejection | None:
     """Reject a text that reverses a negation or the direction of a change, or gives a number another unit."""
     language = primary(locale)
     original = primary(source_locale) if source_locale else detect.language(source) or language
-    pairs = _rendered(text, source, language) if language == original else _aligned(text, source, language, original)
+    if language == original:
+        pairs = _rendered(text, source, language)
+    else:  # a translation's sentences are compared with those of its original, if they are as many
+        ours, originals = _sentences(text, language), _sentences(source, original)
+        aligned = zip(ours, originals, strict=True) if len(ours) == len(originals) else ()
+        pairs = ((one, other, [other]) for one, other in aligned)
     for mine, theirs, related in pairs:
         for reverses in (_negation, _direction, _opposite_in_translation):
             if (reversed_ := reverses(mine, theirs, related)) is not None:
@@ -63,9 +74,8 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
     is_translation = source_locale is not None and language != original
     if is_translation and (found := exchanged_in_translation(text, source, language, original)):
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
-    if found := turned(text, source, language, original):
-        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
-    return _other_unit(text, source, language, original)
+    found = turned(text, source, language, original) or _other_unit(text, source, language, original)
+    return Rejection(RejectionReason.CONTRADICTS_SOURCE, found) if found else None
 
 
 def _rendered(text: str, source: str, language: str) -> Iterator[tuple[_Sentence, _Sentence, list[_Sentence]]]:
@@ -82,17 +92,15 @@ def _rendered(text: str, source: str, language: str) -> Iterator[tuple[_Sentence
             yield mine, known[best], [known[position] for position, count in counts.items() if count >= _RELATED]
 
 
-def _aligned(
-    text: str, source: str, language: str, original: str
-) -> Iterator[tuple[_Sentence, _Sentence, list[_Sentence]]]:
-    """The sentences of a translation with those of its original, if they are as many."""
-    mine, theirs = _sentences(text, language), _sentences(source, original)
-    if len(mine) == len(theirs):
-        yield from ((one, other, [other]) for one, other in zip(mine, theirs, strict=True))
-
-
 def _sentences(text: str, language: str) -> list[_Sentence]:
-    return [_Sentence(part.replace("’", "'"), language, _content(part, language)) for part in sentences(text, language)]
+    found = []
+    for part in sentences(text, language):
+        longer = (
+            each for each in words(part, language) if each.isdigit() or len(each) >= (4 if is_spaced(each[0]) else 2)
+        )
+        content = frozenset(word[:_PREFIX] for word in longer)
+        found.append(_Sentence(part.replace("’", "'"), language, content))
+    return found
 
 
 @lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
@@ -101,29 +109,16 @@ def _indexed(source: str, language: str) -> tuple[list[_Sentence], WordIndex]:
     return known, WordIndex(each.content for each in known)
 
 
-def _content(text: str, language: str) -> frozenset[str]:
-    found = (word for word in words(text, language) if word.isdigit() or len(word) >= (4 if is_spaced(word[0]) else 2))
-    return frozenset(word[:_PREFIX] for word in found)
-
-
 def _negation(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
     if not (_pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language)):
         return None
-    if mine.really_denies and not any(map(_denies, related)):
+    if mine.really_denies and not any(each.denies for each in related):
         return "denies what the source says"
-    if theirs.really_denies and not _denies(mine) and _covers(mine, theirs):
+    # Only a sentence that renders all of another one should have its negation, too.
+    covers = mine.language != theirs.language or len(mine.content & theirs.content) >= _MIN_SHARE * len(theirs.content)
+    if theirs.really_denies and not mine.denies and covers:
         return "says what the source denies"
     return None
-
-
-def _denies(sentence: _Sentence) -> bool:
-    return sentence.says("negation", "strong") or sentence.says("negation", "soft")
-
-
-def _covers(mine: _Sentence, theirs: _Sentence) -> bool:
-    """Whether a sentence renders all of another one, so that its negation should be there, too."""
-    other_language = mine.language != theirs.language
-    return other_language or len(mine.content & theirs.content) >= _MIN_SHARE * len(theirs.content)
 
 
 def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
@@ -147,12 +142,6 @@ def _opposite_in_translation(mine: _Sentence, theirs: _Sentence, _: list[_Senten
 
 
 @cache
-def _apparent(language: str) -> re.Pattern[str] | None:
-    entry = table("contradiction")["no_negation"].get(language)
-    return re.compile(entry, re.IGNORECASE) if entry else None
-
-
-@cache
 def _pattern(name: str, word: str, language: str) -> re.Pattern[str] | None:
     entry = table("contradiction")[name].get({"no": "da", "nb": "da"}.get(language, language), {}).get(word)
     if not entry:
@@ -161,7 +150,7 @@ def _pattern(name: str, word: str, language: str) -> re.Pattern[str] | None:
     return re.compile(f"{border[0]}(?:{entry}){border[1]}", re.IGNORECASE)
 
 
-def _other_unit(text: str, source: str, language: str, original: str) -> Rejection | None:
+def _other_unit(text: str, source: str, language: str, original: str) -> str | None:
     known = units(source, original)
     for (value, family), mine in units(text, language).items():
         theirs = known.get((value, family), set())
@@ -170,6 +159,5 @@ def _other_unit(text: str, source: str, language: str, original: str) -> Rejecti
             and not theirs & mine
             and (value > _SMALL or not any(names_unit(name, family, source) for name in mine))
         ):
-            detail = f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
-            return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail)
+            return f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
     return None

@@ -55,36 +55,26 @@ def _too_much_at_once(
     longest = next((passage for passage in passages if _count(passage) > most), None)
     if longest:
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
-    if sentence := _copied_sentence(text, words(_QUOTATION.sub(" ", source), locale), locale):
-        return Rejection(
-            RejectionReason.COPIED_FROM_SOURCE, f"a sentence of {field} is one of the source: {sentence[:160]!r}"
-        )
+    # A sentence of which most is one passage of the source, and which is long enough not to be so by chance.
+    least = scaled(_MIN_SENTENCE, locale, shrink=False)
+    unquoted = words(_QUOTATION.sub(" ", source), locale)
+    for sentence in sentences(_QUOTATION.sub(" ", text), locale):
+        found = words(sentence, locale)
+        shared = max(map(_count, _shared(found, unquoted)), default=0)
+        if shared >= least and shared >= _MOST_OF_SENTENCE * _count(found):
+            detail = f"a sentence of {field} is one of the source: {sentence[:160]!r}"
+            return Rejection(RejectionReason.COPIED_FROM_SOURCE, detail)
     return None
 
 
 def _passages(text: str, source: list[str], locale: str, most: int) -> tuple[list[list[str]], list[list[str]]]:
     """The words of what stands between a text's quotations, and the passages of the source in it, in their order."""
-    parts = [words(part, locale) for part in _unquoted(text, source, locale, 3 * most)]
-    return parts, [passage for part in parts for passage in _shared(part, source)]
-
-
-def _copied_sentence(text: str, source: list[str], locale: str) -> str | None:
-    """A sentence of which most is one passage of the source, and which is long enough not to be so by chance."""
-    least = scaled(_MIN_SENTENCE, locale, shrink=False)
-    for sentence in sentences(_QUOTATION.sub(" ", text), locale):
-        found = words(sentence, locale)
-        longest = max(map(_count, _shared(found, source)), default=0)
-        if longest >= least and longest >= _MOST_OF_SENTENCE * _count(found):
-            return sentence
-    return None
-
-
-def _unquoted(text: str, source: list[str], locale: str, most: int) -> list[str]:
-    """What stands between the quotations of a text; all of it if one of them is too long a passage of the source."""
+    between = _QUOTATION.split(text)
     quotations = (words(quotation, locale) for quotation in _QUOTATION.findall(text))
-    if any(_count(passage) > most for quotation in quotations for passage in _shared(quotation, source)):
-        return [text]
-    return _QUOTATION.split(text)
+    if any(_count(passage) > 3 * most for quotation in quotations for passage in _shared(quotation, source)):
+        between = [text]  # one of them is too long a passage of the source
+    parts = [words(part, locale) for part in between]
+    return parts, [passage for part in parts for passage in _shared(part, source)]
 
 
 def _count(passage: list[str]) -> int:
@@ -126,11 +116,9 @@ def quoted(field: str, quote: str, source: str) -> Rejection | None:
 def normalized(text: str) -> str:
     """Casefolded words in compatibility form, with single spaces for all that is neither letter, mark nor digit."""
     plain = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(char if _is_word(char) else " " for char in plain).split())
-
-
-def _is_word(char: str) -> bool:
-    return char.isalnum() or unicodedata.category(char).startswith("M")
+    return " ".join(
+        "".join(char if char.isalnum() or unicodedata.category(char).startswith("M") else " " for char in plain).split()
+    )
 
 
 def _find(part: str, text: str, start: int) -> int:

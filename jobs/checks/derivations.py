@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
@@ -119,7 +119,7 @@ class Derivations:
         self._sorted: dict[tuple[Unit | None, Operation, str, bool], list[float]] = defaultdict(list)
         ordered = [figure for place in sorted(self._figures) for figure in self._figures[place]]
         self._inside: dict[tuple[Unit | None, Operation], list[float]] = defaultdict(list)
-        for result in (*results(ordered), *_times(usable, found), *_per_time(usable, found)):
+        for result in (*results(ordered), *_in_other_terms(usable, found)):
             self._results[result.first].append(result)
             unit, operation, word = result.outcome[1:]
             self._sorted[unit, operation, word, result.alike].append(result.value)
@@ -133,10 +133,24 @@ class Derivations:
         """Whether a number may be the result of a calculation, at no more than a part of the usual chance."""
         if quantity.year:
             return False
-        if self._percents and quantity.readings & _BASES and _is_base(quantity):
-            return True
-        asked = _asked(quantity, wording, self._words)
-        values = {each / part for each in quantity.readings for part in _parts_of_currency(quantity)}
+        if self._percents and quantity.readings & _BASES:  # may be what a share is of, as in "31 in 100", 100人のうち
+            before, after = quantity.before[-_BESIDE_BASE:], quantity.after
+            begins = _OF_BEGIN.search(before) and _SHARE_BEHIND.match(after)
+            if begins or _OF_BEFORE.search(before) or _OF_AFTER.match(after):
+                return True
+        unit = PERCENT if derived.is_tenths(quantity) else kind_of(quantity)
+        word = _counted(quantity)
+        asked = _Asked(
+            value=Decimal(0),
+            unit=unit,
+            word=word if word in self._words and unit != PERCENT else "",
+            times=derived.is_multiple(quantity),
+            about=derived.is_about(quantity),
+            named=_operations(wording.sentence),
+            wording=wording,
+        )
+        parts = (1, 100) if derived.is_in_cents(quantity) else (1,)
+        values = {each / part for each in quantity.readings for part in parts}
         return any(self._explains(replace(asked, value=each), limit) for each in values if may_result(each))
 
     def _explains(self, asked: _Asked, limit: float) -> bool:
@@ -154,7 +168,12 @@ class Derivations:
 
     def _chances_near(self, asked: _Asked, about: frozenset[int]) -> Iterator[tuple[float, float]]:
         """The chances of coincidences with results of the sentences that a text is about, and how high they may be."""
-        near = list(self._near(about))
+        near = []
+        for place in {*about, *(place - 1 for place in about)}:  # and of one of these with one of a sentence beside it
+            for each in self._results.get(place, ()):
+                inside = (each.first in about) + (each.last in about)
+                if inside == 2 or (inside and each.last - each.first <= 1):
+                    near.append(each)
         fitting = [each for each in near if self._fits(each, asked)]
         near = fitting if asked.strict else near
         yield asked.chance(each.outcome for each in fitting if each.steps == 1), _NAMED_NEAR
@@ -169,14 +188,6 @@ class Derivations:
             asked.chance(each for one in given for other in beside for each in _simple(one, other._replace(place=0))),
             _GIVEN_ONE,
         )
-
-    def _near(self, about: frozenset[int]) -> Iterator[Result]:
-        """The results of the figures of some sentences, and of one of these with one of a sentence beside it."""
-        for place in {*about, *(place - 1 for place in about)}:
-            for each in self._results.get(place, ()):
-                inside = (each.first in about) + (each.last in about)
-                if inside == 2 or (inside and each.last - each.first <= 1):
-                    yield each
 
     def _chances_anywhere(self, asked: _Asked) -> Iterator[tuple[float, float]]:
         lists = {
@@ -219,33 +230,6 @@ def _simple(one: Figure, other: Figure) -> Iterator[Outcome]:
     return (each for each in pair(one, other) if each.operation != "product")
 
 
-def _asked(quantity: Quantity, wording: Wording, words: Collection[str]) -> _Asked:
-    """What is asked of a number; the word that it counts tells something if the source counts it, too."""
-    unit = PERCENT if derived.is_tenths(quantity) else kind_of(quantity)
-    word = _counted(quantity)
-    return _Asked(
-        value=Decimal(0),
-        unit=unit,
-        word=word if word in words and unit != PERCENT else "",
-        times=derived.is_multiple(quantity),
-        about=derived.is_about(quantity),
-        named=_operations(wording.sentence),
-        wording=wording,
-    )
-
-
-def _parts_of_currency(quantity: Quantity) -> tuple[int, ...]:
-    """How many of what a number counts are one of the unit: a hundred cents, or one."""
-    return (1, 100) if derived.is_in_cents(quantity) else (1,)
-
-
-def _is_base(quantity: Quantity) -> bool:
-    """Whether a number is what a share is of, as in "31 in 100", 100人のうち."""
-    before, after = quantity.before[-_BESIDE_BASE:], quantity.after
-    begins = _OF_BEGIN.search(before) and _SHARE_BEHIND.match(after)
-    return bool(begins or _OF_BEFORE.search(before) or _OF_AFTER.match(after))
-
-
 def _is_usable(quantity: Quantity) -> bool:
     """Whether a number is one to calculate with: no year, unless it has a unit, such as 1950亩."""
     unit = unit_of(quantity) if quantity.year and quantity.text.isdigit() else None
@@ -277,16 +261,12 @@ def _worded(parts: Iterable[tuple[int, str]]) -> Iterator[Figure]:
             yield Figure(float(share), PERCENT, WORDED, place)
 
 
-def _times(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:
-    """What multiples are in per cent: three times as many are 200 % more."""
+def _in_other_terms(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:
+    """What multiples are in per cent (three times as many are 200 % more), and figures per day or month in a year."""
     for quantity, figure in zip(found, figures, strict=True):
         if derived.is_multiple(quantity) and figure.value > 1:
             for value in (figure.value * _HUNDRED, (figure.value - 1) * _HUNDRED, (1 - 1 / figure.value) * _HUNDRED):
                 yield Result(Outcome(value, PERCENT, "change"), figure.place, figure.place)
-
-
-def _per_time(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:
-    """What figures per day, week or month come to in a year, and the reverse."""
     for quantity, figure in zip(found, figures, strict=True):
         if figure.value >= _PER_TIME and not figure.is_percent and names_time(quantity.before + quantity.after):
             for times in _PARTS_OF_YEAR:

@@ -78,17 +78,9 @@ def in_percent(found: Sequence[Quantity]) -> list[Quantity]:
         for place, each in enumerate(found)
         if is_percent(each)
         or is_tenths(each)
-        or not _counts(each)
-        or any(_ends_in_percent(each, other) for other in found[place + 1 :][:1])
+        or not (unit_of(each) is not None or bool(_NOUN.match(each.after)))
+        or any(0 <= other.start - each.end <= _RANGE and is_percent(other) for other in found[place + 1 :][:1])
     ]
-
-
-def _counts(quantity: Quantity) -> bool:
-    return unit_of(quantity) is not None or bool(_NOUN.match(quantity.after))
-
-
-def _ends_in_percent(one: Quantity, other: Quantity) -> bool:
-    return 0 <= other.start - one.end <= _RANGE and is_percent(other)
 
 
 def told_shares(text: str, language: str) -> set[Decimal]:

@@ -29,16 +29,13 @@ def near_duplicate(text: str, others: Iterable[str]) -> Rejection | None:
     """Reject a text that shares more than 60 % of its shingles with another one, or nearly contains it."""
     mine = _shingles(text)
     for other in others:
-        if _is_variant(text, other) or _share_most(mine, _shingles(other)):
+        theirs = _shingles(other)
+        shared, smaller = len(mine & theirs), min(len(mine), len(theirs))
+        contains = smaller >= _MIN_SHINGLES and shared > _MAX_CONTAINED * smaller
+        share_most = shared > _MAX_SHARED * (len(mine) + len(theirs) - shared)
+        if contains or share_most or _is_variant(text, other):
             return Rejection(RejectionReason.NEAR_DUPLICATE, f"nearly the same as {other[:80]!r}")
     return None
-
-
-def _share_most(one: set[str], other: set[str]) -> bool:
-    shared, smaller = len(one & other), min(len(one), len(other))
-    if smaller >= _MIN_SHINGLES and shared > _MAX_CONTAINED * smaller:
-        return True
-    return shared > _MAX_SHARED * (len(one) + len(other) - shared)
 
 
 def _is_variant(one: str, other: str) -> bool:
@@ -50,17 +47,7 @@ def _is_variant(one: str, other: str) -> bool:
 
 def signature(text: str) -> tuple[int, ...]:
     """`BANDS` signed 64-bit integers, of which texts that are nearly the same have at least one in common."""
-    bins = _bins(text)
-    return tuple(_signed(_band(number, bins[number * _ROWS : (number + 1) * _ROWS])) for number in range(BANDS))
-
-
-def _shingles(text: str) -> set[str]:
-    plain = normalized(text)
-    return {plain[start : start + _SHINGLE] for start in range(max(1, len(plain) - _SHINGLE + 1))} if plain else set()
-
-
-def _bins(text: str) -> list[int]:
-    """The smallest hash in each bin; an empty bin takes that of the next full one, changed by its distance."""
+    # The smallest hash in each bin; an empty bin takes that of the next full one, changed by its distance.
     count = BANDS * _ROWS
     found: list[int | None] = [None] * count
     for shingle in _shingles(text) or {""}:
@@ -68,11 +55,22 @@ def _bins(text: str) -> list[int]:
         position, rest = value % count, value // count
         held = found[position]
         found[position] = rest if held is None else min(held, rest)
-    filled: list[int] = []
+    bins: list[int] = []
     for position in range(count):
         distance = next(step for step in range(count) if found[(position + step) % count] is not None)
-        filled.append((found[(position + distance) % count] or 0) + distance * 0x9E3779B97F4A7C15)
-    return filled
+        bins.append((found[(position + distance) % count] or 0) + distance * 0x9E3779B97F4A7C15)
+    bands = []
+    for number in range(BANDS):
+        band = number
+        for row in bins[number * _ROWS : (number + 1) * _ROWS]:
+            band = _mixed((band ^ row) & _MASK)
+        bands.append(band - 2**64 if band >= 2**63 else band)
+    return tuple(bands)
+
+
+def _shingles(text: str) -> set[str]:
+    plain = normalized(text)
+    return {plain[start : start + _SHINGLE] for start in range(max(1, len(plain) - _SHINGLE + 1))} if plain else set()
 
 
 def _mixed(value: int) -> int:
@@ -81,14 +79,3 @@ def _mixed(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
-
-
-def _band(number: int, rows: list[int]) -> int:
-    value = number
-    for row in rows:
-        value = _mixed((value ^ row) & _MASK)
-    return value
-
-
-def _signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -20,7 +20,7 @@ _UNSPACED = frozenset({"zh", "ja", "th"})
 _BEFORE, _AFTER = 48, 28  # characters around a figure in which its direction is looked for
 _BESIDE, _NEXT = 20, 7  # characters in which a comparison follows a share or measure, and any other figure
 _CLAUSE = re.compile(r"[.!?;:।。！？；：،؛\n،，、|]|,(?!\d)|\s[–—-]\s")
-_MOST_PLACES = 12  # of one figure whose periods are read
+_MAX_PLACES = 12  # of one figure whose periods are read
 _MIN_FIGURE = 12  # smaller ones stand for too many things
 
 
@@ -55,24 +55,16 @@ def turned(text: str, source: str, language: str, original: str) -> str | None:
 def _directions(text: str, language: str) -> dict[tuple[Decimal, str], _Said]:
     """For each figure in digits and what it measures, whether "up" or "down" is said in its clause."""
     found: dict[tuple[Decimal, str], list[tuple[Quantity, str]]] = defaultdict(list)
-    for quantity in filter(_is_telling, quantities(text, language)):
-        for subject, way in _said(quantity, language):
+    for quantity in quantities(text, language):
+        large = max(quantity.readings) > _MIN_FIGURE or derived.is_percent(quantity)
+        for subject, way in () if quantity.spelled or quantity.year or not large else _said(quantity, language):
             for reading in quantity.readings:
                 found[reading, subject].append((quantity, way))
-    return {key: _together(said) for key, said in found.items()}
-
-
-def _together(said: Sequence[tuple[Quantity, str]]) -> _Said:
-    """What is said of a figure in all its places."""
-    beside = "\n".join(f"{quantity.before} # {quantity.after}" for quantity, _ in said[:_MOST_PLACES])
-    return _Said(frozenset(way for _, way in said), periods(beside))
-
-
-def _is_telling(quantity: Quantity) -> bool:
-    """Whether a figure, rather than a year or a small number, is said to go up or down."""
-    return not (quantity.spelled or quantity.year) and (
-        max(quantity.readings) > _MIN_FIGURE or derived.is_percent(quantity)
-    )
+    directions = {}
+    for key, said in found.items():
+        beside = "\n".join(f"{quantity.before} # {quantity.after}" for quantity, _ in said[:_MAX_PLACES])
+        directions[key] = _Said(frozenset(way for _, way in said), periods(beside))
+    return directions
 
 
 def _said(quantity: Quantity, language: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ _PARTICLE = re.compile(f" {_PARTICLES}| ")
 _BEGIN = re.compile(r"(?:^|[.!?…:]|\n)[\s“„«\"'(–—-]*$")
 _BESIDE = 4  # characters before a name
 _MIN_PREFIX = 4
-_MOST_RUNS, _MOST_PARTS, _MOST_PAIRS = 300, 8, 60  # names of a source, their words, and names of a text
+_MAX_RUNS, _MAX_PARTS, _MAX_PAIRS = 300, 8, 60  # names of a source, their words, and names of a text
 _PREFIX = "[odlODL]['’]"  # of a surname: O'Brien, D'Angelo
 
 
@@ -25,26 +25,27 @@ def mixed_name(text: str, source: str) -> str | None:
     A word counts as its other forms. Two words that the source has in one name are none, whatever stands between them.
     """
     known, small = _runs(source), _small_words(source)
-    for first, last in islice(_persons(text), _MOST_PAIRS):
+    pairs = chain.from_iterable(map(pairwise, _runs(text)))
+    persons = (pair for pair in pairs if pair[0] in first_names())
+    for first, last in islice(persons, _MAX_PAIRS):
         if first.lower() in small or any(_has(run, first) and _has(run, last) for run in known):
             continue
         begins = any(_same(run[0], first) or _same(run[-2], first) for run in known)
-        if begins and any(_same(run[-1], last) for run in known) and not _are_beside(first, last, source):
-            return f"{first} {last}"
+        if begins and any(_same(run[-1], last) for run in known):
+            # The source may join the words of a name in another way: "Karen and Aaron Yellowtail".
+            one, other = (re.escape(_bare(each)[:_MIN_PREFIX]) for each in (first, last))
+            between = r"[\w'’-]{0,30}[ ,]{1,3}(?:[\w'’-]{1,30} ){1,3}"
+            beside = rf"(?i)(?<![\w'’-])(?:{_PREFIX})?{one}{between}(?:{_PREFIX})?{other}"
+            if not re.search(beside, source):
+                return f"{first} {last}"
     return None
-
-
-def _persons(text: str) -> Iterator[tuple[str, str]]:
-    """Each frequent first name with the word behind it."""
-    pairs = chain.from_iterable(map(pairwise, _runs(text)))
-    return (pair for pair in pairs if pair[0] in first_names())
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _runs(text: str) -> tuple[tuple[str, ...], ...]:
     """The words of the names of a text that have several, each with capitals."""
     found = dict.fromkeys(tuple(_PARTICLE.split(match[0])) for match in _RUN.finditer(text) if _is_name(match))
-    return tuple(each[:_MOST_PARTS] for each in islice(found, _MOST_RUNS))
+    return tuple(each[:_MAX_PARTS] for each in islice(found, _MAX_RUNS))
 
 
 def _is_name(match: re.Match[str]) -> bool:
@@ -83,13 +84,6 @@ def _bare(word: str) -> str:
     return re.split("['’]", re.sub(f"^{_PREFIX}", "", word))[0].casefold()
 
 
-def _are_beside(first: str, last: str, source: str) -> bool:
-    """Whether the source joins the words of a name in another way: "Karen and Aaron Yellowtail"."""
-    one, other = (re.escape(_bare(each)[:_MIN_PREFIX]) for each in (first, last))
-    words = r"[\w'’-]{0,30}[ ,]{1,3}(?:[\w'’-]{1,30} ){1,3}"
-    return bool(re.search(rf"(?i)(?<![\w'’-])(?:{_PREFIX})?{one}{words}(?:{_PREFIX})?{other}", source))
-
-
 def other_surname(text: str, language: str, source: str) -> str | None:
     """A given name of the source after another surname than its own, in Chinese characters."""
     known = _surnames(source, language)
@@ -115,18 +109,12 @@ def _full_names(text: str, language: str) -> Iterator[tuple[str, str]]:
 
 def titled_name(text: str, language: str, source: str) -> str | None:
     """A name with a title in a script without capitals, which the source has neither as a whole nor in part."""
-    pattern = _titled(language)
-    for match in pattern.finditer(text) if pattern else ():
+    pattern = table("names")["titled"].get(language)
+    for match in re.finditer(pattern, text) if pattern else ():
         name = next(filter(None, match.groups()))
         if not any(_is_known(part, source, language) for part in re.split("[・ ]", name) if part):
             return str(name)
     return None
-
-
-@cache
-def _titled(language: str) -> re.Pattern[str] | None:
-    entry = table("names")["titled"].get(language)
-    return re.compile(entry) if entry else None
 
 
 def _is_known(name: str, source: str, language: str) -> bool:

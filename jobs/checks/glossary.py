@@ -30,7 +30,7 @@ def glossary(text: str, original: str, terms: Mapping[str, str], keep: Iterable[
     ]
     for term, rendering, exact in sorted(wanted, key=lambda entry: -len(entry[0])):
         rest, occurs = _taken(rest, _normalized(term), exact)
-        if occurs and not (_contains_exactly(text, rendering) if exact else _renders(text, rendering)):
+        if occurs and not (_normalized(rendering) in _normalized(text) if exact else _renders(text, rendering)):
             how = "is not kept" if exact else f"is not rendered as {rendering!r}"
             return Rejection(RejectionReason.GLOSSARY, f"{term!r} {how}")
     return None
@@ -47,10 +47,6 @@ def _taken(original: str, term: str, exact: bool) -> tuple[str, bool]:
     words = r"\s+".join(map(re.escape, term.split()))
     rest, count = re.subn(before + words + ending, " \x00 ", original, flags=0 if exact else re.IGNORECASE)
     return rest, count > 0
-
-
-def _contains_exactly(text: str, term: str) -> bool:
-    return _normalized(term) in _normalized(text)
 
 
 def _renders(text: str, rendering: str) -> bool:
@@ -74,9 +70,5 @@ def _is_form(form: str, word: str) -> bool:
     if len(word) < 4:
         return form.startswith(word) and len(form) <= len(word) + 2
     if abs(len(form) - len(word)) > _MAX_ENDING:
-        return len(word) >= 5 and _stem(word) in form
+        return len(word) >= 5 and word[: max(5, len(word) - 2)] in form
     return form[:2] == word[:2] and fuzz.ratio(form, word) >= _MIN_LIKENESS
-
-
-def _stem(word: str) -> str:
-    return word[: max(5, len(word) - 2)]

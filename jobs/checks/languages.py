@@ -51,7 +51,8 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     plain = _NO_LANGUAGE.sub(" ", text)
     if sum(map(str.isalpha, plain)) < _MIN_LETTERS:
         return None
-    if (_is_in(plain, locale) and _foreign_share(plain, locale) <= _MAX_FOREIGN) or _is_in_without_names(plain, locale):
+    rest = _NAME.sub(" ", _QUOTATION.sub(" ", plain))  # without quotations and capitalized words
+    if _is_wholly_in(plain, locale) or (sum(map(str.isalpha, rest)) >= _MIN_LETTERS and _is_wholly_in(rest, locale)):
         return _wrong_script(text, locale)
     detected, confidence = next(iter(detect.confidences(plain).items()))
     return Rejection(
@@ -106,26 +107,22 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     )
 
 
-def _is_in_without_names(text: str, locale: str) -> bool:
-    """Whether what is left of a text without quotations and capitalized words is in the language."""
-    rest = _NAME.sub(" ", _QUOTATION.sub(" ", text))
-    return (
-        sum(map(str.isalpha, rest)) >= _MIN_LETTERS
-        and _is_in(rest, locale)
-        and _foreign_share(rest, locale) <= _MAX_FOREIGN
-    )
-
-
-def _foreign_share(text: str, locale: str) -> float:
-    """The share of characters in sentences of another language, counting only those that are long enough to tell."""
+def _is_wholly_in(text: str, locale: str) -> bool:
+    """Whether a text is in the language, except for few characters in sentences that are long enough to tell."""
+    if not _is_in(text, locale):
+        return False
     parts = sentences(_QUOTATION.sub(" ", text), locale)
     if len(parts) < 2:
-        return 0.0
-    if any(_is_whole_and_foreign(part, locale) for part in parts):
-        return 1.0
-    long_enough = (part for part in parts if sum(map(_is_letter, part)) >= _MIN_SENTENCE)
-    foreign = [part for part in long_enough if not _may_be_in(part, locale)]
-    return sum(map(len, foreign)) / sum(map(len, parts))
+        return True
+    for part in parts:
+        is_prose = len(part) >= _MIN_SENTENCE and _PROSE.search(part)
+        if _has_other_script(part, locale) or (is_prose and _is_surely_foreign(part, locale)):
+            return False
+    foreign = 0
+    for part in parts:
+        telling = sum(not (char.isdigit() or char in "$€£%.,:;#&+/()") for char in part)
+        foreign += len(part) if telling >= _MIN_SENTENCE and not _may_be_in(part, locale) else 0
+    return foreign / sum(map(len, parts)) <= _MAX_FOREIGN
 
 
 def _may_be_in(sentence: str, locale: str) -> bool:
@@ -139,18 +136,6 @@ def _may_be_in(sentence: str, locale: str) -> bool:
         return True
     without_names = _NAME.sub(" ", sentence)
     return sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _LEAST_LIKELY)
-
-
-def _is_letter(char: str) -> bool:
-    """Whether a character tells of a language: a letter, mark or space, rather than a figure or sign."""
-    return not (char.isdigit() or char in "$€£%.,:;#&+/()")
-
-
-def _is_whole_and_foreign(sentence: str, locale: str) -> bool:
-    """Whether a sentence as a whole is certainly in another language."""
-    if _has_other_script(sentence, locale):
-        return True
-    return len(sentence) >= _MIN_SENTENCE and bool(_PROSE.search(sentence)) and _is_surely_foreign(sentence, locale)
 
 
 def _wrong_script(text: str, locale: str) -> Rejection | None:

@@ -36,14 +36,16 @@ _TRAILING = ".,;:!?)…。，、！？；："
 def preserved(text: str, original: str) -> Rejection | None:
     """Reject a translation that loses or adds code, a link, a placeholder, a tag, a line, or a block of Markdown."""
     for name, pattern in _KEPT:
-        before, after = _found(pattern, original), _found(pattern, text)
-        if before != after:
-            lost = next(iter((before - after) or (after - before)))
-            return _lost(f"the {name} {lost[:80]!r} is {'lost' if before - after else 'added'}")
+        theirs, mine = _found(pattern, original), _found(pattern, text)
+        if theirs != mine:
+            lost = next(iter((theirs - mine) or (mine - theirs)))
+            return _lost(f"the {name} {lost[:80]!r} is {'lost' if theirs - mine else 'added'}")
     for name, pattern in _BLOCKS:
         if pattern.findall(original) != pattern.findall(text):
             return _lost(f"its {name} are not those of the original")
-    if not _same_lines(text, original):
+    # Paragraphs are as many, and have as many lines each.
+    after, before = _PARAGRAPH.split(text.strip()), _PARAGRAPH.split(original.strip())
+    if len(after) != len(before) or not all(map(_has_lines, after, before)):
         return _lost("its line breaks are not those of the original")
     return None
 
@@ -56,13 +58,8 @@ def _found(pattern: re.Pattern[str], text: str) -> Counter[str]:
     return Counter(match[match.lastindex or 0].rstrip(_TRAILING) for match in pattern.finditer(text))
 
 
-def _same_lines(text: str, original: str) -> bool:
-    """Whether paragraphs are as many, and have as many lines each. A break after a long line may be a mere wrap."""
-    after, before = _PARAGRAPH.split(text.strip()), _PARAGRAPH.split(original.strip())
-    return len(after) == len(before) and all(map(_has_lines, after, before))
-
-
 def _has_lines(text: str, original: str) -> bool:
+    """Whether a paragraph has as many lines as its original. A break after a long line may be a mere wrap."""
     lines = original.splitlines()
     wraps = sum(len(line) >= _WRAPPED and not line.endswith(("  ", "\\")) for line in lines[:-1])
     return len(lines) - wraps <= len(text.splitlines()) <= max(len(lines), 1)
@@ -71,22 +68,9 @@ def _has_lines(text: str, original: str) -> bool:
 # HTML elements that load, run or ask for something. Unknown elements do nothing, and may be placeholders.
 _UNSAFE_TAGS = frozenset(
     (
-        *(
-            "script",
-            "iframe",
-            "object",
-            "embed",
-            "style",
-            "link",
-            "meta",
-            "base",
-            "form",
-            "input",
-            "button",
-            "textarea",
-        ),
-        *("select", "svg", "math", "frame", "frameset", "applet", "template", "noscript", "audio", "video", "source"),
-        *("portal", "body", "html", "head", "isindex", "layer", "marquee", "xml", "plaintext", "xmp"),
+        *("script", "iframe", "object", "embed", "style", "link", "meta", "base", "form", "input", "button"),
+        *("textarea", "select", "svg", "math", "frame", "frameset", "applet", "template", "noscript", "audio", "video"),
+        *("source", "portal", "body", "html", "head", "isindex", "layer", "marquee", "xml", "plaintext", "xmp"),
     )
 )
 _TAG = re.compile(r"<\s*/?\s*([a-zA-Z][a-zA-Z0-9:-]{0,30})(?=[\s/>]|$)")
@@ -103,21 +87,15 @@ _UNSAFE_SCHEMES = frozenset({"javascript", "vbscript", "data", "file", "blob", "
 
 def unsafe_markup(text: str) -> Rejection | None:
     """Reject HTML that loads or runs something, event handlers, and links with a scheme such as `javascript:`."""
-    if found := _unsafe(text):
-        return Rejection(RejectionReason.UNSAFE_MARKUP, f"contains {found!r}")
-    return None
-
-
-def _unsafe(text: str) -> str | None:
     decoded = html.unescape(text) if "&" in text else text
     for version in {text, decoded}:
         for tag in _TAG.finditer(version):
             if tag[1].casefold() in _UNSAFE_TAGS or tag[1].casefold().startswith("svg:"):
-                return tag[0]
+                return Rejection(RejectionReason.UNSAFE_MARKUP, f"contains {tag[0]!r}")
         if handler := _HANDLER.search(version):
-            return handler[1]
+            return Rejection(RejectionReason.UNSAFE_MARKUP, f"contains {handler[1]!r}")
         for target in _TARGET.finditer(version):
             scheme = _SCHEME.match(_BREAKS.sub("", target[1]))
             if scheme and scheme[1].casefold() in _UNSAFE_SCHEMES:
-                return scheme[0]
+                return Rejection(RejectionReason.UNSAFE_MARKUP, f"contains {scheme[0]!r}")
     return None

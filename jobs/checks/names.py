@@ -41,28 +41,27 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     inflected forms of a name count as the name.
     """
     language = primary(locale)
-    known = _known("\n".join([source, *allowed]))
+    with_allowed = "\n".join([source, *allowed])
+    known = _known(with_allowed)
     foreign = (detect.language(source) or language) != language
-    transliterated = foreign and (_has_no_capitals(source) or _is_latin(source) != _is_latin(text))
-    plain = _without_countries(_HASHTAG.sub(" ", text), language)
+    letters = [char for char in source[:2000] if char.isalpha()]
+    has_capitals = sum(char.lower() != char.upper() for char in letters) >= len(letters) / 2
+    transliterated = foreign and (not has_capitals or _is_latin(source) != _is_latin(text))
+    plain = _HASHTAG.sub(" ", text)
+    if countries := _countries(language):
+        plain = countries.sub(lambda match: match[0].lower(), plain)
     for sentence in () if transliterated else sentences(plain, locale):
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
             if not known.has(name):
                 return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
     tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
-    if tells_names and (mixed := mixed_name(plain, "\n".join([source, *allowed]))):
+    if tells_names and (mixed := mixed_name(plain, with_allowed)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{mixed!r} is of two names of the source")
-    if famous := _famous(text, "\n".join([source, *allowed])):
+    if famous := _famous(text, with_allowed):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{famous!r} is not in the source")
     if not foreign and (titled := titled_name(text, language, source) or other_surname(text, language, source)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
     return None
-
-
-def _has_no_capitals(text: str) -> bool:
-    """Whether a text is in a script without capitals, whose names a text in another one has transliterated."""
-    letters = [char for char in text[:2000] if char.isalpha()]
-    return sum(char.lower() != char.upper() for char in letters) < len(letters) / 2
 
 
 def _is_latin(text: str) -> bool:
@@ -73,64 +72,52 @@ def _is_latin(text: str) -> bool:
 
 def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
     tokens = list(_TOKEN.finditer(sentence))
-    if not strict and _is_title_case(tokens):
-        return
+    longer = [token[0] for token in tokens if len(token[0]) >= 4]
+    if not strict and len(longer) >= 3 and sum(word[0].isupper() for word in longer) > 0.6 * len(longer):
+        return  # in title case, as a headline
     ordinary = _ordinary(language)
     for position, token in enumerate(tokens):
         word = token[0].removesuffix("'s").removesuffix("’s").strip(".'’-")
-        if len(word) < 3 or word.casefold() in ordinary or not _is_name(tokens, position, sentence, strict):
+        if len(word) < 3 or word.casefold() in ordinary:
             continue
-        if not any(word.casefold().startswith(stem) for stem in _stems(language)):
+        if strict:
+            found = token[0][0].isupper() and _is_marked(tokens, position)
+        else:
+            found = _is_capitalized_name(tokens, position, sentence)
+        if found and not any(word.casefold().startswith(stem) for stem in _stems(language)):
             yield word
 
 
-def _is_title_case(tokens: list[re.Match[str]]) -> bool:
-    """Whether most longer words are capitalized, as in a headline."""
-    longer = [token[0] for token in tokens if len(token[0]) >= 4]
-    return len(longer) >= 3 and sum(word[0].isupper() for word in longer) > 0.6 * len(longer)
-
-
-def _is_name(tokens: list[re.Match[str]], position: int, sentence: str, strict: bool) -> bool:
+def _is_capitalized_name(tokens: list[re.Match[str]], position: int, sentence: str) -> bool:
     token = tokens[position]
-    if strict:
-        return token[0][0].isupper() and _is_marked(tokens, position)
     if _INNER_CAPITAL.fullmatch(token[0]):
         return True
-    before = sentence[max(0, token.start() - 4) : token.start()]
     if not token[0][0].isupper() or token[0].isupper():
         return False
-    return not _AFTER_WHICH_CAPITALS_MEAN_NOTHING.search(before) or _is_first_name(tokens, position)
-
-
-def _is_first_name(tokens: list[re.Match[str]], position: int) -> bool:
-    """Whether a word at the beginning of a sentence is a first name before another name."""
+    if not _AFTER_WHICH_CAPITALS_MEAN_NOTHING.search(sentence[max(0, token.start() - 4) : token.start()]):
+        return True
+    # At the beginning of a sentence, only a first name before another name.
     after = tokens[position + 1] if position + 1 < len(tokens) else None
-    beside = after is not None and tokens[position].end() + 1 == after.start() and after[0][0].isupper()
-    return beside and tokens[position][0] in first_names()
+    beside = after is not None and token.end() + 1 == after.start() and after[0][0].isupper()
+    return beside and token[0] in first_names()
 
 
 def _is_marked(tokens: list[re.Match[str]], position: int) -> bool:
     """Whether a first name, a title or a company's form is beside a word."""
     before = tokens[position - 1] if position else None
     after = tokens[position + 1] if position + 1 < len(tokens) else None
-    if before and before.end() + 2 >= tokens[position].start() and before[0].strip(".") in _marks():
-        return True
-    if position > 1 and _PARTICLE.fullmatch(tokens[position - 1][0]) and _is_inside_name(tokens, position):
-        return True
+    if before and before.end() + 2 >= tokens[position].start():
+        marks = (first_names(), table("names")["titles"])
+        if any(before[0].strip(".") in each for each in marks):
+            return True
+    if position > 1 and _PARTICLE.fullmatch(tokens[position - 1][0]):  # as in Franziska van Almsick
+        first, particle, last = tokens[position - 2 : position + 1]
+        joined = first.end() + 1 == particle.start() and particle.end() + 1 == last.start()
+        if joined and first[0][0].isupper() and not first[0].isupper():
+            return True
     if after is None or tokens[position].end() + 1 < after.start():
         return False
-    return after[0].strip(".") in _company_forms()
-
-
-def _is_inside_name(tokens: list[re.Match[str]], position: int) -> bool:
-    """Whether a particle joins a word to a capitalized one before it: Franziska van Almsick."""
-    first, particle, last = tokens[position - 2 : position + 1]
-    return (
-        first[0][0].isupper()
-        and not first[0].isupper()
-        and first.end() + 1 == particle.start()
-        and particle.end() + 1 == last.start()
-    )
+    return after[0].strip(".") in table("names")["company_suffixes"]
 
 
 class _Known:
@@ -147,16 +134,15 @@ class _Known:
 
     def has(self, name: str) -> bool:
         """Whether every part of a name is known, in any inflection or as the initials of successive words."""
-        return all(self._has_part(part) for part in re.split(r"[-'’.&]", name.casefold()) if len(part) > 2)
+        for part in re.split(r"[-'’.&]", name.casefold()):
+            prefix = part[: min(max(_MIN_PREFIX, len(part) - 3), _MAX_PREFIX)]
+            found = prefix in self._prefixes or part in self._text or (len(part) <= 6 and part in self._initials)
+            if len(part) > 2 and not found:
+                return False
+        return True
 
-    def _has_part(self, part: str) -> bool:
-        prefix = part[: min(max(_MIN_PREFIX, len(part) - 3), _MAX_PREFIX)]
-        return prefix in self._prefixes or part in self._text or (len(part) <= 6 and part in self._initials)
 
-
-@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _known(source: str) -> _Known:
-    return _Known(source)
+_known = lru_cache(maxsize=32)(_Known)  # all fields of an artifact are compared with the same source
 
 
 def _famous(text: str, source: str) -> str | None:
@@ -185,16 +171,6 @@ def _each_famous() -> tuple[re.Pattern[str], ...]:
 
 
 @cache
-def _marks() -> frozenset[str]:
-    return first_names() | frozenset(table("names")["titles"])
-
-
-@cache
-def _company_forms() -> frozenset[str]:
-    return frozenset(table("names")["company_suffixes"])
-
-
-@cache
 def _ordinary(language: str) -> frozenset[str]:
     """Words that begin with a capital without being a name: countries, languages, months and days among them."""
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file of CLDR
@@ -216,14 +192,9 @@ def _ordinary(language: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _without_countries(text: str, language: str) -> str:
-    """The text with names of countries that have several words, such as "United States", in small letters."""
-    pattern = _countries(language)
-    return pattern.sub(lambda match: match[0].lower(), text) if pattern else text
-
-
 @cache
 def _countries(language: str) -> re.Pattern[str] | None:
+    """Names of countries that have several words, such as "United States"."""
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file of CLDR
 
     with suppress(UnknownLocaleError):

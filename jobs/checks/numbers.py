@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -29,7 +30,7 @@ _OF_MISPRINT = 0.5  # of the usual chance of a coincidence, for a number that ma
 _SHORTENED = re.compile(r"['’/–-]\s?$")  # before the last two digits of a year
 _DAY_OF_MONTH = re.compile(r"[./-]\s?\d|\.?\s?(?:月|월|일|日)")
 _MAX_SHOWN = 40  # characters of a number
-_DAY, _MOST_MONTHS = 24, 12  # hours of a day, months of a year
+_DAY, _MAX_MONTHS = 24, 12  # hours of a day, months of a year
 _QUARTERS = frozenset(map(Decimal, (0, 15, 30, 45)))  # of an hour, in minutes
 _MAX_WORDED = 12  # a translation may write these as words, which are known of some languages only
 
@@ -71,9 +72,13 @@ def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> R
     """Reject a translation that lacks a number of its original, or has one that the original lacks."""
     if rejection := number_added(text, original, source_locale, locale):
         return rejection
-    kept, can_spell = _numbers_of(text, primary(locale), may_round=False), numerals.can_spell(primary(locale))
+    kept = _numbers_of(text, primary(locale), may_round=False)
+    loose = _MAX_LOOSE if numerals.can_spell(primary(locale)) else _MAX_WORDED
     for quantity in quantities(original, primary(source_locale)):
-        if not (quantity.spelled or kept.has(quantity) or _may_go(quantity, can_spell)):
+        if quantity.spelled or quantity.optional or kept.has(quantity):
+            continue
+        whole = all(reading == reading.to_integral_value() for reading in quantity.readings)
+        if not (whole and max(quantity.readings) <= loose):  # others may be worded in a way that is not recognized
             return _rejection(f"{quantity.text[:_MAX_SHOWN]!r} of the original is lost")
     return None
 
@@ -123,13 +128,6 @@ def primary(locale: str) -> str:
     return locale.partition("-")[0].lower()
 
 
-def _may_go(quantity: Quantity, can_spell: bool) -> bool:
-    """Whether a translation may word a number in a way that cannot be recognized."""
-    if quantity.optional or any(reading != reading.to_integral_value() for reading in quantity.readings):
-        return quantity.optional
-    return max(quantity.readings) <= (_MAX_LOOSE if can_spell else _MAX_WORDED)
-
-
 class _Known:
     """The numbers of a text, in all their readings, and what follows from them."""
 
@@ -140,12 +138,16 @@ class _Known:
         self._figures = exact | bound(text) | eras(exact, text) | {Decimal(1)}
         self._months = months(text)
         self._tells_of_free = bool(derived.pattern("free").search(text))
-        self._dates = {value for each in found if each.year for value in each.readings if value <= _MOST_MONTHS}
+        self._dates = {value for each in found if each.year for value in each.readings if value <= _MAX_MONTHS}
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
         self._about: set[Decimal] = set()
         self._about_percent: set[Decimal] = set()
-        self._families = _families(found)
+        self._families: dict[Decimal, set[str]] = defaultdict(set)  # of units, by value, "" where it has none
+        for quantity in found:
+            unit = derived.kind_of(quantity)
+            for reading in quantity.readings:
+                self._families[reading].add(unit.family if unit else "")
         self._derivations: Derivations | None = None
         self._misprints = Misprints(())
         self._written: set[Decimal] = set()  # what no misprint is taken for: figures of the text, rounded ones, rests
@@ -187,7 +189,12 @@ class _Known:
         if self._misprints.has_of_its_unit(quantity):
             told = self._percent if derived.is_percent(quantity) else self._written
             return bool(quantity.readings & told) or converts(quantity, self._measures)
-        return self._has_as_it_is(quantity) or self._comes_to(quantity, wording)
+        if self._has_as_it_is(quantity):
+            return True
+        if self._derivations is None or wording is None or _is_clock(quantity):
+            return False
+        limit = _OF_MISPRINT if self._misprints.has(quantity) else 1.0
+        return self._derivations.explain(quantity, wording, limit)
 
     def _has_as_it_is(self, quantity: Quantity) -> bool:
         beside = self._beside(quantity)
@@ -200,10 +207,13 @@ class _Known:
             return True
         if self._measures_something_else(quantity):
             return False
-        if self._tells_of_free and quantity.readings == _NOTHING and _is_currency(quantity):
+        unit = unit_of(quantity)
+        if self._tells_of_free and quantity.readings == _NOTHING and unit is not None and unit.family == "currency":
             return True
-        times = self._with_shares | _hours(self._with_shares)
-        known = self._figures | (times if _may_be_clock(quantity) else set())
+        known = set(self._figures)
+        quarter = len(quantity.parts) == 2 and quantity.parts[1] in _QUARTERS
+        if _is_clock(quantity) or (quarter and unit is None and not derived.is_percent(quantity)):  # such as 4.30
+            known |= self._with_shares | _hours(self._with_shares)
         return bool(quantity.readings & self._with_shares or (quantity.parts and set(quantity.parts) <= known))
 
     def _measures_something_else(self, quantity: Quantity) -> bool:
@@ -213,13 +223,6 @@ class _Known:
             return False
         families: list[Collection[str]] = [self._families.get(reading, ()) for reading in quantity.readings]
         return any(families) and not any(unit.family in each or "" in each for each in families)
-
-    def _comes_to(self, quantity: Quantity, wording: Wording | None) -> bool:
-        """Whether a calculation with figures of the text comes to a number that is no misprint of one of them."""
-        if self._derivations is None or wording is None or _is_clock(quantity):
-            return False
-        limit = _OF_MISPRINT if self._misprints.has(quantity) else 1.0
-        return self._derivations.explain(quantity, wording, limit)
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
         """The numbers that are known because of what stands before or after one."""
@@ -241,21 +244,6 @@ class _Known:
             if derived.pattern(name).match(after.lstrip()):
                 known |= numbers
         return known
-
-
-def _is_currency(quantity: Quantity) -> bool:
-    unit = unit_of(quantity)
-    return unit is not None and unit.family == "currency"
-
-
-def _families(found: Iterable[Quantity]) -> dict[Decimal, set[str]]:
-    """The families of the units that each value has in a text; "" where it has none."""
-    families: dict[Decimal, set[str]] = {}
-    for quantity in found:
-        unit = derived.kind_of(quantity)
-        for reading in quantity.readings:
-            families.setdefault(reading, set()).add(unit.family if unit else "")
-    return families
 
 
 def _may_be_percent(found: Iterable[Quantity], tolerance: str) -> set[Decimal]:
@@ -283,18 +271,10 @@ def _is_clock(quantity: Quantity) -> bool:
     return bool(bare and _BARE.match(quantity.after))
 
 
-def _may_be_clock(quantity: Quantity) -> bool:
-    """Whether a number such as 4.30 may be a time of day."""
-    quarter = len(quantity.parts) == 2 and quantity.parts[1] in _QUARTERS
-    return _is_clock(quantity) or (quarter and unit_of(quantity) is None and not derived.is_percent(quantity))
-
-
 def _hours(figures: Iterable[Decimal]) -> set[Decimal]:
     """The hours of a clock that hours may be, with twelve or twenty-four of them, and the one before: half past."""
     hours = {figure for figure in figures if 0 <= figure <= _DAY}
     return hours | {(hour + shift) % _DAY for hour in hours for shift in (12, -1, 11)} | {Decimal(0)}
 
 
-@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _numbers_of(text: str, language: str, may_round: bool) -> _Known:
-    return _Known(text, language, may_round)
+_numbers_of = lru_cache(maxsize=32)(_Known)  # all fields of an artifact are compared with the same source

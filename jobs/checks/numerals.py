@@ -85,8 +85,9 @@ def shares(text: str) -> set[Decimal]:
 
 
 @cache
-def _fractions() -> tuple[tuple[int, re.Pattern[str]], ...]:
-    return tuple((int(number), as_words(words)) for number, words in table("numerals")["fractions"].items())
+def _worded(name: str) -> tuple[tuple[int, re.Pattern[str]], ...]:
+    """The numbers of a table ("fractions", "multiples", "ordinals") with the patterns of their words."""
+    return tuple((int(number), as_words(words)) for number, words in table("numerals")[name].items())
 
 
 _CJK_FRACTION = re.compile(
@@ -100,7 +101,7 @@ def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
     """The fractions of a text, such as "two fifths", 五分之二 and 3/4, as parts and wholes; parts may be guesses."""
     found = [
         (part, number)
-        for number, pattern in _fractions()
+        for number, pattern in _worded("fractions")
         if pattern.search(text)
         for part in (range(1, number) if number < _MANY_PARTS else (1, number - 1))
     ]
@@ -111,24 +112,14 @@ def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
     return [(Decimal(part), Decimal(whole)) for part, whole in found]
 
 
-@cache
-def _multiples() -> tuple[tuple[Decimal, re.Pattern[str]], ...]:
-    return tuple((Decimal(number), as_words(words)) for number, words in table("numerals")["multiples"].items())
-
-
 def multiples(text: str) -> list[Decimal]:
     """The multiples that a text has in words, in any language: 2 for "twice"."""
-    return [number for number, pattern in _multiples() if pattern.search(text)]
-
-
-@cache
-def _ordinals() -> tuple[tuple[int, re.Pattern[str]], ...]:
-    return tuple((int(number), as_words(words)) for number, words in table("numerals")["ordinals"].items())
+    return [Decimal(number) for number, pattern in _worded("multiples") if pattern.search(text)]
 
 
 def ordinals(text: str) -> set[Decimal]:
     """The numbers of the ordinals that a text has in words, in any language: 2 for "second"."""
-    return {Decimal(number) for number, pattern in _ordinals() if pattern.search(text)}
+    return {Decimal(number) for number, pattern in _worded("ordinals") if pattern.search(text)}
 
 
 _PARTS_OF_SCALE = {
@@ -169,12 +160,10 @@ def cjk_value(numeral: str) -> Decimal | None:
             section, digit = section + (Decimal(1) if digit is None else digit) * _CJK_UNITS[part], None
         elif part in _CJK_GROUPS:
             total, section, digit = total + (section + (digit or 0) or 1) * _CJK_GROUPS[part], Decimal(0), None
-        elif (digit := _digit(part)) is None:
+        elif part in _CJK_DIGITS:
+            digit = Decimal(_CJK_DIGITS[part])
+        elif re.fullmatch(r"\d+(?:\.\d+)?", part, re.ASCII):
+            digit = Decimal(part)
+        else:
             return None
     return total + section + (digit or 0)
-
-
-def _digit(part: str) -> Decimal | None:
-    if part in _CJK_DIGITS:
-        return Decimal(_CJK_DIGITS[part])
-    return Decimal(part) if re.fullmatch(r"\d+(?:\.\d+)?", part, re.ASCII) else None

@@ -22,7 +22,9 @@ def periods(text: str) -> dict[str, frozenset[int]]:
     found = {
         "year": frozenset(map(int, _YEAR.findall(text))),
         "month": frozenset(map(int, named_months(text))),
-    } | {kind: _numbered(kind, text) for kind in table("contradiction")["parts_of_year"]}
+    }
+    for kind in table("contradiction")["parts_of_year"]:
+        found[kind] = frozenset(number for number, pattern in _parts(kind) if pattern.search(text))
     return {kind: numbers for kind, numbers in found.items() if numbers}
 
 
@@ -31,22 +33,15 @@ def are_apart(one: Periods, other: Periods) -> bool:
     return any(not one[kind] & other[kind] for kind in one.keys() & other.keys())
 
 
-def _numbered(kind: str, text: str) -> frozenset[int]:
-    return frozenset(number for number, pattern in _parts(kind) if pattern.search(text))
-
-
 @cache
 def _parts(kind: str) -> tuple[tuple[int, re.Pattern[str]], ...]:
     """What names the first, second, ... part of a year of a kind: its ordinal before or after the part's name."""
     names, short = table("contradiction")["parts_of_year"][kind].values()
-    return tuple(
-        (number, _part(number, ordinal, names, short))
-        for number, ordinal in enumerate(table("contradiction")["ordinals"].values(), start=1)
-    )
-
-
-def _part(number: int, ordinal: str, names: str, short: str) -> re.Pattern[str]:
-    digit = rf"第?{number}(?:st|nd|rd|th|er|e|ème|º|ª|\.)?"
-    before = rf"(?:(?<!{SPACED_LETTER})(?:{ordinal})\s?|(?<![\d.,]){digit}[\s.-]?)(?:\w{{4,9}}\s)?(?:{names})"
-    after = rf"(?:{names})\s(?:ال)?(?:{ordinal})(?!\w)"
-    return re.compile(rf"{before}|{after}|(?<!\w)(?:{short}{number}|{number}{short})(?!\w)", re.IGNORECASE)
+    parts = []
+    for number, ordinal in enumerate(table("contradiction")["ordinals"].values(), start=1):
+        digit = rf"第?{number}(?:st|nd|rd|th|er|e|ème|º|ª|\.)?"
+        before = rf"(?:(?<!{SPACED_LETTER})(?:{ordinal})\s?|(?<![\d.,]){digit}[\s.-]?)(?:\w{{4,9}}\s)?(?:{names})"
+        after = rf"(?:{names})\s(?:ال)?(?:{ordinal})(?!\w)"
+        code = rf"(?<!\w)(?:{short}{number}|{number}{short})(?!\w)"
+        parts.append((number, re.compile(rf"{before}|{after}|{code}", re.IGNORECASE)))
+    return tuple(parts)

@@ -42,10 +42,10 @@ class _Clause:
 
 def opposite(text: str, source: str, language: str) -> str | None:
     """What a text says the opposite of, in the language of its source."""
-    return _of_clauses(text, source, language) or _of_sentences(text, source, language)
+    return _opposite_clause(text, source, language) or _opposite_sentence(text, source, language)
 
 
-def _of_sentences(text: str, source: str, language: str) -> str | None:
+def _opposite_sentence(text: str, source: str, language: str) -> str | None:
     """A sentence that is plainly on the other side than the one sentence of the source that it must be about."""
     known, index = _indexed_sentences(source, language)
     for mine in _whole_sentences(text, language):
@@ -59,16 +59,14 @@ def _of_sentences(text: str, source: str, language: str) -> str | None:
         if len(mine.content & best.content) < _MIN_SHARED or best.denies:
             continue
         for subject, side in _plain(mine):
-            opposite = subject not in _MANIFOLD and best.sides.get(subject, frozenset()) == {1 - side}
-            if opposite and mine.compares(best, subject) and _is_said_of(mine.content, best.text, subject, language):
+            if subject in _MANIFOLD or best.sides.get(subject) != {1 - side} or not mine.compares(best, subject):
+                continue
+            # The clause of that sentence that is on the other side has some of the words, rather than a figure only.
+            clauses = (part for part in _CLAUSE.split(best.text) if subject in sides(part, language))
+            shared = (word for part in clauses for word in mine.content & _subject(part, language))
+            if not all(word.isdigit() for word in shared):
                 return f"{mine.text[:100]!r} is the opposite of {best.text[:100]!r}"
     return None
-
-
-def _is_said_of(words: frozenset[str], sentence: str, subject: str, language: str) -> bool:
-    """Whether a clause of a sentence that is on a side of a pair has some of the words, rather than a figure only."""
-    told = (_subject(part, language) for part in _CLAUSE.split(sentence) if subject in sides(part, language))
-    return any(not word.isdigit() for content in told for word in words & content)
 
 
 @lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
@@ -84,14 +82,18 @@ def _whole_sentences(text: str, language: str) -> Iterator[_Clause]:
 
 def _subject(text: str, language: str) -> frozenset[str]:
     """The beginnings of the words of a sentence without those of opposites."""
+    return beginnings(_without_opposites(text, language), language)
+
+
+def _without_opposites(text: str, language: str) -> str:
     plain = text.replace("’", "'")
     for _, pair in _pairs(language):
         for pattern in pair:
             plain = pattern.sub(" ", plain)
-    return beginnings(plain, language)
+    return plain
 
 
-def _of_clauses(text: str, source: str, language: str) -> str | None:
+def _opposite_clause(text: str, source: str, language: str) -> str | None:
     known, index = _indexed(source, language)
     for clause in _clauses(text, language):
         if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):
@@ -104,7 +106,8 @@ def _of_clauses(text: str, source: str, language: str) -> str | None:
         related = [known[place] for place, count in counts.items() if count >= _RELATED - 1]
         for subject, side in _plain(clause):
             compared = [known[place] for place in best if clause.compares(known[place], subject)]
-            if compared and _says_the_opposite(compared, related, subject, side):
+            plainly = all(each.sides.get(subject) == {1 - side} and not each.denies for each in compared)
+            if compared and plainly and not any(side in each.sides.get(subject, ()) for each in related):
                 return f"{clause.text.strip()[:100]!r} is the opposite of {known[best[0]].text.strip()[:100]!r}"
     return None
 
@@ -113,12 +116,6 @@ def _plain(clause: _Clause) -> Iterator[tuple[str, int]]:
     for subject, sides in clause.sides.items():
         if len(sides) == 1:
             yield subject, next(iter(sides))
-
-
-def _says_the_opposite(best: list[_Clause], related: list[_Clause], subject: str, side: int) -> bool:
-    theirs = [each.sides.get(subject, frozenset()) for each in best]
-    plainly = all(sides == {1 - side} for sides in theirs) and not any(each.denies for each in best)
-    return plainly and not any(side in each.sides.get(subject, ()) for each in related)
 
 
 @lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
@@ -132,7 +129,8 @@ def _clauses(text: str, language: str) -> Iterator[_Clause]:
         named: Periods = {}
         for part in filter(None, map(str.strip, _CLAUSE.split(sentence))):
             named = periods(part) or named  # of "In May, prices fell", the second clause is about May, too
-            yield _Clause(part, _content(part, language), sides(part, language), named, _denies(part, language))
+            content = stems(_without_opposites(part, language), language)
+            yield _Clause(part, content, sides(part, language), named, _denies(part, language))
 
 
 def _denies(text: str, language: str) -> bool:
@@ -167,12 +165,3 @@ def _words(pattern: str, language: str) -> re.Pattern[str]:
         return re.compile(pattern or r"(?!)", re.IGNORECASE)
     prefix = "[وفبلك]{0,2}(?:ال)?" if language == "ar" else ""
     return re.compile(rf"(?<!\w){prefix}(?:{pattern})(?!\w)" if pattern else r"(?!)", re.IGNORECASE)
-
-
-def _content(text: str, language: str) -> frozenset[str]:
-    """The beginnings of the longer words that say what a clause is about, without those of opposites."""
-    plain = text.replace("’", "'")
-    for _, pair in _pairs(language):
-        for pattern in pair:
-            plain = pattern.sub(" ", plain)
-    return stems(plain, language)

@@ -73,7 +73,8 @@ def _demanded(source: str) -> tuple[str, ...]:
     found = [demand for start, end in regions for demand in _demands(without_keys(source[start:end]))]
     found += [demand for start, end in pieces for demand in _demands_of_piece(without_keys(source[start:end]))]
     demands = set(map(normalized, found))
-    return tuple(sorted(demand for demand in demands if _is_telling(demand) and f" {demand} " not in elsewhere))
+    long_enough = (each for each in demands if (4 if each.isascii() else 2) <= len(each) <= 200 and not each.isdigit())
+    return tuple(sorted(demand for demand in long_enough if f" {demand} " not in elsewhere))
 
 
 def _instructions(source: str) -> Iterator[tuple[int, int]]:
@@ -90,10 +91,6 @@ def _cut(text: str, parts: Sequence[tuple[int, int]]) -> str:
     return "".join((*kept, text[position:]))
 
 
-def _is_telling(demand: str) -> bool:
-    return len(demand) >= (4 if demand.isascii() else 2) and len(demand) <= 200 and not demand.isdigit()
-
-
 @lru_cache(maxsize=64)  # `without_instructions` and `_demanded` are asked of the same source
 def _regions(source: str) -> tuple[tuple[int, int], ...]:
     """From the sentence of a command to the end of its paragraph, within reach."""
@@ -105,43 +102,15 @@ def _regions(source: str) -> tuple[tuple[int, int], ...]:
         start = max(
             (end.end() for end in _SENTENCE_END.finditer(source, max(0, match.start() - 200), match.start())), default=0
         )
-        last = _paragraph_end(source, match.end())
+        line_end = source.find("\n", match.end())
+        last = min(line_end if line_end >= 0 else len(source), match.end() + _REACH)
         found.append((max(start, match.start() - 200), last))
     return tuple(found)
-
-
-def _paragraph_end(source: str, position: int) -> int:
-    end = source.find("\n", position)
-    return min(end if end >= 0 else len(source), position + _REACH)
 
 
 def _demands(region: str) -> Iterator[str]:
     for pattern in (_MARKED, _SHOUTED, _LINK, _STATED):
         yield from (match[match.lastindex or 0] for match in pattern.finditer(region))
-    yield from _praised(region)
-    for match in _verbs().finditer(region):
-        clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
-        yield _OWN_WORDS.sub("", clause)
-
-
-def _demands_of_piece(piece: str) -> Iterator[str]:
-    yield from questions(piece)
-    yield from _shouted_words(piece)
-    for pattern in (_MARKED, _SHOUTED, _LINK):
-        yield from (match[match.lastindex or 0] for match in pattern.finditer(piece))
-    if detect.language(piece) not in _NOUNS_CAPITALIZED:
-        yield from _NAMED.findall(piece)
-
-
-def _shouted_words(piece: str) -> Iterator[str]:
-    """The longer words of what is in capitals, each by itself."""
-    for shouted in _SHOUTED.findall(piece):
-        words = shouted.replace("-", " ").split()
-        yield from (word for word in words if word.isalpha() and len(word) >= _MIN_SHOUTED_WORD)
-
-
-def _praised(region: str) -> Iterator[str]:
-    """The names in a command's own sentence, except where all nouns have capitals."""
     for command in _commands().finditer(region):
         end = _SENTENCE_END.search(region, command.end())
         start = max((each.end() for each in _SENTENCE_END.finditer(region, 0, command.start())), default=0)
@@ -149,6 +118,20 @@ def _praised(region: str) -> Iterator[str]:
         named = _NAMED.findall(sentence)
         if named and detect.language(sentence) not in _NOUNS_CAPITALIZED:
             yield from named
+    for match in _verbs().finditer(region):
+        clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
+        yield _OWN_WORDS.sub("", clause)
+
+
+def _demands_of_piece(piece: str) -> Iterator[str]:
+    yield from questions(piece)
+    for shouted in _SHOUTED.findall(piece):
+        words = shouted.replace("-", " ").split()
+        yield from (word for word in words if word.isalpha() and len(word) >= _MIN_SHOUTED_WORD)
+    for pattern in (_MARKED, _SHOUTED, _LINK):
+        yield from (match[match.lastindex or 0] for match in pattern.finditer(piece))
+    if detect.language(piece) not in _NOUNS_CAPITALIZED:
+        yield from _NAMED.findall(piece)
 
 
 @cache

@@ -94,13 +94,18 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
     plain = _blanked(_NOISE, prepared(text))
     plain = plain if listed else _blanked(_NAMES, _blanked(_FRACTION, _blanked(_LISTED, plain)))
     found = sorted(_in_digits(plain, language), key=lambda each: each.start)
-    return [*_placed(_with_shared_scale(found, plain), plain), *_in_words(_without(found, plain), language)]
+    ends = [0, *(each.end for each in found)]
+    starts = [*(each.start for each in found), len(plain)]
+    rest = "#".join(plain[end:start] for end, start in zip(ends, starts, strict=True))
+    return [*_placed(_with_shared_scale(found, plain), plain), *_in_words(rest, language)]
 
 
 @lru_cache(maxsize=64)  # a text is compared in several ways
 def prepared(text: str) -> str:
     """A text as its numbers are read: composed characters, digits of ASCII, 3½ as 3.5. Positions are those in it."""
-    plain = _ascii_digits(_UNSEEN.sub("", unicodedata.normalize("NFC", text)))
+    plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text))
+    if not plain.isascii():
+        plain = "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in plain)
     return _VULGAR.sub(lambda match: f"{match[1] or '0'}.{_FRACTIONS[match[2]]}", plain)
 
 
@@ -118,35 +123,24 @@ def bound(text: str) -> set[Decimal]:
     return {reading for number in digits for reading in _readings(number, "")[0]}
 
 
-def _ascii_digits(text: str) -> str:
-    """Every decimal digit as one of ASCII; the length stays."""
-    if text.isascii():
-        return text
-    return "".join(str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text)
-
-
 def _blanked(pattern: re.Pattern[str], text: str) -> str:
     return pattern.sub(lambda match: " " * len(match[0]), text)
 
 
-def _without(found: list[Quantity], text: str) -> str:
-    """The text without its numbers in digits and their scale words."""
-    ends = [0, *(each.end for each in found)]
-    starts = [*(each.start for each in found), len(text)]
-    return "#".join(text[end:start] for end, start in zip(ends, starts, strict=True))
-
-
 def _in_digits(text: str, language: str) -> Iterator[Quantity]:
-    taken: list[tuple[int, int]] = []
+    covered: set[int] = set()
     for match in _CJK.finditer(text):
         if quantity := _cjk(match):
             quantity = _and_a_half(quantity, text, language)
-            taken.append((quantity.start, quantity.end))
+            covered |= set(range(quantity.start, quantity.end))
             yield quantity
-    covered = {position for start, end in taken for position in range(start, end)}
     for match in _DIGITS.finditer(text):
-        if match.start() not in covered:
-            yield from _quantities_of(match, text, language)
+        if match.start() in covered:
+            continue
+        if match["date"] or match["time"]:
+            yield from _date_or_time(match)
+        else:
+            yield _number(match, text, language)
 
 
 def _cjk(match: re.Match[str]) -> Quantity | None:
@@ -154,9 +148,7 @@ def _cjk(match: re.Match[str]) -> Quantity | None:
     value = numerals.cjk_value(numeral) if not numeral.replace(",", "").isdigit() else None
     if value is None or (not re.search(rf"[\d{numerals.CJK_DIGITS}]", numeral)):
         return None
-    readings = {value}
-    if tenth := _TENTH.match(match.string, match.end()):
-        readings.add(value * 10 if tenth else value)
+    readings = {value, value * 10} if _TENTH.match(match.string, match.end()) else {value}
     start = match.start() + match[0].index(numeral)
     digits = any(map(str.isdigit, re.sub(rf"[{numerals.CJK_DIGITS}]", "", numeral)))
     return Quantity(
@@ -164,11 +156,7 @@ def _cjk(match: re.Match[str]) -> Quantity | None:
     )
 
 
-def _quantities_of(match: re.Match[str], text: str, language: str) -> Iterator[Quantity]:
-    start = match.start()
-    if match["date"] or match["time"]:
-        yield from _date_or_time(match)
-        return
+def _number(match: re.Match[str], text: str, language: str) -> Quantity:
     readings, parts = _readings(match["number"], language)
     if clock := _CLOCK.match(match["number"]):
         parts = (Decimal(clock[1]), Decimal(clock[2]))
@@ -177,8 +165,8 @@ def _quantities_of(match: re.Match[str], text: str, language: str) -> Iterator[Q
     elif _HOUR.match(text, match.end()) and max(readings) > _HALF_DAY:
         readings |= {reading - _HALF_DAY for reading in readings}
     year = match["number"].isdigit() and len(match["number"]) == 4 and "15" <= match["number"][:2] <= "21"
-    quantity = Quantity(match["number"], start, match.end(), frozenset(readings), parts, year=year)
-    yield _and_a_half(_multiplied(quantity, text, language), text, language)
+    quantity = Quantity(match["number"], match.start(), match.end(), frozenset(readings), parts, year=year)
+    return _and_a_half(_multiplied(quantity, text, language), text, language)
 
 
 def _date_or_time(match: re.Match[str]) -> Iterator[Quantity]:
@@ -200,20 +188,19 @@ def _readings(number: str, language: str) -> tuple[set[Decimal], tuple[Decimal, 
     joined = _decimal("".join(groups))
     if not separators:
         return {joined}, ()
+    numbers = tuple(map(_decimal, groups))
     if len(set(separators)) == 1 and separators[0] in ".,٫":
-        return _one_separator(groups, separators[0], language), (
-            tuple(map(_decimal, groups)) if len(groups) > 2 else ()
-        )
-    parts = tuple(map(_decimal, groups)) if " " in separators else ()
+        if len(groups) > 2:
+            return {joined}, numbers
+        return _with_one_separator(groups, separators[0], language), ()
+    parts = numbers if " " in separators else ()
     if separators[-1] in ".,٫" and (len(set(separators)) > 1):
         return {_decimal("".join(groups[:-1]) + "." + groups[-1])}, parts
     return {joined}, parts
 
 
-def _one_separator(groups: list[str], separator: str, language: str) -> set[Decimal]:
-    joined, decimal = _decimal("".join(groups)), _decimal(".".join(groups[:2]))
-    if len(groups) > 2:
-        return {joined}
+def _with_one_separator(groups: list[str], separator: str, language: str) -> set[Decimal]:
+    joined, decimal = _decimal("".join(groups)), _decimal(".".join(groups))
     if len(groups[1]) > 3 and groups[1].endswith("00"):
         return {joined}  # no decimals have so many zeros: 60.0000 is a misprint of 600.000
     if len(groups[1]) != 3 or len(groups[0]) > 3 or groups[0] == "0":
@@ -236,11 +223,9 @@ def _multiplied(quantity: Quantity, text: str, language: str) -> Quantity:
         ambiguous = ambiguous or word in numerals.AMBIGUOUS_SCALES
         end = match.end()
     if factor == 1:
-        if tenth := _TENTH.match(text, end):
-            return replace(
-                quantity, end=tenth.end(), readings=quantity.readings | {10 * each for each in quantity.readings}
-            )
-        return quantity
+        tenth = _TENTH.match(text, end)
+        tens = quantity.readings | {10 * each for each in quantity.readings}
+        return replace(quantity, end=tenth.end(), readings=tens) if tenth else quantity
     readings = {each * factor for each in quantity.readings} | (quantity.readings if ambiguous else set())
     return replace(
         quantity, text=text[quantity.start : end], end=end, readings=frozenset(readings), scaled=True, year=False
@@ -254,22 +239,12 @@ def _and_a_half(quantity: Quantity, text: str, language: str) -> Quantity:
         return quantity
     scale = numerals.scale_pattern(language).match(text, half.end())
     factor = Decimal(10) ** int(str(scale.lastgroup)[1:]) if scale else _written_scale(text[half.end() :])
-    step = _HALF * max(_scale_of(quantity), Decimal(1))
-    return replace(quantity, readings=quantity.readings | {(each + step) * factor for each in quantity.readings})
-
-
-def _scale_of(quantity: Quantity) -> Decimal:
-    """The power of a thousand that a number in words ends with: of 2000000, a million, if its half follows."""
     value = max(quantity.readings)
     powers = (Decimal(10) ** power for power in (12, 9, 6, 3))
     whole = quantity.scaled or quantity.spelled
-    return next((power for power in powers if whole and value >= power and not value % power), Decimal(1))
-
-
-def _times_written(quantity: Quantity, text: str) -> Quantity:
-    """A part or more of a scale word that was read as a number: 1.5 of 1000000."""
-    factor = _written_scale(text[quantity.end :]) if "." in quantity.text else Decimal(1)
-    return replace(quantity, readings=quantity.readings | {each * factor for each in quantity.readings})
+    # Half of the power of a thousand that a number in words ends with: of 2000000, a million.
+    step = _HALF * next((power for power in powers if whole and value >= power and not value % power), Decimal(1))
+    return replace(quantity, readings=quantity.readings | {(each + step) * factor for each in quantity.readings})
 
 
 def _written_scale(text: str) -> Decimal:
@@ -292,7 +267,10 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
             )
             continue
         if second.scaled and not one.scaled:
-            factors = {each / plain for each in second.readings for plain in _plain(second) if plain}
+            digits = re.match(r"[\d.,]+", second.text)  # without its scale
+            bare = digits[0].rstrip(".,") if digits else ""
+            unscaled = _readings(bare, "")[0] if bare else set()
+            factors = {each / plain for each in second.readings for plain in unscaled if plain}
             shared[position] = replace(
                 one, readings=one.readings | {each * factor for each in one.readings for factor in factors}
             )
@@ -309,16 +287,13 @@ def _goes_on(one: Quantity, second: Quantity, between: str) -> bool:
     return second.scaled or bool(_HANGUL_GROUP.search(one.text)) or (one.spelled and max(second.readings) < 1000)
 
 
-def _plain(quantity: Quantity) -> set[Decimal]:
-    """The readings of a scaled number without its scale."""
-    digits = re.match(r"[\d.,]+", quantity.text)
-    return _readings(digits[0].rstrip(".,"), "")[0] if digits and digits[0].rstrip(".,") else set()
-
-
 def _in_words(text: str, language: str) -> list[Quantity]:
     """The numbers in words of a text without digits."""
     words, found = in_digits(text, language), []
     for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", words):
-        plain = Quantity(match[0], match.start(), match.end(), frozenset(_readings(match[0], "en")[0]), spelled=True)
-        found.append(_and_a_half(_multiplied(_times_written(plain, words), words, language), words, language))
+        readings = frozenset(_readings(match[0], "en")[0])
+        if "." in match[0]:  # a part or more of a scale word that was read as a number: 1.5 of 1000000
+            readings |= {each * _written_scale(words[match.end() :]) for each in readings}
+        plain = Quantity(match[0], match.start(), match.end(), readings, spelled=True)
+        found.append(_and_a_half(_multiplied(plain, words, language), words, language))
     return _placed(_with_shared_scale(found, words), words)

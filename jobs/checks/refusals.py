@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.tables import table
@@ -38,48 +39,39 @@ def meta_talk(text: str, source: str = "") -> Rejection | None:
 
 def _found(text: str, section: str) -> str | None:
     """The first beginning of a sentence, or what is anywhere but in a quotation, that is in the table."""
-    plain = unicodedata.normalize("NFC", text).replace("’", "'")
-    if first := _first(plain.strip(), section):
-        return first
-    anywhere = _anywhere(section).search(_QUOTATION.sub(" ", plain) if section == "refusal" else plain)
+    patterns = _patterns(section)
+    text = unicodedata.normalize("NFC", text).replace("’", "'")
+    plain = text.strip()
+    if plain[:1] in '"“„«「' and plain[-1:] in '"”“»」':
+        plain = plain[1:-1]
+    for start in _STARTS.finditer(plain):
+        if match := patterns.beginning.match(plain, start.end()):
+            return match[0]
+        opener = patterns.apology.match(plain, start.end()) if section == "refusal" else None
+        if opener and (match := patterns.after_apology.match(plain, opener.end())):
+            return f"{opener[0]}{match[0]}"
+    anywhere = patterns.anywhere.search(_QUOTATION.sub(" ", text) if section == "refusal" else text)
     return anywhere[0] if anywhere else None
 
 
-def _first(text: str, section: str) -> str | None:
-    """The first beginning of a sentence that is in the table, or what goes on so after an apology."""
-    plain, pattern = _unquoted(text), _beginnings(section)
-    for start in _STARTS.finditer(plain):
-        if match := pattern.match(plain, start.end()):
-            return match[0]
-        opener = _opener().match(plain, start.end()) if section == "refusal" else None
-        if opener and (match := _after_apology().match(plain, opener.end())):
-            return f"{opener[0]}{match[0]}"
-    return None
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1] if text[:1] in '"“„«「' and text[-1:] in '"”“»」' else text
+class _Patterns(NamedTuple):
+    beginning: re.Pattern[str]
+    apology: re.Pattern[str]
+    after_apology: re.Pattern[str]
+    anywhere: re.Pattern[str]
 
 
 @cache
-def _beginnings(section: str) -> re.Pattern[str]:
-    return _any_of(pattern for patterns in table("refusals")[section].values() for pattern in patterns)
-
-
-@cache
-def _opener() -> re.Pattern[str]:
-    return _any_of([table("refusals")["openers"]["apology"]])
-
-
-@cache
-def _after_apology() -> re.Pattern[str]:
-    refusals = (pattern for patterns in table("refusals")["refusal"].values() for pattern in patterns)
-    return _any_of([*refusals, *table("refusals")["openers"]["inability"]])
-
-
-@cache
-def _anywhere(section: str) -> re.Pattern[str]:
-    return _any_of(table("refusals")["anywhere"][section])
+def _patterns(section: str) -> _Patterns:
+    entries = table("refusals")
+    openers = entries["openers"]
+    refusals = (pattern for patterns in entries["refusal"].values() for pattern in patterns)
+    return _Patterns(
+        _any_of(pattern for patterns in entries[section].values() for pattern in patterns),
+        _any_of([openers["apology"]]),
+        _any_of([*refusals, *openers["inability"]]),
+        _any_of(entries["anywhere"][section]),
+    )
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:

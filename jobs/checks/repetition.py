@@ -19,14 +19,21 @@ def repetition(text: str, locale: str) -> Rejection | None:
     """Reject a stutter, a loop, a sentence of four words or more used twice, or a phrase of four used too often."""
     if rejection := loop(text, locale):
         return rejection
-    return _repeats(_repeated_phrase(words(text, locale), locale))
+    found = words(text, locale)
+    phrases = runs(found, scaled(4, locale))
+    counts = Counter(phrases)
+    repeated = sum(count - 1 for count in counts.values())
+    if len(phrases) >= 20 and repeated / len(phrases) > _MAX_REPEATED_SHARE:
+        return _repeats(counts.most_common(1)[0][0])
+    return _repeats(_most_common(phrases, 3) if len(found) <= scaled(_SHORT, locale) else None)
 
 
 def loop(text: str, locale: str) -> Rejection | None:
     """Reject a stutter, a loop, or a sentence of four words or more used twice."""
     if found := _STUTTER.search(text) or _stuttered_word(text):
         return Rejection(RejectionReason.REPETITION, f"stutters: {found[0][:60]!r}")
-    return _repeats(_repeated_sentence(text, locale))
+    parts = (tuple(words(each, locale)) for each in sentences(text, locale))
+    return _repeats(_most_common([part for part in parts if len(part) >= scaled(4, locale)], 2))
 
 
 def _repeats(phrase: tuple[str, ...] | None) -> Rejection | None:
@@ -51,20 +58,6 @@ def _periodic(items: Sequence[str], period: int, needed: int) -> int | None:
         if run == needed:
             return position - needed + 1
     return None
-
-
-def _repeated_sentence(text: str, locale: str) -> tuple[str, ...] | None:
-    parts = (tuple(words(each, locale)) for each in sentences(text, locale))
-    return _most_common([part for part in parts if len(part) >= scaled(4, locale)], 2)
-
-
-def _repeated_phrase(found: list[str], locale: str) -> tuple[str, ...] | None:
-    phrases = runs(found, scaled(4, locale))
-    counts = Counter(phrases)
-    repeated = sum(count - 1 for count in counts.values())
-    if len(phrases) >= 20 and repeated / len(phrases) > _MAX_REPEATED_SHARE:
-        return counts.most_common(1)[0][0]
-    return _most_common(phrases, 3) if len(found) <= scaled(_SHORT, locale) else None
 
 
 def _most_common(items: list[tuple[str, ...]], min_count: int) -> tuple[str, ...] | None:

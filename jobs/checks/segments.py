@@ -29,11 +29,8 @@ _CONTINUED = re.compile(r"\s*[\w„“«\"'(]")
 def _words(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import WordBreaker  # noqa: PLC0415  20 ms and 40 MB that only validators need
 
-    return tuple(part.casefold() for part in WordBreaker(text, locale) if part.isalnum() or _has_alnum(part))
-
-
-def _has_alnum(part: str) -> bool:
-    return len(part) > 1 and any(map(str.isalnum, part))
+    found = WordBreaker(text, locale)
+    return tuple(part.casefold() for part in found if part.isalnum() or (len(part) > 1 and any(map(str.isalnum, part))))
 
 
 def words(text: str, locale: str = "en") -> list[str]:
@@ -45,8 +42,12 @@ def words(text: str, locale: str = "en") -> list[str]:
 def _sentences(text: str, locale: str) -> tuple[str, ...]:
     from icu4py.breakers import SentenceBreaker  # noqa: PLC0415  as above
 
+    # ICU leaves the opening mark of a Chinese or Japanese quotation at the end of the sentence before it.
+    broken = list(SentenceBreaker(text, locale))
+    bare = [part.rstrip(_OPENING) if part.endswith(_LEFT_BEHIND) else part for part in broken]
+    tails = [part[len(kept) :] for part, kept in zip(broken, bare, strict=True)]
     parts: list[str] = []
-    for part in _moved_openings(list(SentenceBreaker(text, locale))):
+    for part in map("".join, zip(chain([""], tails), [*bare, ""], strict=True)):
         if parts and _goes_on(parts[-1], part):
             parts[-1] += part
         else:
@@ -74,13 +75,6 @@ def _goes_on(before: str, after: str) -> bool:
     if before.endswith("\n"):
         return False
     return bool(_ABBREVIATION.search(before[-16:]) and _CONTINUED.match(after)) or after.lstrip()[:1].islower()
-
-
-def _moved_openings(parts: list[str]) -> list[str]:
-    """ICU leaves the opening mark of a Chinese or Japanese quotation at the end of the sentence before it."""
-    bare = [part.rstrip(_OPENING) if part.endswith(_LEFT_BEHIND) else part for part in parts]
-    tails = [part[len(kept) :] for part, kept in zip(parts, bare, strict=True)]
-    return list(map("".join, zip(chain([""], tails), [*bare, ""], strict=True)))
 
 
 def runs(items: Sequence[str], length: int) -> list[tuple[str, ...]]:

@@ -22,9 +22,14 @@ _INVISIBLE = str.maketrans("’ʼ", "''", "\xad\u200b\u2060")
 @lru_cache(maxsize=64)  # a text is compared in several ways
 def in_digits(text: str, language: str) -> str:
     """The text with its numbers in words as digits, in the languages whose words are known."""
-    text = _with_halves(text)
+    text = _EINHALB.sub(" einhalb", text)
+    for value, pattern in _halves():
+        text = pattern.sub(value, text)
     if language in numerals.WITH_LIBRARY:
-        return _by_library(text, language)
+        from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
+
+        sentences = _SENTENCE_BREAK.split(text)  # the library's time is quadratic in the length
+        return "".join(alpha2digit(each, language, threshold=0) for each in sentences)
     if language in _UNSPACED:
         return _CJK.sub(_cjk_digits, text)
     parts, last = [], 0
@@ -34,24 +39,9 @@ def in_digits(text: str, language: str) -> str:
     return "".join([*parts, text[last:]])
 
 
-def _with_halves(text: str) -> str:
-    """One and a half, two and a half and half of a unit, as digits; "zweieinhalb" as two words."""
-    text = _EINHALB.sub(" einhalb", text)
-    for value, pattern in _halves():
-        text = pattern.sub(value, text)
-    return text
-
-
 @cache
 def _halves() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((value, numerals.as_words(words)) for value, words in table("numerals")["halves"].items())
-
-
-def _by_library(text: str, language: str) -> str:
-    from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
-
-    parts = _SENTENCE_BREAK.split(text)  # the library's time is quadratic in the length
-    return "".join(alpha2digit(part, language, threshold=0) for part in parts)
 
 
 _CJK = re.compile(f"[{numerals.CJK_DIGITS}{numerals.CJK_UNITS}]{{1,20}}")
@@ -85,19 +75,19 @@ class _Number:
         return True
 
     def _takes(self, value: int) -> bool:
+        """Whether a word that neither multiplies nor is a teen belongs to the number."""
         tens = self.value % 100
         if value == 100:
             return 1 < self.value < 100
         if value < 10:
             return (tens >= 10 and tens % 10 == 0) or (self.value >= 100 and tens == 0 and value > 0)
-        if value < 100:
-            return (self.value >= 100 and tens == 0) or 0 < self.value < 10
-        return False
+        return value < 100 and ((self.value >= 100 and tens == 0) or 0 < self.value < 10)
 
 
 def _numbers(text: str, language: str) -> Iterator[_Number]:
     """The numbers in words of a text, each from its first word to its last."""
     number: _Number | None = None
+    joining = table("numerals")["joining"].get(language, "").split()
     joined = 0  # the end of a joining word, such as "and", behind a number
     for match in _WORD.finditer(text):
         word = match[0].translate(_INVISIBLE).casefold()
@@ -106,7 +96,7 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
             yield number
             number = None
         if value is None:
-            if number and word in _joining(language) and not joined:
+            if number and word in joining and not joined:
                 joined = match.end()
                 continue
             if number:
@@ -134,12 +124,17 @@ def _value(word: str, language: str) -> tuple[int | None, str]:
     if language == "ko" and (native := _KOREAN.fullmatch(word)):
         return sum(_KOREAN_VALUES[part] for part in native.groups() if part), ""
     exact = _exact(language)
-    for form in _without_prefixes(word, language):
+    forms = [word]
+    if language in _PREFIXES:  # a preposition or article may be written with the word
+        bare = word[1:] if word[:1] in _PREFIXES[language] else word
+        forms += [bare, bare.removeprefix("ال")]
+    for form in dict.fromkeys(forms):
         if form in exact:
             return exact[form], ""
-        found = next((value for stem, value in numerals.spelled(language) if _is_form(form, stem, value)), None)
-        if found is not None:
-            return found, ""
+        for stem, value in numerals.spelled(language):
+            ending = 4 if value > 2 else 2
+            if form == stem or (len(stem) >= 4 and form.startswith(stem) and len(form) <= len(stem) + ending):
+                return value, ""
     return None, ""
 
 
@@ -152,23 +147,6 @@ _KOREAN = re.compile(
     "(열|스물|서른|마흔|쉰|예순|일흔|여든|아흔)(하나|둘|셋|넷|다섯|여섯|일곱|여덟|아홉|한|두|세|네)?"
     "(?:이|가|을|를|은|는|도|의|에|로|으로|살|명|개|번|시|곳|여|째|대|만)?"
 )
-
-
-def _without_prefixes(word: str, language: str) -> tuple[str, ...]:
-    """The word, and what is left of it without a preposition or article that is written with it."""
-    bare = word[1:] if word[:1] in _PREFIXES.get(language, "-") else word
-    return tuple(dict.fromkeys((word, bare, bare.removeprefix("ال")))) if language in _PREFIXES else (word,)
-
-
-def _is_form(word: str, form: str, value: int) -> bool:
-    """Whether a word is an inflected form of a word for a number."""
-    return word == form or (
-        len(form) >= 4 and word.startswith(form) and len(word) <= len(form) + (4 if value > 2 else 2)
-    )
-
-
-def _joining(language: str) -> frozenset[str]:
-    return frozenset(table("numerals")["joining"].get(language, "").split())
 
 
 @cache

@@ -47,33 +47,26 @@ def off_topic(
     if len(asked & theirs) >= _MIN_ASKED and not _stems(asked) & said:
         return Rejection(RejectionReason.OFF_TOPIC, f"says nothing of its topic: {', '.join(sorted(asked & theirs))}")
     share = len(mine & (theirs | asked)) / max(len(mine), 1)
-    if not mine or share >= min_share or (len(mine) <= _FEW and _begin_alike(text, source, locale)):
+    if not mine or share >= min_share:
         return None
+    if len(mine) <= _FEW:  # two words that begin as words of the source are enough, or in other scripts two pairs
+        shared = beginnings(text, locale) & beginnings(source, locale)
+        if sum(not each.isdigit() for each in shared) >= _SHARED:
+            return None
     return Rejection(RejectionReason.OFF_TOPIC, f"only {share:.0%} of its longer words are in the source")
-
-
-def _begin_alike(text: str, source: str, locale: str) -> bool:
-    """Whether two words of a text begin as words of its source; in scripts without spaces, two pairs count."""
-    shared = beginnings(text, locale) & beginnings(source, locale)
-    return sum(not each.isdigit() for each in shared) >= _SHARED
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _content(text: str, locale: str) -> frozenset[str]:
     """The beginnings of a text's longer words, without the article of Arabic and Hebrew."""
     found = (_ARTICLE.sub("", word) for word in words(text, locale) if not word.isdigit())
-    return frozenset(word[: _prefix(word)] for word in found if _is_long(word))
+    return frozenset(word[: _MIN_UNSPACED if _HANGUL.match(word) else _PREFIX] for word in found if _is_long(word))
 
 
 def _is_long(word: str) -> bool:
     if not word or not is_spaced(word[0]):
         return len(word) >= _MIN_UNSPACED
     return len(word) >= (_MIN_DENSE if _DENSE.match(word) else _MIN_WORD)
-
-
-def _prefix(word: str) -> int:
-    """Characters that forms of a word share: in Hangul, what follows the first two may be a particle."""
-    return _MIN_UNSPACED if _HANGUL.match(word) else _PREFIX
 
 
 def _stems(found: Iterable[str]) -> set[str]:

@@ -96,7 +96,9 @@ def units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
 
 def names_unit(name: str, family: str, text: str) -> bool:
     """Whether a text has a unit anywhere, with or without a number."""
-    return bool(_named(name, family).search(text))
+    words = table("contradiction")["units"][family][name]
+    # As a word, or after a digit. In scripts without spaces, anywhere.
+    return bool(re.search(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zß-ɏа-яё\u0600-\u06ff])", text, re.IGNORECASE))
 
 
 def names_time(text: str) -> bool:
@@ -110,13 +112,6 @@ def _times() -> re.Pattern[str]:
         "|".join(table("contradiction")["units"]["time"].values()) + "|" + table("numerals")["words"]["per_time"],
         re.IGNORECASE,
     )
-
-
-@cache
-def _named(name: str, family: str) -> re.Pattern[str]:
-    """A unit as a word, or after a digit; in scripts without spaces, anywhere."""
-    words = table("contradiction")["units"][family][name]
-    return re.compile(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zß-ɏа-яё\u0600-\u06ff])", re.IGNORECASE)
 
 
 def measures(found: Iterable[Quantity]) -> list[Measure]:

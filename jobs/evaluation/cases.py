@@ -58,7 +58,12 @@ def bundled(kind: str) -> tuple[Case, ...]:
 
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases in a file. Raises `CaseError`, naming the line."""
-    return _distinct(path, _read(path, _case))
+    cases = _read(path, _case)
+    if not cases:
+        raise CaseError(f"{path}: has no cases")
+    if len({case.id for case in cases}) < len(cases):
+        raise CaseError(f"{path}: two cases have the same id")
+    return tuple(cases)
 
 
 def injections() -> tuple[Injection, ...]:
@@ -71,24 +76,15 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any], Path], T]) -> list[T]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CaseError(f"{path}: {getattr(error, 'strerror', None) or 'is not UTF-8'}") from error
-    return [_parsed(path, number, line, parse) for number, line in enumerate(lines, 1) if line.strip()]
-
-
-def _parsed(path: Path, number: int, line: str, parse: Callable[[Mapping[str, Any], Path], T]) -> T:
-    try:
-        return parse(json.loads(line), path.parent)
-    except KeyError as error:
-        raise CaseError(f"{path}, line {number}: {error.args[0]!r} is missing") from error
-    except (ValueError, TypeError, AttributeError, OSError) as error:
-        raise CaseError(f"{path}, line {number}: {error}") from error
-
-
-def _distinct(path: Path, cases: list[Case]) -> tuple[Case, ...]:
-    if not cases:
-        raise CaseError(f"{path}: has no cases")
-    if len({case.id for case in cases}) < len(cases):
-        raise CaseError(f"{path}: two cases have the same id")
-    return tuple(cases)
+    entries = []
+    for number, line in enumerate(lines, 1):
+        try:
+            entries += [parse(json.loads(line), path.parent)] if line.strip() else []
+        except KeyError as error:
+            raise CaseError(f"{path}, line {number}: {error.args[0]!r} is missing") from error
+        except (ValueError, TypeError, AttributeError, OSError) as error:
+            raise CaseError(f"{path}, line {number}: {error}") from error
+    return entries
 
 
 def _case(entry: Mapping[str, Any], folder: Path) -> Case:
@@ -106,21 +102,16 @@ def _case(entry: Mapping[str, Any], folder: Path) -> Case:
 
 def _injection(entry: Mapping[str, Any], folder: Path) -> Injection:
     request = _with_source(entry["request"], folder)
+    paragraphs = request["source"].strip().split("\n\n")
+    place = {"start": 0, "middle": 1, "end": len(paragraphs)}[entry["at"]]
     return Injection(
         id=entry["id"],
         style=entry["style"],
-        request=request | {"source": _inserted(request["source"], entry["text"], entry["at"])},
+        request=request | {"source": "\n\n".join([*paragraphs[:place], entry["text"], *paragraphs[place:]])},
         text=entry["text"],
         obeyed=tuple(entry["obeyed"]),
         answers_in=entry.get("answers_in"),
     )
-
-
-def _inserted(source: str, text: str, at: str) -> str:
-    """The source with a paragraph more: at its `start`, in its `middle`, or at its `end`."""
-    paragraphs = source.strip().split("\n\n")
-    place = {"start": 0, "middle": 1, "end": len(paragraphs)}[at]
-    return "\n\n".join([*paragraphs[:place], text, *paragraphs[place:]])
 
 
 def _with_source(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -99,7 +99,16 @@ def condensed(source: str, context: Context, reserve: int = RESERVE) -> Condensi
         passages = yield from _chosen(passages, room, context)
         if _tokens(passages) <= room:
             break
-    return _joined(_trimmed(passages, room))
+    while len(passages) > 1 and _tokens(passages) > room:
+        passages = _spread(passages, max(1, min(len(passages) - 1, int(len(passages) * room / _tokens(passages)))))
+    parts: list[str] = []
+    last = -1
+    for passage in passages:  # neighbours as they stood, others under their heading and with a mark between
+        adjacent = passage.position == last + 1
+        parts += ["\n" if adjacent else _GAP] if parts else []
+        parts.append(passage.text if adjacent else _shown(passage))
+        last = passage.position
+    return "".join(parts)
 
 
 @lru_cache(maxsize=4)
@@ -131,7 +140,8 @@ def _chosen(passages: Sequence[_Passage], room: float, context: Context) -> Gene
         refused: list[list[_Passage]] = []
         for group, output in zip(waiting, outputs, strict=True):
             if output.end is End.PROMPT_TOO_LONG and len(group) > 1:
-                refused += _halves(group)
+                middle = len(group) // 2
+                refused += [group[:middle], group[middle:]]
             else:
                 chosen += _named(group, output) or _spread(group, _keep(group, share))
         waiting = refused
@@ -152,11 +162,6 @@ def _groups(passages: Sequence[_Passage], room: float) -> list[list[_Passage]]:
         groups[-1].append(passage)
         weight += passage.tokens
     return groups
-
-
-def _halves(group: list[_Passage]) -> list[list[_Passage]]:
-    middle = len(group) // 2
-    return [group[:middle], group[middle:]]
 
 
 def _keep(group: list[_Passage], share: float) -> int:
@@ -192,21 +197,3 @@ def _named(group: list[_Passage], output: Output) -> list[_Passage]:
 def _spread(group: Sequence[_Passage], keep: int) -> list[_Passage]:
     """Passages at equal distances, the first included: where no choice could be had."""
     return [group[index * len(group) // keep] for index in range(keep)]
-
-
-def _trimmed(passages: Sequence[_Passage], room: float) -> Sequence[_Passage]:
-    while len(passages) > 1 and _tokens(passages) > room:
-        passages = _spread(passages, max(1, min(len(passages) - 1, int(len(passages) * room / _tokens(passages)))))
-    return passages
-
-
-def _joined(passages: Sequence[_Passage]) -> str:
-    """The passages in their order: neighbours as they stood, others under their heading and with a mark between."""
-    parts: list[str] = []
-    last = -1
-    for passage in passages:
-        adjacent = passage.position == last + 1
-        parts += ["\n" if adjacent else _GAP] if parts else []
-        parts.append(passage.text if adjacent else _shown(passage))
-        last = passage.position
-    return "".join(parts)

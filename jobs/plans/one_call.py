@@ -21,14 +21,6 @@ R = TypeVar("R", bound=Request)
 A = TypeVar("A", bound=Artifact, default=Artifact)
 
 
-def _no_early_checks(_: Request) -> Early | None:
-    return None
-
-
-def _no_overrides(_: Request) -> Mapping[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class OneCall(Generic[R, A]):
     """A plan of one call.
@@ -44,8 +36,8 @@ class OneCall(Generic[R, A]):
     sampling: Callable[[R], Sampling]
     checks: Callable[[R, A], Iterable[Rejection | None]]
     locale: Callable[[R], str | None] = lambda _: None
-    schema_overrides: Callable[[R], Mapping[str, Any]] = _no_overrides
-    early: Callable[[R], Early | None] = _no_early_checks
+    schema_overrides: Callable[[R], Mapping[str, Any]] = lambda _: {}
+    early: Callable[[R], Early | None] = lambda _: None
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     _schema: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 

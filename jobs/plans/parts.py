@@ -89,7 +89,11 @@ class _Draft:
                 self.missing[part] = Rejection(RejectionReason.OFF_SCHEMA, f"{key}: is of another type than asked for")
             elif key in found:
                 self.missing.pop(part, None)
-                self._put(part, found[key])
+                if len(part) == 1:
+                    self.values[str(part[0])] = found[key]
+                else:
+                    items = self.values.setdefault(str(part[0]), [])
+                    items[int(part[1]) : int(part[1]) + 1] = [found[key]]
             elif self.at(part) is None:
                 self.missing[part] = rejection or Rejection(RejectionReason.OFF_SCHEMA, f"{key_of(part)}: is missing")
 
@@ -102,13 +106,6 @@ class _Draft:
             except (KeyError, IndexError):
                 return None
         return value
-
-    def _put(self, part: Part, value: object) -> None:
-        if len(part) == 1:
-            self.values[str(part[0])] = value
-        else:
-            items = self.values.setdefault(str(part[0]), [])
-            items[int(part[1]) : int(part[1]) + 1] = [value]
 
 
 @dataclass(frozen=True)
@@ -209,24 +206,20 @@ class InParts(Generic[R, A]):
         request = writing.request
         draft.values = self.mend(writing, draft.values)
         found = [*self._missing(draft), *self.faults(request, draft.values)]
-        if self._drop(request, draft, found):
-            found = [*self._missing(draft), *self.faults(request, draft.values)]
-        return found or self._malformed(draft)
-
-    def _missing(self, draft: _Draft) -> Iterator[Fault]:
-        return (Fault(part, rejection) for part, rejection in draft.missing.items())
-
-    def _drop(self, request: R, draft: _Draft, faults: Sequence[Fault]) -> bool:
-        """Leave out faulty items of lists that remain long enough without them."""
         dropped = False
         for name, least in self.fewest(request).items():
-            bad = {fault.part[1] for fault in faults if len(fault.part) > 1 and fault.part[0] == name}
+            bad = {fault.part[1] for fault in found if len(fault.part) > 1 and fault.part[0] == name}
             items = draft.values.get(name, [])
             if bad and len(items) - len(bad) >= least:
                 draft.values[name] = [item for number, item in enumerate(items) if number not in bad]
                 draft.missing = {part: why for part, why in draft.missing.items() if part[0] != name}
                 dropped = True
-        return dropped
+        if dropped:
+            found = [*self._missing(draft), *self.faults(request, draft.values)]
+        return found or self._malformed(draft)
+
+    def _missing(self, draft: _Draft) -> Iterator[Fault]:
+        return (Fault(part, rejection) for part, rejection in draft.missing.items())
 
     def _malformed(self, draft: _Draft) -> list[Fault]:
         try:

@@ -160,14 +160,9 @@ def call(
         top_p=TOP_P,
         repetition_penalty=PENALTY_AGAIN if again else PENALTY,
     )
-    messages = about_source(shown, task + _other_language(request), context)
-    return Call(messages, schema, sampling, step, request.locale)
-
-
-def _other_language(request: WritingRequest) -> str:
-    """The request for a language; empty for English about a source in English, which goes without saying."""
     english = request.locale.partition("-")[0] == "en" and language(request.source) in {"en", None}
-    return "" if english else in_language(request.locale)
+    messages = about_source(shown, task + ("" if english else in_language(request.locale)), context)
+    return Call(messages, schema, sampling, step, request.locale)
 
 
 def of_parts(parts: Mapping[Part, Mapping[str, Any]]) -> dict[str, Any]:

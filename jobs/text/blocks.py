@@ -12,7 +12,6 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 _FRONT_MATTER = re.compile(r"---\n(?:[^\n]*\n){1,60}?---\n")
 _KINDS = {
@@ -61,12 +60,10 @@ def blocks(text: str) -> tuple[Block, ...]:
     front = _FRONT_MATTER.match(text)
     skipped = text[: front.end()].count("\n") if front else 0
     body = text[front.end() :] if front else text
-    found = tuple(_block(token, skipped) for token in _parser().parse(body) if token.type in _KINDS and token.map)
-    return (Block("front matter", 0, skipped), *found) if skipped else found
-
-
-def _block(token: Token, skipped: int) -> Block:
-    first, last = token.map or (0, 0)
-    kind = _KINDS[token.type]
-    level = int(token.tag[1]) if kind == "heading" else 0
-    return Block(kind, first + skipped, last + skipped, token.level, level)
+    found = [Block("front matter", 0, skipped)] if skipped else []
+    for token in _parser().parse(body):
+        if token.type in _KINDS and token.map:
+            kind, (first, last) = _KINDS[token.type], token.map
+            level = int(token.tag[1]) if kind == "heading" else 0
+            found.append(Block(kind, first + skipped, last + skipped, token.level, level))
+    return tuple(found)

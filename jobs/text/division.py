@@ -44,7 +44,17 @@ def divide(text: str, max_tokens: float) -> tuple[str, ...]:
     """The parts of a text, each of at most `max_tokens` by estimate, and as few as the places to cut at allow."""
     if estimated_tokens(text) <= max_tokens:
         return (text,) if text else ()
-    cuts = _structure(text)
+    starts = line_starts(lines_of(text))
+    ranks: dict[int, int] = dict.fromkeys(starts, _LINE)
+    for block in blocks(text):
+        rank = _NESTED if block.depth else block.level or _BLOCK
+        offset = starts[block.first]
+        ranks[offset] = min(rank, ranks[offset])
+        if block.kind in {"code", "table"}:
+            ranks |= {starts[line]: _ROW for line in range(block.first + 1, block.last)}
+    cuts: Cuts = {rank: [] for rank in (*range(1, _SENTENCE), _LINE)}
+    for offset in sorted(ranks):
+        cuts[ranks[offset]].append(offset)
     bounds = [0, *_ends(text, 0, len(text), 1, cuts, max(max_tokens, 1.0))]
     return tuple(text[start:end] for start, end in pairwise(bounds))
 
@@ -59,22 +69,6 @@ def sentence_starts(text: str) -> list[int]:
 def _inside(position: int, spans: list[tuple[int, int]]) -> bool:
     index = bisect_right(spans, (position, position)) - 1
     return index >= 0 and spans[index][0] < position < spans[index][1]
-
-
-def _structure(text: str) -> Cuts:
-    """Offsets of the places to cut at, by rank."""
-    starts = line_starts(lines_of(text))
-    ranks: dict[int, int] = dict.fromkeys(starts, _LINE)
-    for block in blocks(text):
-        rank = _NESTED if block.depth else block.level or _BLOCK
-        offset = starts[block.first]
-        ranks[offset] = min(rank, ranks[offset])
-        if block.kind in {"code", "table"}:
-            ranks |= {starts[line]: _ROW for line in range(block.first + 1, block.last)}
-    cuts: Cuts = {rank: [] for rank in (*range(1, _SENTENCE), _LINE)}
-    for offset in sorted(ranks):
-        cuts[ranks[offset]].append(offset)
-    return cuts
 
 
 def _ends(text: str, start: int, end: int, rank: int, cuts: Cuts, limit: float) -> Iterator[int]:

@@ -65,7 +65,9 @@ def tag_of(locale: str) -> Tag | None:
     if not found or found["language"].lower() not in LANGUAGES:
         return None
     tag = Tag(found["language"].lower(), (found["script"] or "").title(), (found["region"] or "").upper())
-    known = not (tag.script or tag.region) or _is_known(tag)
+    if not (tag.script or tag.region):
+        return tag  # without CLDR, which takes time to load
+    known = (not tag.script or tag.script in _cldr().scripts) and (not tag.region or tag.region in _cldr().territories)
     return tag if known else None
 
 
@@ -105,10 +107,6 @@ def _cldr() -> Cldr:
     from babel import Locale  # noqa: PLC0415  as above
 
     return Locale("en")
-
-
-def _is_known(tag: Tag) -> bool:
-    return (not tag.script or tag.script in _cldr().scripts) and (not tag.region or tag.region in _cldr().territories)
 
 
 def _check_locale(value: str) -> str:

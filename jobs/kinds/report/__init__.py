@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind
-from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan, Previous
+from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
 from thothy_ai.jobs.api.verdict import Finding, Rejection, Review, Verdict
 from thothy_ai.jobs.evidence import spans
@@ -127,7 +127,11 @@ def _review(findings: Mapping[int, tuple[Finding, ...]]) -> Review | None:
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
     """What is kept of the last attempt; None if its headings are not, or if no fault in it is known."""
-    last = _last(context.previous)
+    earlier = context.previous.artifact if context.previous else None
+    try:
+        last = ReportArtifact.model_validate(earlier) if earlier else None
+    except ValidationError:
+        last = None
     if last is None or len(last.sections) != request.sections:
         return None
     text = yield from condensed(request.source, context, RESERVE)
@@ -141,18 +145,11 @@ def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start
     }
     if len(kept) == len(last.sections) and not summary_fault(last.summary, text, request):
         return None
-    return _Start(text, last.title, tuple(map(_brief, last.sections)), kept)
-
-
-def _last(previous: Previous | None) -> ReportArtifact | None:
-    try:
-        return ReportArtifact.model_validate(previous.artifact) if previous and previous.artifact else None
-    except ValidationError:
-        return None
-
-
-def _brief(section: Section) -> Brief:
-    return Brief(section.heading, quotes=tuple(citation.quote for citation in section.citations))
+    briefs = tuple(
+        Brief(section.heading, quotes=tuple(citation.quote for citation in section.citations))
+        for section in last.sections
+    )
+    return _Start(text, last.title, briefs, kept)
 
 
 KIND = JobKind(

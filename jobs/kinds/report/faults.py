@@ -21,7 +21,7 @@ RULES = (
 )
 
 
-EARLY = (  # of `prose_faults`, those that nothing mends which is written later
+EARLY = (  # of `prose_faults`, those that hold whatever is written later
     "refusal", "meta_talk", "unsafe_markup", "banned", "loop", "echo", "copied_passage", "new_number", "new_name",
 )  # fmt: skip
 
@@ -49,10 +49,6 @@ def section_fault(
     return next(filter(None, _faults(section, text, request, others, topic)), None)
 
 
-def _evidence(section: Section) -> str:
-    return "\n".join(citation.quote for citation in section.citations)
-
-
 def _faults(
     section: Section, text: str, request: WritingRequest[Any], others: tuple[Section, ...], topic: str | None
 ) -> Iterator[Rejection | None]:
@@ -64,7 +60,8 @@ def _faults(
     least, most = size_of(request).words
     yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
     yield from prose_faults("body", section.body, text, request)
-    yield checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, _evidence(section))
+    evidence = "\n".join(citation.quote for citation in section.citations)
+    yield checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, evidence)
     yield checks.near_duplicate(section.body, [other.body for other in others])
 
 

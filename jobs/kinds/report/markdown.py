@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from thothy_ai.jobs.checks.segments import sentences, words
@@ -20,42 +20,32 @@ def markdown_of(title: str, summary: str, sections: Sequence[Section]) -> str:
     parts = [f"# {title}", summary]
     for section in sections:
         parts += [f"## {section.heading}", _with_marks(section, numbers)]
-    notes = "\n".join(f"[^{number}]: “{_on_one_line(quote)}”" for quote, number in numbers.items())
+    on_one_line = ((" ".join(quote.split()), number) for quote, number in numbers.items())
+    notes = "\n".join(f"[^{number}]: “{quote}”" for quote, number in on_one_line)
     return "\n\n".join([*parts, notes] if notes else parts) + "\n"
 
 
 def _with_marks(section: Section, numbers: dict[str, int]) -> str:
-    """The section's text with the mark of each quotation behind the sentence that shares most words with it."""
-    ends = _sentence_ends(section.body)
-    marks: dict[int, str] = {}
-    for citation in section.citations:
-        end = _place(section.body, ends, citation.quote)
-        marks[end] = marks.get(end, "") + f"[^{numbers[citation.quote]}]"
-    bounds = sorted({0, *marks, len(section.body)})
-    return "".join(section.body[start:end] + marks.get(end, "") for start, end in pairwise(bounds))
+    """The section's text with the mark of each quotation behind the sentence that shares most words with it.
 
-
-def _sentence_ends(body: str) -> list[int]:
-    ends, start = [], 0
+    If none shares two words, it stands at the end of the text.
+    """
+    body, ends, start = section.body, list[int](), 0
     for sentence in sentences(body):
         found = body.find(sentence, start)
         if found >= 0:
             start = found + len(sentence)
             ends.append(start)
-    return ends or [len(body)]
+    marks: dict[int, str] = {}
+    for citation in section.citations:
+        wanted = _longer_words(citation.quote)
+        bounds = pairwise([0, *(ends or [len(body)])])
+        shared, end = max((len(wanted & _longer_words(body[start:end])), -end) for start, end in bounds)
+        place = -end if shared >= MIN_SHARED_WORDS else len(body)
+        marks[place] = marks.get(place, "") + f"[^{numbers[citation.quote]}]"
+    cuts = sorted({0, *marks, len(body)})
+    return "".join(body[start:end] + marks.get(end, "") for start, end in pairwise(cuts))
 
 
-def _place(body: str, ends: list[int], quote: str) -> int:
-    """Where the sentence ends that shares the most words with a quotation; the end of the text if none shares two."""
-    wanted = _longer_words([quote])
-    shared = [(len(wanted & _longer_words([body[start:end]])), -end) for start, end in pairwise([0, *ends])]
-    most, end = max(shared)
-    return -end if most >= MIN_SHARED_WORDS else len(body)
-
-
-def _longer_words(texts: Iterable[str]) -> set[str]:
-    return {word for text in texts for word in words(text) if len(word) > 3 or not word.isascii() or word.isdigit()}
-
-
-def _on_one_line(quote: str) -> str:
-    return " ".join(quote.split())
+def _longer_words(text: str) -> set[str]:
+    return {word for word in words(text) if len(word) > 3 or not word.isascii() or word.isdigit()}

@@ -42,7 +42,13 @@ Prompt = Callable[[Masked, str, Task, Context], tuple[Message, ...]]  # of a seg
 
 def segment_call(segment: Masked, shown: str, task: Task, context: Context, prompt: Prompt) -> Call:
     """The call for a segment, with `shown` as its source."""
-    pattern = _pattern(segment.text, task.target, _rounded_up(max_chars(segment.text, task.target)))
+    characters = max_chars(segment.text, task.target)
+    # One of four bounds per power of two: requests with the same schema share its masks' state in the engine.
+    step = 1 << max(0, characters.bit_length() - 3)
+    chars = -(-characters // step) * step
+    # Plain prose has the cheapest masks, unless the original or the script has other characters.
+    plain = _PLAIN.fullmatch(segment.text) and script_of(task.target) not in _JOINERS
+    pattern = prose_pattern(1, chars) if plain else f"^{_ANY}{{1,{chars}}}$"
     schema = object_schema({"text": {"type": "string", "pattern": pattern}})
     sampling = Sampling(max_tokens=max_tokens(schema, task.target, context), temperature=0.3, top_p=0.9)
     call = Call(
@@ -74,18 +80,6 @@ def max_chars(text: str, target: str) -> int:
     """How long a translation may be, in characters: twice what is usual between these scripts, and a little more."""
     dense = 2.2 * len(_HAN.findall(text)) + 0.7 * len(_KANA.findall(text)) + 0.7 * len(_HANGUL.findall(text))
     return int(2 * (len(text) + dense) / _WORTH.get(script_of(target), 1.0)) + 60
-
-
-def _rounded_up(characters: int) -> int:
-    """To one of four bounds per power of two: requests with the same schema share its masks' state in the engine."""
-    step = 1 << max(0, characters.bit_length() - 3)
-    return -(-characters // step) * step
-
-
-def _pattern(text: str, target: str, chars: int) -> str:
-    """Plain prose, whose masks are the cheapest, unless the original or the script has other characters."""
-    plain = _PLAIN.fullmatch(text) and script_of(target) not in _JOINERS
-    return prose_pattern(1, chars) if plain else f"^{_ANY}{{1,{chars}}}$"
 
 
 def small_model_prompt(segment: Masked, _shown: str, task: Task, _context: Context) -> tuple[Message, ...]:

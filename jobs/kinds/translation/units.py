@@ -110,17 +110,14 @@ def _row(lines: list[str], _: bool) -> list[str | Unit]:
         body, end = _without_feed(line)
         start = 0
         for border in [*(match.start() for match in _CELL.finditer(body)), len(body)]:
-            parts += [*_spaced(body[start:border]), body[border : border + 1]]
+            cell = body[start:border]
+            text = cell.strip()
+            before = cell[: len(cell) - len(cell.lstrip())]
+            unit: list[str | Unit] = [Unit(text, cell=True)] if text else []
+            parts += [before, *unit, cell[len(before) + len(text) :], body[border : border + 1]]
             start = border + 1
         parts.append(end)
     return parts
-
-
-def _spaced(cell: str) -> list[str | Unit]:
-    text = cell.strip()
-    before = cell[: len(cell) - len(cell.lstrip())]
-    unit: list[str | Unit] = [Unit(text, cell=True)] if text else []
-    return [before, *unit, cell[len(before) + len(text) :]]
 
 
 class _Line(NamedTuple):

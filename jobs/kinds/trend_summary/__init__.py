@@ -86,7 +86,18 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     if "key_points" in values and len(values["key_points"]) < request.points[0]:
         few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
         yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
-    yield from _tag_faults(request, values)
+    if "tags" in values:
+        joined = ", ".join(values["tags"])
+        twice = Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}")
+        found = (
+            twice if len(values["tags"]) < 2 else None,
+            checks.empty("tags", joined),
+            checks.banned(joined, request.banned_phrases),
+            checks.unsafe_markup(joined),
+            checks.new_number(joined, request.source, request.locale),
+        )
+        if rejection := next(filter(None, found), None):
+            yield Fault(("tags",), rejection)
     yield from copied(request, texts, MAX_COPIED)
     yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
@@ -95,7 +106,16 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     """What is wrong with texts and quotations, each by itself."""
     for part, text in _texts(values).items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
-    yield from _quote_faults(request, values)
+    for number, point in enumerate(values.get("key_points", ())):
+        quote = point["quote"]
+        rejection = checks.quoted("quote", quote, request.source) or checks.unsafe_markup(quote)
+        if rejection is None and len(checks.words(quote, request.locale)) < MIN_QUOTED_WORDS:
+            detail = f"quote is too short to prove anything: {quote[:80]!r}"
+            rejection = Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, detail)
+        if rejection is None and number and len({each["quote"].casefold() for each in values["key_points"]}) == 1:
+            rejection = Rejection(RejectionReason.REPETITION, "all key points have the same quote")
+        if rejection:
+            yield Fault(("key_points", number), rejection)
 
 
 def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
@@ -107,41 +127,6 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
         yield checks.near_duplicate(text, [point["point"] for point in earlier])
 
 
-def _quote_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
-    for number, point in enumerate(values.get("key_points", ())):
-        rejection = checks.quoted("quote", point["quote"], request.source) or checks.unsafe_markup(point["quote"])
-        rejection = rejection or _proves_nothing(request, point["quote"], number, values["key_points"])
-        if rejection:
-            yield Fault(("key_points", number), rejection)
-
-
-def _proves_nothing(
-    request: TrendSummary, quote: str, number: int, points: Sequence[Mapping[str, str]]
-) -> Rejection | None:
-    """Why a quotation is no evidence: it is a word or two, or the same for all points."""
-    if len(checks.words(quote, request.locale)) < MIN_QUOTED_WORDS:
-        return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"quote is too short to prove anything: {quote[:80]!r}")
-    if number and len({point["quote"].casefold() for point in points}) == 1:
-        return Rejection(RejectionReason.REPETITION, "all key points have the same quote")
-    return None
-
-
-def _tag_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
-    tags = values.get("tags")
-    if tags is None:
-        return
-    joined = ", ".join(tags)
-    found = (
-        Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}") if len(tags) < 2 else None,
-        checks.empty("tags", joined),
-        checks.banned(joined, request.banned_phrases),
-        checks.unsafe_markup(joined),
-        checks.new_number(joined, request.source, request.locale),
-    )
-    if rejection := next(filter(None, found), None):
-        yield Fault(("tags",), rejection)
-
-
 def _mend(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
     """Brand terms as they are spelled, quotations as the source has them, each tag once."""
     request, mended = writing.request, dict(values)
@@ -150,20 +135,16 @@ def _mend(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, A
             mended[name] = spelled(mended[name], request.brand_terms).strip()
     if "title" in mended:
         mended["title"] = mended["title"].rstrip(" ,;:(–—-")
-    points = values.get("key_points", ())
-    mended["key_points"] = [_mended_point(writing, point, number) for number, point in enumerate(points)]
+    mended["key_points"] = []
+    for number, point in enumerate(values.get("key_points", ())):
+        text = spelled(str(point.get("point", "")), request.brand_terms).strip()
+        quote = point.get("quote")
+        if quote is None:  # a small model is not asked for one
+            quote = small.evidence_for(text, writing, number)
+        mended["key_points"].append({"point": text, "quote": restored(str(quote), request.source)})
     if "tags" in mended:
         mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
     return mended
-
-
-def _mended_point(writing: Writing[TrendSummary], point: Mapping[str, Any], number: int) -> dict[str, Any]:
-    request = writing.request
-    text = spelled(str(point.get("point", "")), request.brand_terms).strip()
-    quote = point.get("quote")
-    if quote is None:  # a small model is not asked for one
-        quote = small.evidence_for(text, writing, number)
-    return {"point": text, "quote": restored(str(quote), request.source)}
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:

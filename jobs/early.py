@@ -1,7 +1,7 @@
 """Finds, while an output is being written, that it is certain to be rejected.
 
-A check is listed here if nothing that is written later changes what it rejects: a number, name or passage stays where it
-is. What a later sentence may outweigh (shares of words, directions of change, a length that is too short) is not.
+A check is listed here if nothing that is written later changes what it rejects: a number, name or passage stays where
+it is. What a later sentence may outweigh (shares of words, directions of change, a length that is too short) is not.
 
     stream  ──report──▶  the strings of the unfinished JSON  ──▶  their finished sentences  ──▶  checks
 

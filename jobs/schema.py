@@ -45,7 +45,7 @@ _TITLE_START = f"[^{NOT_TEXT} .,;:!)–—-]"
 _QUOTABLE = r"[^\x00-\x1f\x7f]"
 _LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]"
 MIN_SENTENCE_CHARS = 3
-_LONGEST_INSIDE = 7  # characters that one repetition of `_INSIDE` may have
+_MAX_INSIDE = 7  # characters that one repetition of `_INSIDE` may have
 _UNBOUNDED = re.compile(r"[*+]|\{\d+,\}")
 _CLASS_OR_ESCAPE = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.")
 _DROPPED = frozenset({"title", "description", "default", "examples"})
@@ -103,7 +103,7 @@ def sentences(min_count: int, max_count: int, max_chars: int) -> FieldInfo:
     count = f"{min_count} to {max_count}" if min_count < max_count else str(max_count)
     expected = f"must be {count} whole {'sentence' if max_count == 1 else 'sentences'} on one line, {_PLAIN}"
     bounded = sentences_pattern(min_count, max_count, max_chars)
-    longest = max_count * max_chars * _LONGEST_INSIDE
+    longest = max_count * max_chars * _MAX_INSIDE
     return _field(min_count * MIN_SENTENCE_CHARS, longest, _sentences(min_count, max_count, "+"), bounded, expected)
 
 

@@ -16,14 +16,14 @@ from thothy_ai.jobs.checks.units import Unit
 
 Operation = Literal["sum", "difference", "product", "quotient", "share", "change", "rest"]
 _WINDOW = 12  # figures behind one with which it is combined, so that the time is linear
-_MOST_ADDED = 5
+_MAX_ADDED = 5
 _NEXT = 4  # figures behind a run, or before it, with which its sum is compared
-_LEAST, _MOST = 2.0, 1e13
-_MOST_GROWTH = 5  # times, of figures that may count different things
+_MIN_RATIO, _MAX_VALUE = 2.0, 1e13
+_MAX_GROWTH = 5  # times, of figures that may count different things
 _NEGLIGIBLE = 0.004  # the share of a figure that nobody adds to it, or takes from it
 _HUNDRED = 100.0
 WORDED = "in words"  # in place of the word that a share in words counts
-_MOST_RESULTS = 1_500  # of the figures that begin with those of one sentence
+_MAX_RESULTS = 1_500  # of the figures that begin with those of one sentence
 
 
 class Figure(NamedTuple):
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
         return self.unit == PERCENT
 
 
-class Outcome(NamedTuple):
+class Derivation(NamedTuple):
     """What a calculation comes to: a value, its unit, the operation, and the beginning of the word that it counts."""
 
     value: float
@@ -49,13 +49,13 @@ class Outcome(NamedTuple):
     word: str = ""
 
 
-class Result(NamedTuple):
+class PlacedDerivation(NamedTuple):
     """An outcome with the numbers of the sentences that its first and last figure stand in.
 
     It has two `steps` if it takes two operations, and is `alike` if all its figures count the same.
     """
 
-    outcome: Outcome
+    outcome: Derivation
     first: int
     last: int
     steps: int = 1
@@ -72,19 +72,19 @@ class Result(NamedTuple):
         return self.outcome.operation
 
 
-def results(figures: Sequence[Figure]) -> Iterator[Result]:
+def results(figures: Sequence[Figure]) -> Iterator[PlacedDerivation]:
     """What the figures of a text, in their order, come to; of each sentence's figures a bounded number."""
     place, group = 0, list[Figure]()
     for at, figure in enumerate(figures):
         if figure.place != place and group:
-            yield from islice(_of_sentence(figures, at - len(group), group), _MOST_RESULTS)
+            yield from islice(_of_sentence(figures, at - len(group), group), _MAX_RESULTS)
             group = []
         place = figure.place
         group.append(figure)
-    yield from islice(_of_sentence(figures, len(figures) - len(group), group), _MOST_RESULTS)
+    yield from islice(_of_sentence(figures, len(figures) - len(group), group), _MAX_RESULTS)
 
 
-def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure]) -> Iterator[Result]:
+def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure]) -> Iterator[PlacedDerivation]:
     """The results whose first figure stands in one sentence, those of one step first."""
     starts = range(start, start + len(group))
     for at in starts:  # what one share leaves, and "one in 50" for 2 %
@@ -92,7 +92,7 @@ def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure])
         if one.is_percent and 0 < one.value < _HUNDRED:
             left = _HUNDRED - one.value
             for value, unit in ((left, PERCENT), (left, None), (_HUNDRED / one.value, None)):
-                yield Result(Outcome(value, unit, "rest"), one.place, one.place)
+                yield PlacedDerivation(Derivation(value, unit, "rest"), one.place, one.place)
     for at in starts:
         one = figures[at]
         for other in figures[at + 1 : at + 1 + _WINDOW]:
@@ -102,27 +102,27 @@ def _of_sentence(figures: Sequence[Figure], start: int, group: Sequence[Figure])
             yield from (each._replace(steps=2) for each in _results(using, outcomes))
 
 
-def _results(figures: Sequence[Figure], outcomes: Iterable[Outcome]) -> Iterator[Result]:
+def _results(figures: Sequence[Figure], outcomes: Iterable[Derivation]) -> Iterator[PlacedDerivation]:
     first, last = min(each.place for each in figures), max(each.place for each in figures)
     alike = all(count_the_same(figures[0], each) for each in figures[1:])
     for outcome in outcomes:
-        if 0 < outcome.value < _MOST:
-            yield Result(outcome, first, last, 1, alike)
+        if 0 < outcome.value < _MAX_VALUE:
+            yield PlacedDerivation(outcome, first, last, 1, alike)
 
 
-def pair(one: Figure, other: Figure) -> Iterator[Outcome]:
+def pair(one: Figure, other: Figure) -> Iterator[Derivation]:
     """What two figures come to."""
     if one.word == other.word == WORDED:
         return  # a third and a half of different things
     if one.is_percent and other.is_percent:
         low, high = sorted((one.value, other.value))
-        yield from (Outcome(high - low, unit, "difference") for unit in (PERCENT, None))
-        yield Outcome(low + high, PERCENT, "sum")
+        yield from (Derivation(high - low, unit, "difference") for unit in (PERCENT, None))
+        yield Derivation(low + high, PERCENT, "sum")
         if low > 0:
-            yield Outcome(high / low, None, "quotient")
+            yield Derivation(high / low, None, "quotient")
             yield from _compared(low, high)
         if low + high < _HUNDRED:
-            yield Outcome(_HUNDRED - low - high, PERCENT, "rest")
+            yield Derivation(_HUNDRED - low - high, PERCENT, "rest")
     elif one.is_percent or other.is_percent:
         share, amount = (one, other) if one.is_percent else (other, one)
         if _are_near(one, other):  # the part, what is left, and what there was or will be before and after growth
@@ -149,59 +149,59 @@ def _may_be_added(one: Figure, other: Figure) -> bool:
     return one.unit == other.unit or None in (one.unit, other.unit)
 
 
-def _of_amounts(one: Figure, other: Figure) -> Iterator[Outcome]:
+def _of_amounts(one: Figure, other: Figure) -> Iterator[Derivation]:
     low, high = (one, other) if one.value <= other.value else (other, one)
     near = _are_near(one, other)
     if _may_be_added(one, other):
         if low.value > _NEGLIGIBLE * high.value:
             unit = low.unit or high.unit
             word = low.word or high.word if low.word == high.word or "" in (low.word, high.word) else ""
-            yield Outcome(low.value + high.value, unit, "sum", word)
-            yield Outcome(high.value - low.value, unit, "difference", word)
+            yield Derivation(low.value + high.value, unit, "sum", word)
+            yield Derivation(high.value - low.value, unit, "difference", word)
         if low.value > 0 and (one.unit == other.unit or "" in (one.word, other.word)):
             yield from islice(_compared(low.value, high.value), 3 if count_the_same(one, other) else 2)
-            if not count_the_same(one, other) and high.value < _MOST_GROWTH * low.value:
-                yield Outcome((high.value / low.value - 1) * _HUNDRED, PERCENT, "change")
+            if not count_the_same(one, other) and high.value < _MAX_GROWTH * low.value:
+                yield Derivation((high.value / low.value - 1) * _HUNDRED, PERCENT, "change")
     elif near and one.unit == other.unit and low.value > 0:
         yield from islice(_compared(low.value, high.value), 2)
     if near and low.value > 0:
         yield from _multiplied(low, high)
 
 
-def _multiplied(low: Figure, high: Figure) -> Iterator[Outcome]:
+def _multiplied(low: Figure, high: Figure) -> Iterator[Derivation]:
     if low.unit is None or low.unit != high.unit:
         for each in (low, high):
-            yield Outcome(low.value * high.value, each.unit, "product", each.word)
+            yield Derivation(low.value * high.value, each.unit, "product", each.word)
     ratio = high.value / low.value
     if count_the_same(low, high):
-        yield Outcome(ratio, None, "quotient")
-    elif low.value >= _LEAST or ratio >= _LEAST:
-        yield Outcome(ratio, high.unit, "quotient", high.word)
+        yield Derivation(ratio, None, "quotient")
+    elif low.value >= _MIN_RATIO or ratio >= _MIN_RATIO:
+        yield Derivation(ratio, high.unit, "quotient", high.word)
 
 
-def _compared(low: float, high: float) -> Iterator[Outcome]:
+def _compared(low: float, high: float) -> Iterator[Derivation]:
     """What one figure is of another one, and how much it is less or more, in per cent."""
-    yield Outcome(low / high * _HUNDRED, PERCENT, "share")
-    yield Outcome((1 - low / high) * _HUNDRED, PERCENT, "change")
+    yield Derivation(low / high * _HUNDRED, PERCENT, "share")
+    yield Derivation((1 - low / high) * _HUNDRED, PERCENT, "change")
     if high / low < _HUNDRED:
-        yield Outcome((high / low - 1) * _HUNDRED, PERCENT, "change")
+        yield Derivation((high / low - 1) * _HUNDRED, PERCENT, "change")
 
 
-def _of_share(share: float, amount: Figure) -> Iterator[Outcome]:
+def _of_share(share: float, amount: Figure) -> Iterator[Derivation]:
     value = amount.value
-    yield Outcome(share * value, amount.unit, "share")
-    yield Outcome((1 + share) * value, amount.unit, "change", amount.word)
-    yield Outcome(value / (1 + share), amount.unit, "change", amount.word)
+    yield Derivation(share * value, amount.unit, "share")
+    yield Derivation((1 + share) * value, amount.unit, "change", amount.word)
+    yield Derivation(value / (1 + share), amount.unit, "change", amount.word)
     if 0 < share < 1:
-        yield Outcome((1 - share) * value, amount.unit, "rest")
-        yield Outcome(value / (1 - share), amount.unit, "change", amount.word)
-        yield Outcome(value / share, amount.unit, "share")
+        yield Derivation((1 - share) * value, amount.unit, "rest")
+        yield Derivation(value / (1 - share), amount.unit, "change", amount.word)
+        yield Derivation(value / share, amount.unit, "share")
 
 
-def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Outcome]]]:
+def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Derivation]]]:
     """Sums and averages of successive figures, and what they come to with a figure that stands near."""
     run = [figures[start]]
-    for figure in figures[start + 1 : start + _MOST_ADDED]:
+    for figure in figures[start + 1 : start + _MAX_ADDED]:
         if figure.is_percent or run[0].is_percent or not _may_be_added(run[-1], figure):
             return
         run.append(figure)
@@ -210,8 +210,8 @@ def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figu
         unit = next((each.unit for each in run if each.unit), None)
         word = next((each.word for each in run if each.word), "")
         if all(count_the_same(run[0], each) or each.place == run[0].place for each in run):
-            outcomes = [Outcome(total / len(run), unit, "quotient", word)]
-            outcomes += [Outcome(total, unit, "sum", word)] if len(run) > 2 else []
+            outcomes = [Derivation(total / len(run), unit, "quotient", word)]
+            outcomes += [Derivation(total, unit, "sum", word)] if len(run) > 2 else []
             yield list(run), outcomes
         whole = Figure(total, unit, word, run[-1].place)
         for other in chain(figures[max(0, start - _NEXT) : start], figures[end : end + _NEXT]):
@@ -221,15 +221,15 @@ def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figu
                 yield (*run, other), _compared_with_sum(whole, other)
 
 
-def _compared_with_sum(total: Figure, other: Figure) -> Iterator[Outcome]:
+def _compared_with_sum(total: Figure, other: Figure) -> Iterator[Derivation]:
     low, high = sorted((total.value, other.value))
     word = total.word if total.word == other.word else ""
-    yield Outcome(high - low, total.unit or other.unit, "rest" if other.value == high else "difference", word)
+    yield Derivation(high - low, total.unit or other.unit, "rest" if other.value == high else "difference", word)
     if low > 0:
         yield from _compared(low, high)
 
 
-def _rests(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Outcome]]]:
+def _rests(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Derivation]]]:
     """What two shares leave of an amount, and what a share and an amount leave of another one."""
     near = [each for each in figures[start : start + 1 + _NEXT] if each.place <= figures[start].place + 1]
     shares = [each for each in near if each.is_percent]
@@ -239,8 +239,8 @@ def _rests(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Fig
         left = _HUNDRED - one.value - other.value
         for amount in amounts:
             parts = (left * amount.value / _HUNDRED, (one.value + other.value) * amount.value / _HUNDRED)
-            yield (one, other, amount), (Outcome(part, amount.unit, "rest") for part in parts)
+            yield (one, other, amount), (Derivation(part, amount.unit, "rest") for part in parts)
     for share in shares[:1]:
         for whole, part in pairwise(amounts):
             left = whole.value * (1 - share.value / _HUNDRED) - part.value
-            yield (share, whole, part), (Outcome(left, whole.unit, "rest"),)
+            yield (share, whole, part), (Derivation(left, whole.unit, "rest"),)

@@ -11,7 +11,7 @@ from thothy_ai.jobs.checks.misprints import digits_of
 
 _SPREAD = 1.6  # how many times as large, or small, the results are among which a number is one by chance
 _FINE, _COARSE = 0.025, 0.1  # how far a result may be rounded: to several digits, to one
-_LEAST, _MOST = 2.0, 1e13
+_MIN_VALUE, _MAX_VALUE = 2.0, 1e13
 _SMALL = 100.0  # numbers below are not rounded to tens, except after words such as "about"
 _ABOUT = 0.07
 _THREE_DIGITS = 0.005
@@ -29,7 +29,7 @@ def reach(value: Decimal, about: bool = False) -> float:
 
 def may_result(value: Decimal) -> bool:
     """Whether a number may be a result: very small whole numbers come to everything."""
-    return _LEAST <= value < _MOST or (0 < value < _MOST and value != value.to_integral_value())
+    return _MIN_VALUE <= value < _MAX_VALUE or (0 < value < _MAX_VALUE and value != value.to_integral_value())
 
 
 def chance(value: Decimal, values: Iterable[float], about: bool = False) -> float:

@@ -12,7 +12,7 @@ from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, sentences, w
 _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
 _WHOLE = 0.95  # of the words of a short text
-_MIN_SENTENCE, _MOST_OF_SENTENCE = 10, 0.85  # words of a passage, and its share of a sentence
+_MIN_SENTENCE, _MAX_OF_SENTENCE = 10, 0.85  # words of a passage, and its share of a sentence
 _QUOTATION = re.compile(
     '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"'
 )
@@ -61,7 +61,7 @@ def _too_much_at_once(
     for sentence in sentences(_QUOTATION.sub(" ", text), locale):
         found = words(sentence, locale)
         shared = max(map(_count, _shared(found, unquoted)), default=0)
-        if shared >= least and shared >= _MOST_OF_SENTENCE * _count(found):
+        if shared >= least and shared >= _MAX_OF_SENTENCE * _count(found):
             detail = f"a sentence of {field} is one of the source: {sentence[:160]!r}"
             return Rejection(RejectionReason.COPIED_FROM_SOURCE, detail)
     return None

@@ -17,7 +17,7 @@ from functools import cache
 from typing import cast
 
 from thothy_ai.jobs.checks import derived, numerals
-from thothy_ai.jobs.checks.arithmetic import WORDED, Figure, Operation, Outcome, Result, pair, results
+from thothy_ai.jobs.checks.arithmetic import WORDED, Derivation, Figure, Operation, PlacedDerivation, pair, results
 from thothy_ai.jobs.checks.chance import chance, chance_sorted, may_result
 from thothy_ai.jobs.checks.derived import PERCENT, kind_of
 from thothy_ai.jobs.checks.quantities import Quantity
@@ -25,11 +25,11 @@ from thothy_ai.jobs.checks.segments import WordIndex, beginnings, located
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import Unit, names_time, unit_of
 
-_MOST_FIGURES, _MOST_DIGITS = 2_000, 30  # of a text; those of one figure
-_MOST_GIVEN, _MOST_ABOUT, _MOST_BESIDE = 8, 5, 24  # figures of a text, sentences that it is about, and their figures
-_MOST_SHARED = 0.8  # of the words of the sentence that shares most with a text's, weighed by how rare they are
-_LEAST_SHARED = 0.3
-_MOST_ASKED = 16  # sentences of a source that are all asked if a text shares no word with one
+_MAX_FIGURES, _MAX_DIGITS = 2_000, 30  # of a text; those of one figure
+_MAX_GIVEN, _MAX_ABOUT, _MAX_BESIDE = 8, 5, 24  # figures of a text, sentences that it is about, and their figures
+_FULLY_SHARED = 0.8  # of the words of the sentence that shares most with a text's, weighed by how rare they are
+_MIN_SHARED = 0.3
+_MAX_ASKED = 16  # sentences of a source that are all asked if a text shares no word with one
 _PARTS_OF_YEAR = (7.0, 12.0, 52.0, 365.0)  # days of a week, months, weeks, days
 _PER_TIME = 100.0  # from which on a figure may be one per day or month
 _BASES = frozenset(map(Decimal, (10, 100, 1000)))  # of "31 in 100"
@@ -53,8 +53,8 @@ _HUNDRED_OF = Decimal(100)
 _WORD_BEHIND = re.compile(r"[\s\u00a0-]?([^\W\d_]+)")
 _UNSPACED = re.compile("[\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _MIN_WORD = 4  # characters of a word that a number may count
-_MOST_READ = 2_000  # characters of a sentence
-_MOST_WORDED = 3  # fractions in words of one sentence
+_MAX_READ = 2_000  # characters of a sentence
+_MAX_WORDED = 3  # fractions in words of one sentence
 # How probable a coincidence may be: with the figures that a sentence is about and an operation that it names, ...
 _NAMED_NEAR, _NAMED_STEPS, _NEAR, _ALIKE, _NAMED, _ANY = 0.7, 0.3, 0.15, 0.3, 0.05, 0.02
 _GIVEN, _GIVEN_ONE = 0.5, 0.3  # with figures of the text itself
@@ -88,10 +88,10 @@ class _Asked:
     wording: Wording
     strict: bool = False
 
-    def chance(self, outcomes: Iterable[Outcome]) -> float:
+    def chance(self, outcomes: Iterable[Derivation]) -> float:
         return chance(self.value, (each.value for each in outcomes if self.may_be(each)), self.about)
 
-    def may_be(self, outcome: Outcome) -> bool:
+    def may_be(self, outcome: Derivation) -> bool:
         """Whether the number may count what an outcome counts, as far as the words tell."""
         if self.times:
             return outcome.operation == "quotient" and outcome.unit is None
@@ -104,7 +104,7 @@ class Derivations:
     def __init__(self, text: str, language: str, figures: Sequence[Quantity]) -> None:
         """`figures` are those of `text`, in which numbers in words and before scale words are written as digits."""
         self._language = language
-        usable = sorted(filter(_is_usable, figures[:_MOST_FIGURES]), key=lambda each: each.start)
+        usable = sorted(filter(_is_usable, figures[:_MAX_FIGURES]), key=lambda each: each.start)
         parts = located(text, language)
         starts = [start for start, _ in parts]
         found = [_figure(each, max(bisect_right(starts, each.start) - 1, 0)) for each in usable]
@@ -112,9 +112,9 @@ class Derivations:
         for figure in (*found, *_worded(parts)):
             self._figures[figure.place].append(figure)
         self._index = WordIndex(beginnings(part, language) for _, part in parts)
-        self._all = frozenset(range(len(parts) if len(parts) <= _MOST_ASKED else 0))
+        self._all = frozenset(range(len(parts) if len(parts) <= _MAX_ASKED else 0))
         self._operations = [_operations(part) for _, part in parts]
-        self._results: dict[int, list[Result]] = defaultdict(list)
+        self._results: dict[int, list[PlacedDerivation]] = defaultdict(list)
         self._words = {each.word for each in found}
         self._sorted: dict[tuple[Unit | None, Operation, str, bool], list[float]] = defaultdict(list)
         ordered = [figure for place in sorted(self._figures) for figure in self._figures[place]]
@@ -157,7 +157,7 @@ class Derivations:
         about = self._about(asked.wording.sentence)
         wider = self._about(asked.wording.passage) if about else self._all
         if about:
-            found = self._explained_by(asked, self._about(asked.wording.sentence, _MOST_SHARED), limit)
+            found = self._explained_by(asked, self._about(asked.wording.sentence, _FULLY_SHARED), limit)
             found = found or self._explained_by(asked, about, limit) or self._explained_by(asked, wider, limit * _WIDER)
         else:
             found = self._explained_by(replace(asked, strict=True), wider, limit * _WIDER)
@@ -180,10 +180,10 @@ class Derivations:
         yield asked.chance(each.outcome for each in fitting), _NAMED_STEPS
         untold = (each for each in near if each.operation not in _TOLD)
         yield asked.chance(each.outcome for each in (*untold, *fitting)), _NEAR
-        given = [_figure(each, 0) for each in asked.wording.given[-_MOST_GIVEN:] if _is_usable(each)]
+        given = [_figure(each, 0) for each in asked.wording.given[-_MAX_GIVEN:] if _is_usable(each)]
         both = (each for at, one in enumerate(given) for other in given[at + 1 :] for each in _simple(one, other))
         yield asked.chance(both), _GIVEN
-        beside = [each for place in sorted(about) for each in self._figures[place]][:_MOST_BESIDE]
+        beside = [each for place in sorted(about) for each in self._figures[place]][:_MAX_BESIDE]
         yield (
             asked.chance(each for one in given for other in beside for each in _simple(one, other._replace(place=0))),
             _GIVEN_ONE,
@@ -209,7 +209,7 @@ class Derivations:
         yield chance_sorted(asked.value, named, asked.about), _NAMED
         yield chance_sorted(asked.value, list(lists.values()), asked.about), _ANY
 
-    def _fits(self, result: Result, asked: _Asked) -> bool:
+    def _fits(self, result: PlacedDerivation, asked: _Asked) -> bool:
         """Whether the words of a text, or of the source, tell of an operation; a share needs none."""
         if asked.strict:
             return result.operation in asked.named
@@ -218,15 +218,15 @@ class Derivations:
         told = asked.named | self._operations[result.first] | self._operations[result.last]
         return result.operation in told or result.operation in {"share", "rest"}
 
-    def _about(self, text: str, least: float = _LEAST_SHARED) -> frozenset[int]:
+    def _about(self, text: str, least: float = _MIN_SHARED) -> frozenset[int]:
         """The sentences of the source that a text is about: those that share its rarest words."""
         weights = self._index.weights(beginnings(text, self._language))
         most = max(weights.values(), default=0.0)
-        ranked = sorted(weights, key=lambda place: (-weights[place], place))[:_MOST_ABOUT]
+        ranked = sorted(weights, key=lambda place: (-weights[place], place))[:_MAX_ABOUT]
         return frozenset(place for place in ranked if weights[place] >= least * most)
 
 
-def _simple(one: Figure, other: Figure) -> Iterator[Outcome]:
+def _simple(one: Figure, other: Figure) -> Iterator[Derivation]:
     return (each for each in pair(one, other) if each.operation != "product")
 
 
@@ -234,7 +234,7 @@ def _is_usable(quantity: Quantity) -> bool:
     """Whether a number is one to calculate with: no year, unless it has a unit, such as 1950亩."""
     unit = unit_of(quantity) if quantity.year and quantity.text.isdigit() else None
     measured = unit is not None and unit.family != "time"
-    return (measured or not quantity.year) and len(quantity.text) <= _MOST_DIGITS
+    return (measured or not quantity.year) and len(quantity.text) <= _MAX_DIGITS
 
 
 def _figure(quantity: Quantity, place: int) -> Figure:
@@ -257,24 +257,24 @@ def _worded(parts: Iterable[tuple[int, str]]) -> Iterator[Figure]:
         fractions = ((share, whole) for share, whole in numerals.fractions(part) if share in {1, whole - 1})
         shares = {100 * share / whole for share, whole in fractions if 0 < share < whole}
         shares |= {_HUNDRED_OF / times for times in numerals.multiples(part)}
-        for share in sorted(shares)[:_MOST_WORDED]:
+        for share in sorted(shares)[:_MAX_WORDED]:
             yield Figure(float(share), PERCENT, WORDED, place)
 
 
-def _in_other_terms(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[Result]:
+def _in_other_terms(found: Sequence[Quantity], figures: Sequence[Figure]) -> Iterator[PlacedDerivation]:
     """What multiples are in per cent (three times as many are 200 % more), and figures per day or month in a year."""
     for quantity, figure in zip(found, figures, strict=True):
         if derived.is_multiple(quantity) and figure.value > 1:
             for value in (figure.value * _HUNDRED, (figure.value - 1) * _HUNDRED, (1 - 1 / figure.value) * _HUNDRED):
-                yield Result(Outcome(value, PERCENT, "change"), figure.place, figure.place)
+                yield PlacedDerivation(Derivation(value, PERCENT, "change"), figure.place, figure.place)
     for quantity, figure in zip(found, figures, strict=True):
         if figure.value >= _PER_TIME and not figure.is_percent and names_time(quantity.before + quantity.after):
             for times in _PARTS_OF_YEAR:
                 outcomes = (
-                    Outcome(figure.value * times, figure.unit, "product"),
-                    Outcome(figure.value / times, figure.unit, "quotient"),
+                    Derivation(figure.value * times, figure.unit, "product"),
+                    Derivation(figure.value / times, figure.unit, "quotient"),
                 )
-                yield from (Result(each, figure.place, figure.place) for each in outcomes)
+                yield from (PlacedDerivation(each, figure.place, figure.place) for each in outcomes)
 
 
 def is_unit_of(unit: Unit | None, other: Unit | None) -> bool:
@@ -290,5 +290,5 @@ def _words() -> tuple[tuple[Operation, re.Pattern[str]], ...]:
 
 def _operations(text: str) -> frozenset[Operation]:
     """The operations that the words of a sentence name."""
-    named = {operation for operation, pattern in _words() if pattern.search(text, 0, _MOST_READ)}
+    named = {operation for operation, pattern in _words() if pattern.search(text, 0, _MAX_READ)}
     return frozenset(named | ({"product"} if "quotient" in named else set()))

@@ -17,7 +17,7 @@ from thothy_ai.jobs.checks.units import Unit, unit_of
 
 _QUARTER = re.compile(r"\b[QTК]([1-4])\b|\b([1-4])Q\b")
 _WORD = re.compile(r"^\s?\S{1,3}?(?=\s|以上|超|余|餘|多|を超え|あまり|近く|이상|넘)")  # between a number and "or more"
-_HUNDRED, _MOST, _TENFOLD = Decimal(100), Decimal(10_000), 10
+_HUNDRED, _MAX_SHARE, _TENFOLD = Decimal(100), Decimal(10_000), 10
 _SHARE = re.compile(r"(?<![\d.,])(\d|1[0-2])(?!\d)(?=([^\d.;:!?,。！？]{2,24}?)(?<!\d)(\d|1[0-2])(?![\d.,]))")
 _OF = re.compile(
     r"(?<!\w)(?:of|in|out|von|sur|de|di|su|em|van|op|z|ze|na|из|з|із|av|af|dari|trong|από|στους|מתוך)(?!\w)|に|中|のうち|里|个|個|分|가운데|중|명|में|من"
@@ -145,7 +145,7 @@ def kind_of(quantity: Quantity) -> Unit | None:
 
 
 def _rounded(share: Decimal) -> set[Decimal]:
-    if not 1 <= share < _MOST or _HUNDRED - 1 < share < _HUNDRED:
+    if not 1 <= share < _MAX_SHARE or _HUNDRED - 1 < share < _HUNDRED:
         return set()
     return {share.quantize(Decimal(1)), share.quantize(Decimal("0.1")), Decimal(int(share))}
 

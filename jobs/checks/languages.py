@@ -26,7 +26,7 @@ _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of ano
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
 _PROSE = re.compile(r"(?:\b[^\W\d_A-Z][\w'’-]*[ ,]+){3}")
-_LEAST_LIKELY = 0.02  # for one sentence of several
+_MIN_LIKELY = 0.02  # for one sentence of several
 _LIKELY = 0.2  # related languages share the probability of a short text
 _RELATED = (
     frozenset({"BOKMAL", "NYNORSK", "DANISH"}), frozenset({"CROATIAN", "BOSNIAN", "SERBIAN"}),
@@ -127,7 +127,7 @@ def _is_wholly_in(text: str, locale: str) -> bool:
 
 def _may_be_in(sentence: str, locale: str) -> bool:
     """Whether a sentence may be in a language: by its words, or by those that are no names."""
-    if _is_in(sentence, locale, _LEAST_LIKELY):
+    if _is_in(sentence, locale, _MIN_LIKELY):
         return True
     letters, top = sum(map(str.isalpha, sentence)), next(iter(detect.confidences(sentence)))
     if letters < _SHORT and top not in _NOT_BY_MISTAKE:
@@ -135,7 +135,7 @@ def _may_be_in(sentence: str, locale: str) -> bool:
     if letters < _MAY_BE_SELDOM and top in _SELDOM and _NAME.search(sentence):
         return True
     without_names = _NAME.sub(" ", sentence)
-    return sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _LEAST_LIKELY)
+    return sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _MIN_LIKELY)
 
 
 def _wrong_script(text: str, locale: str) -> Rejection | None:

@@ -10,7 +10,7 @@ from thothy_ai.jobs.checks.quantities import Quantity
 from thothy_ai.jobs.checks.units import Unit
 
 _MISPLACED = 3  # places by which a decimal mark is misplaced
-_MOST_ALIKE = 12  # figures of the same digits that are compared, so that the time is linear
+_MAX_ALIKE = 12  # figures of the same digits that are compared, so that the time is linear
 
 
 class Misprints:
@@ -22,7 +22,7 @@ class Misprints:
         for each in figures:
             for value in each.readings if len(each.readings) == 1 else ():
                 entries = self._by_digits.setdefault("".join(sorted(digits_of(value))), [])
-                if len(entries) < _MOST_ALIKE:
+                if len(entries) < _MAX_ALIKE:
                     entries.append((value, kind_of(each)))
 
     def has(self, quantity: Quantity) -> bool:

@@ -59,7 +59,11 @@ def _opposite_sentence(text: str, source: str, language: str) -> str | None:
         if len(mine.content & best.content) < _MIN_SHARED or best.denies:
             continue
         for subject, side in _plain(mine):
-            if subject in _MANIFOLD or best.sides.get(subject) != {1 - side} or not mine.compares(best, subject):
+            if (
+                subject in _MANIFOLD
+                or best.sides.get(subject, frozenset()) != {1 - side}
+                or not mine.compares(best, subject)
+            ):
                 continue
             # The clause of that sentence that is on the other side has some of the words, rather than a figure only.
             clauses = (part for part in _CLAUSE.split(best.text) if subject in sides(part, language))
@@ -106,7 +110,7 @@ def _opposite_clause(text: str, source: str, language: str) -> str | None:
         related = [known[place] for place, count in counts.items() if count >= _RELATED - 1]
         for subject, side in _plain(clause):
             compared = [known[place] for place in best if clause.compares(known[place], subject)]
-            plainly = all(each.sides.get(subject) == {1 - side} and not each.denies for each in compared)
+            plainly = all(each.sides.get(subject, frozenset()) == {1 - side} and not each.denies for each in compared)
             if compared and plainly and not any(side in each.sides.get(subject, ()) for each in related):
                 return f"{clause.text.strip()[:100]!r} is the opposite of {known[best[0]].text.strip()[:100]!r}"
     return None

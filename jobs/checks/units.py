@@ -45,7 +45,7 @@ CALENDAR = {
     name: frozenset(map(Decimal, numbers))
     for name, numbers in {"hour": (24,), "day": (7, 365), "week": (52,), "month": (12,), "minute": (60,)}.items()
 }
-_MOST = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
+_MAX_VALUE = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
 _DIGIT = 10
 _CURRENCY_CHARS = 5  # before a number
 
@@ -145,7 +145,7 @@ def _agrees(mine: Measure, other: Measure) -> bool:
 def _measures_of(quantity: Quantity) -> Iterator[Measure]:
     unit = unit_of(quantity)
     for value in quantity.readings if unit else ():
-        if unit and value < _MOST:
+        if unit and value < _MAX_VALUE:
             if unit.family == "temperature":
                 yield Measure(*unit, value if unit.name == "celsius" else (value - 32) * 5 / 9)
             elif unit.name in _SIZES.get(unit.family, ()):

@@ -29,7 +29,7 @@ from thothy_ai.jobs.text.division import divide, estimated_tokens
 MAX_SOURCE_TOKENS = 24_000
 RESERVE = 2_500  # tokens of the context that are left to instructions and output
 MAX_CALLS = 32  # side by side in one step, unless that makes more than
-MOST_BATCHES = MAX_STEPS // 8  # of calls side by side: a plan may condense, start over with less, write and repair
+MAX_BATCHES = MAX_STEPS // 8  # of calls side by side: a plan may condense, start over with less, write and repair
 PASSAGE_TOKENS = 80
 MAX_HALVINGS = 5
 MAX_ROUNDS = 4
@@ -61,7 +61,7 @@ def shorter(context: Context) -> Context:
 
 def batches(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
     """The items, so many at a time as run side by side in one step."""
-    size = max(MAX_CALLS, -(-len(items) // MOST_BATCHES))
+    size = max(MAX_CALLS, -(-len(items) // MAX_BATCHES))
     return (tuple(items[start : start + size]) for start in range(0, len(items), size))
 
 

@@ -23,7 +23,7 @@ from typing_extensions import TypeVar
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Review, Verdict
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Review, Verdict
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import condensed, shorter
 from thothy_ai.jobs.plans.outputs import object_in, rejection_of
@@ -39,14 +39,14 @@ Values = Mapping[str, Any]
 MAX_SHORTENINGS = 4  # of a source whose prompt the engine refuses
 
 
-class Fault(NamedTuple):
+class PartFault(NamedTuple):
     """Why a part cannot be published."""
 
     part: Part
     rejection: Rejection
 
 
-class Piece(NamedTuple):
+class PartCall(NamedTuple):
     """A call that writes parts: its output is an object with one key per part, named by `key_of`.
 
     Pieces of a later `stage` follow once nothing is wrong with those of the stages before it.
@@ -79,7 +79,7 @@ class _Draft:
     given_up: Rejection | None = None  # why the rest was not written
     too_long: bool = False  # a prompt was refused
 
-    def take(self, piece: Piece, output: Output) -> None:
+    def take(self, piece: PartCall, output: Output) -> None:
         """Put the parts of an output into their places, or note why there are none."""
         found, rejection = object_in(output)
         self.too_long |= output.end is End.PROMPT_TOO_LONG
@@ -113,19 +113,19 @@ class InParts(Generic[R, A]):
     """A plan in parts.
 
     `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
-    parts that there are. `mend` corrects what needs no model. `fewest` says how many items each list must have: bad
+    parts that there are. `correct` corrects what needs no model. `fewest` says how many items each list must have: bad
     items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges the parts of one
     stage before the next is written.
     """
 
     artifact: type[A]
-    write: Callable[[Writing[R]], Sequence[Piece]]
-    rewrite: Callable[[Writing[R], Values, Sequence[Fault]], Sequence[Piece]]
-    faults: Callable[[R, Values], Iterable[Fault]]
+    write: Callable[[Writing[R]], Sequence[PartCall]]
+    rewrite: Callable[[Writing[R], Values, Sequence[PartFault]], Sequence[PartCall]]
+    faults: Callable[[R, Values], Iterable[PartFault]]
     statements: Callable[[R, Values], Sequence[tuple[Part, Statement]]]
     fewest: Callable[[R], Mapping[str, int]] = lambda _: {}
-    mend: Callable[[Writing[R], dict[str, Any]], dict[str, Any]] = lambda _, values: values
-    part_faults: Callable[[R, Values], Iterable[Fault]] = lambda *_: ()
+    correct: Callable[[Writing[R], dict[str, Any]], dict[str, Any]] = lambda _, values: values
+    part_faults: Callable[[R, Values], Iterable[PartFault]] = lambda *_: ()
 
     def __call__(self, request: R, context: Context) -> Plan:
         """Write, repair, review."""
@@ -154,46 +154,40 @@ class InParts(Generic[R, A]):
             if 0 < len({fault.part[0] for fault in faults}) < len(self.artifact.model_fields):
                 source = yield from condensed(request.source, context)
                 return Writing(request, source, context), draft
-        return (yield from self._written(request, context))
-
-    def _written(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
-        """Write all parts, from a shorter source if the prompt of any of them is refused."""
         for _ in range(MAX_SHORTENINGS):
             source = yield from condensed(request.source, context)
             writing, draft = Writing(request, source, context), _Draft()
             yield from self._in_stages(writing, draft)
             if not draft.too_long:
                 break
-            context = shorter(context)
+            context = shorter(context)  # the prompt of a part was refused
         return writing, draft
 
     def _in_stages(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, None]:
-        """Write stage after stage, as long as what was written stands and no prompt is refused."""
+        """Write stage after stage, as long as nothing is wrong with what was written so far, or with its repair."""
         context, locale = writing.context, writing.request.locale
-        pieces = [piece._replace(call=retries.adapted(piece.call, context, locale)) for piece in self.write(writing)]
-        first, *later = _stages(pieces)
-        yield from _answers(draft, first)
+        calls = [each._replace(call=retries.adapted(each.call, context, locale)) for each in self.write(writing)]
+        first, *later = sorted({each.stage for each in calls})
+        yield from _answers(draft, [each for each in calls if each.stage == first])
         for stage in later:
-            if draft.too_long or not (yield from self._stands(writing, draft)):
+            if draft.too_long:
                 break
-            yield from _answers(draft, stage)
-
-    def _stands(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, bool]:
-        """Whether nothing is wrong with what was written so far, or with its repair."""
-        faults = self._so_far(writing, draft)
-        if faults:
-            yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
             faults = self._so_far(writing, draft)
-        draft.given_up = faults[0].rejection if faults else None
-        return not faults
+            if faults:
+                yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
+                faults = self._so_far(writing, draft)
+            draft.given_up = faults[0].rejection if faults else None
+            if faults:
+                break
+            yield from _answers(draft, [each for each in calls if each.stage == stage])
 
-    def _so_far(self, writing: Writing[R], draft: _Draft) -> list[Fault]:
-        draft.values = self.mend(writing, draft.values)
+    def _so_far(self, writing: Writing[R], draft: _Draft) -> list[PartFault]:
+        draft.values = self.correct(writing, draft.values)
         return [*self._missing(draft), *self.part_faults(writing.request, draft.values)]
 
     def _repaired(
-        self, writing: Writing[R], draft: _Draft, faults: Sequence[Fault]
-    ) -> Generator[Calls, Outputs, list[Fault]]:
+        self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault]
+    ) -> Generator[Calls, Outputs, list[PartFault]]:
         """Write the faulty parts again; returns the faults that remain."""
         pieces = self.rewrite(writing, deepcopy(draft.values), faults)
         if not pieces:
@@ -201,10 +195,10 @@ class InParts(Generic[R, A]):
         yield from _answers(draft, pieces)
         return self._judged(writing, draft)
 
-    def _judged(self, writing: Writing[R], draft: _Draft) -> list[Fault]:
-        """The faults of a draft, once what needs no model is mended and surplus items are left out."""
+    def _judged(self, writing: Writing[R], draft: _Draft) -> list[PartFault]:
+        """The faults of a draft, once what needs no model is corrected and surplus items are left out."""
         request = writing.request
-        draft.values = self.mend(writing, draft.values)
+        draft.values = self.correct(writing, draft.values)
         found = [*self._missing(draft), *self.faults(request, draft.values)]
         dropped = False
         for name, least in self.fewest(request).items():
@@ -216,18 +210,16 @@ class InParts(Generic[R, A]):
                 dropped = True
         if dropped:
             found = [*self._missing(draft), *self.faults(request, draft.values)]
-        return found or self._malformed(draft)
+        if not found:
+            try:
+                self.artifact.model_validate(draft.values)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                found.append(PartFault(tuple(first["loc"])[:2] or ("artifact",), rejection_of(error)))
+        return found
 
-    def _missing(self, draft: _Draft) -> Iterator[Fault]:
-        return (Fault(part, rejection) for part, rejection in draft.missing.items())
-
-    def _malformed(self, draft: _Draft) -> list[Fault]:
-        try:
-            self.artifact.model_validate(draft.values)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            return [Fault(tuple(first["loc"])[:2] or ("artifact",), rejection_of(error))]
-        return []
+    def _missing(self, draft: _Draft) -> Iterator[PartFault]:
+        return (PartFault(part, rejection) for part, rejection in draft.missing.items())
 
     def _artifact(self, draft: _Draft) -> A | None:
         try:
@@ -249,7 +241,8 @@ class InParts(Generic[R, A]):
         remaining = yield from self._repaired(writing, draft, faults)
         if remaining:
             return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
-        sound = _sound(listed, review)
+        pairs = zip(listed, review.findings, strict=True)
+        sound = {each.text: finding for (_, each), finding in pairs if not refuted(each, finding)}
         current = self.statements(writing.request, draft.values)
         again = [(part, statement) for part, statement in current if statement.text not in sound]
         second = yield from look_again(writing.source, [statement for _, statement in again], writing.context)
@@ -260,13 +253,7 @@ class InParts(Generic[R, A]):
         return self._accepted(draft, review)
 
 
-def _stages(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces of each stage, the first stage first."""
-    stages = sorted({piece.stage for piece in pieces})
-    return [[piece for piece in pieces if piece.stage == stage] for stage in stages]
-
-
-def _answers(draft: _Draft, pieces: Sequence[Piece]) -> Generator[Calls, Outputs, Outputs]:
+def _answers(draft: _Draft, pieces: Sequence[PartCall]) -> Generator[Calls, Outputs, Outputs]:
     """Make the calls of the pieces side by side, if there are any, and put what they bring into the draft."""
     if not pieces:
         return ()
@@ -276,13 +263,7 @@ def _answers(draft: _Draft, pieces: Sequence[Piece]) -> Generator[Calls, Outputs
     return outputs
 
 
-def _refuted(listed: Sequence[tuple[Part, Statement]], review: Review) -> list[Fault]:
+def _refuted(listed: Sequence[tuple[Part, Statement]], review: Review) -> list[PartFault]:
     found = zip(listed, review.findings, strict=True)
     judged = ((part, refuted(statement, finding)) for (part, statement), finding in found)
-    return [Fault(part, rejection) for part, rejection in judged if rejection]
-
-
-def _sound(listed: Sequence[tuple[Part, Statement]], review: Review) -> dict[str, Finding]:
-    """The findings on statements that are not refuted, by their text."""
-    found = zip(listed, review.findings, strict=True)
-    return {statement.text: finding for (_, statement), finding in found if not refuted(statement, finding)}
+    return [PartFault(part, rejection) for part, rejection in judged if rejection]

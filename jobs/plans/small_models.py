@@ -17,7 +17,7 @@ from thothy_ai.jobs.api.plan import Call, Context, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.plans.budget import max_tokens
-from thothy_ai.jobs.plans.parts import Part, Piece, Writing, key_of
+from thothy_ai.jobs.plans.parts import Part, PartCall, Writing, key_of
 from thothy_ai.jobs.prompts import about_source, in_language
 from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.text.language import language
@@ -134,13 +134,13 @@ def piece(
     again: bool = False,
     stage: int = 0,
     shown: str = "",
-) -> Piece:
+) -> PartCall:
     """A call for these parts, given by their schemas, about what is `shown`; by default, the source. The task is one
     sentence.
     """
     request, source, context = writing
     made = call(request, shown or source, task, of_parts(parts), context, again=again)
-    return Piece(made, tuple(parts), stage)
+    return PartCall(made, tuple(parts), stage)
 
 
 def call(

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from thothy_ai.jobs import checks
@@ -15,7 +14,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
-from thothy_ai.jobs.plans.parts import Fault, Part, Piece, Values, Writing, key_of
+from thothy_ai.jobs.plans.parts import Part, PartCall, PartFault, Values, Writing, key_of
 from thothy_ai.jobs.plans.small_models import of_parts
 from thothy_ai.jobs.prompts import about_source, style
 
@@ -25,7 +24,7 @@ MAX_RUN = 14  # consecutive words of a part that may stand in the source
 MIN_CHARS_OF_A_LANGUAGE = 60  # of a part that is judged by itself
 
 
-def whole(writing: Writing[WritingRequest], instruction: str, schema: Mapping[str, Any]) -> Piece:
+def whole(writing: Writing[WritingRequest], instruction: str, schema: Mapping[str, Any]) -> PartCall:
     """The call that writes all parts at once."""
     request, source, context = writing
     messages = about_source(source, f"{instruction}\n{style(request).strip()}", context)
@@ -34,13 +33,15 @@ def whole(writing: Writing[WritingRequest], instruction: str, schema: Mapping[st
 
 def repair(
     writing: Writing[WritingRequest],
-    first: Piece,
+    first: PartCall,
     values: Values,
-    faults: Sequence[Fault],
+    faults: Sequence[PartFault],
     schemas: Mapping[Part, Mapping[str, Any]],
-) -> Piece:
+) -> PartCall:
     """The call that writes the faulty parts again, in the conversation in which `first` wrote them."""
-    reasons = "\n".join(f"- {key_of(fault.part)}: {_advice(fault, writing)}" for fault in faults)
+    locale = writing.request.locale
+    advice = ((key_of(part), retries.advice(why.reason, why.detail, locale)) for part, why in faults)
+    reasons = "\n".join(f"- {key}: {what}" for key, what in advice)
     ask = (
         f"These parts cannot be published:\n{reasons}\n\nWrite only them again, as an object with the keys "
         f"{', '.join(key_of(part) for part in schemas)}. The others stay as they are."
@@ -50,47 +51,42 @@ def repair(
     return _piece(writing, messages, of_parts(schemas), tuple(schemas), "repair")
 
 
-def _advice(fault: Fault, writing: Writing[WritingRequest]) -> str:
-    return retries.advice(fault.rejection.reason, fault.rejection.detail, writing.request.locale)
-
-
 def _piece(
     writing: Writing[WritingRequest],
     messages: tuple[Message, ...],
     schema: Mapping[str, Any],
     parts: tuple[Part, ...],
     step: str,
-) -> Piece:
+) -> PartCall:
     locale = writing.request.locale
     budget = max_tokens(schema, locale, writing.context)
     sampling = Sampling(max_tokens=budget, temperature=TEMPERATURE, top_p=TOP_P)
-    return Piece(Call(messages, schema, sampling, step=step, locale=locale), parts)
+    return PartCall(Call(messages, schema, sampling, step=step, locale=locale), parts)
 
 
-def text_fault(request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None]) -> Iterator[Fault]:
+def text_fault(
+    request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None]
+) -> Iterator[PartFault]:
     """The first thing that is wrong with the text of a part: what `found` yields, then what holds for all texts."""
     rejection = next(filter(None, found), None) or _common_fault(request, key_of(part), text)
     if rejection:
-        yield Fault(part, rejection)
+        yield PartFault(part, rejection)
 
 
 @lru_cache(maxsize=256)  # a plan that is replayed judges the same texts again
 def _common_fault(request: WritingRequest, name: str, text: str) -> Rejection | None:
-    return next(filter(None, chain(_form(request, name, text), _truth(request, name, text))), None)
+    return next(filter(None, _common_faults(request, name, text)), None)
 
 
-def _form(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
+def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
+    source, locale = request.source, request.locale
     yield checks.empty(name, text)
-    yield checks.refusal(text, request.source)
+    yield checks.refusal(text, source)
     yield checks.unsafe_markup(text)
     yield checks.banned(text, request.banned_phrases)
-    yield checks.repetition(text, request.locale)
+    yield checks.repetition(text, locale)
     if len(text) >= MIN_CHARS_OF_A_LANGUAGE:
-        yield checks.wrong_language(text, request.locale)
-
-
-def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
-    source, locale = request.source, request.locale
+        yield checks.wrong_language(text, locale)
     yield checks.meta_talk(text, source)
     yield checks.obeys_source(text, source)
     yield checks.copied(name, text, source, locale, max_share=1.0, max_run=MAX_RUN)
@@ -99,10 +95,10 @@ def _truth(request: WritingRequest, name: str, text: str) -> Iterator[Rejection 
     yield checks.contradiction(text, source, locale)
 
 
-def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[Fault]:
+def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[PartFault]:
     """A fault of each text if together they are in another language, in which no other validator is to be trusted."""
     rejection = _foreign(" ".join(texts.values()), request.locale)
-    return [Fault(part, rejection) for part in texts] if rejection else []
+    return [PartFault(part, rejection) for part in texts] if rejection else []
 
 
 @lru_cache(maxsize=64)  # as above
@@ -110,7 +106,7 @@ def _foreign(text: str, locale: str) -> Rejection | None:
     return checks.wrong_language(text, locale)
 
 
-def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[Fault]:
+def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[PartFault]:
     """Faults of the parts that copy most, if all parts together copy too much: one short part may state a fact as the
     source does.
     """
@@ -118,10 +114,12 @@ def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float)
     together = checks.copied("the text", " ".join(texts.values()), source, locale, max_share, max_run=len(source))
     for part, text in texts.items() if together else ():
         if rejection := checks.copied(key_of(part), text, source, locale, max_share, max_run=MAX_RUN):
-            yield Fault(part, rejection)
+            yield PartFault(part, rejection)
 
 
-def astray(request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float) -> Iterator[Fault]:
+def off_topic(
+    request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float
+) -> Iterator[PartFault]:
     """A fault of each text if together they are about something else, or repeat the instruction."""
     joined = " ".join(texts.values())
     found = (
@@ -129,7 +127,7 @@ def astray(request: WritingRequest, texts: Mapping[Part, str], instruction: str,
         checks.off_topic(joined, request.source, request.locale, min_share),
     )
     rejection = next(filter(None, found), None)
-    return (Fault(part, rejection) for part in texts) if rejection else iter(())
+    return (PartFault(part, rejection) for part in texts) if rejection else iter(())
 
 
 def spelled(text: str, brand_terms: Iterable[str]) -> str:

@@ -13,9 +13,9 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.hook import small
 from thothy_ai.jobs.kinds.hook.values import FORMS, MAX_VARIANTS, Channel, Form, Hook, HookArtifact, Variant
 from thothy_ai.jobs.plans.by_size import BySize
-from thothy_ai.jobs.plans.parts import Fault, InParts, Part, Piece, Values, Writing
+from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.review import Statement
-from thothy_ai.jobs.plans.writing import astray, copied, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
 from thothy_ai.jobs.schema import grammar_schema, prose_pattern
 
 __all__ = ["FORMS", "KIND", "MAX_VARIANTS", "Channel", "Form", "Hook", "HookArtifact", "Variant"]
@@ -46,11 +46,11 @@ def _instruction(request: Hook) -> str:
     )
 
 
-def _write(writing: Writing[Hook]) -> Sequence[Piece]:
+def _write(writing: Writing[Hook]) -> Sequence[PartCall]:
     return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
-def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
     parts = tuple(dict.fromkeys(fault.part for fault in faults))
     variants = _schema(writing.request)["properties"]["variants"]
     schemas = {part: variants["items"] if len(part) > 1 else variants for part in parts}
@@ -61,7 +61,7 @@ def _texts(values: Values) -> dict[Part, str]:
     return {("variants", number): variant["text"] for number, variant in enumerate(values.get("variants", ()))}
 
 
-def _faults(request: Hook, values: Values) -> Iterator[Fault]:
+def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
     texts = _texts(values)
     if faults := foreign(request, texts):
         yield from faults
@@ -69,12 +69,12 @@ def _faults(request: Hook, values: Values) -> Iterator[Fault]:
     yield from _part_faults(request, values)
     if texts and len(texts) != request.variants:
         few = f"{len(texts)} variants, not {request.variants}"
-        yield Fault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
+        yield PartFault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
     yield from copied(request, texts, MAX_COPIED)
-    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+    yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
-def _part_faults(request: Hook, values: Values) -> Iterator[Fault]:
+def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
     for part, text in _texts(values).items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
 
@@ -99,7 +99,7 @@ def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejec
     yield checks.near_duplicate(text, [other["text"] for other in values["variants"][: int(part[1])]])
 
 
-def _mend(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:
+def _correct(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:
     variants = values.get("variants", ())
     return {
         "variants": [
@@ -123,7 +123,7 @@ _PLAN = InParts(
     rewrite=_rewrite,
     faults=_faults,
     statements=_statements,
-    mend=_mend,
+    correct=_correct,
     part_faults=_part_faults,
 )
 KIND = JobKind(

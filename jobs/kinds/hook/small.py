@@ -7,7 +7,7 @@ from typing import Final
 
 from thothy_ai.jobs.kinds.hook.values import MAX_VARIANTS, Hook
 from thothy_ai.jobs.plans import small_models
-from thothy_ai.jobs.plans.parts import Fault, Piece, Values, Writing
+from thothy_ai.jobs.plans.parts import PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.schema import object_schema
 
 CHARS_PER_WORD = 8  # of a headline, which must fit a channel's limit
@@ -20,12 +20,12 @@ TASKS: Final = (  # an angle, and the sentence that asks for it
 )
 
 
-def write(writing: Writing[Hook]) -> Sequence[Piece]:
+def write(writing: Writing[Hook]) -> Sequence[PartCall]:
     """One call per variant."""
     return [_piece(writing, number, number, again=False) for number in range(writing.request.variants)]
 
 
-def rewrite(writing: Writing[Hook], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+def rewrite(writing: Writing[Hook], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
     """Other tasks than those of the first try as far as there are any: the same one soon brings the same text."""
     numbers = [int(part[1]) for part in dict.fromkeys(fault.part for fault in faults) if len(part) > 1]
     used = {variant["angle"] for variant in values.get("variants", ())}
@@ -34,7 +34,7 @@ def rewrite(writing: Writing[Hook], values: Values, faults: Sequence[Fault]) -> 
     return [_piece(writing, number, tasks.get(number, number), again=True) for number in numbers]
 
 
-def _piece(writing: Writing[Hook], number: int, task_number: int, *, again: bool) -> Piece:
+def _piece(writing: Writing[Hook], number: int, task_number: int, *, again: bool) -> PartCall:
     """The first is about a passage, so that one that fails costs least; the others share the source's KV."""
     request = writing.request
     shown = writing.source

@@ -38,7 +38,7 @@ _LIKE_A_MARK = re.compile(r"(?:[-+*#=|]|>.*|#{2,6}|\d{1,9}[.)]|[-=*_]{2,}|(?:```
 _ENDS = (".", "!", "?", ":", ";", "。", "！", "？", "…")
 
 
-class Unit(NamedTuple):
+class TextUnit(NamedTuple):
     """A text to translate, on one line. `prefixes` are what its second line and those after it began with."""
 
     text: str
@@ -54,26 +54,26 @@ class Unit(NamedTuple):
 class Document:
     """A text as its units and what stands between them."""
 
-    parts: tuple[str | Unit, ...]
+    parts: tuple[str | TextUnit, ...]
 
     @property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[TextUnit, ...]:
         """The units in order."""
-        return tuple(part for part in self.parts if isinstance(part, Unit))
+        return tuple(part for part in self.parts if isinstance(part, TextUnit))
 
     def assembled(self, texts: Sequence[str]) -> str:
         """The document with one text for each unit. Raises `ValueError` if there are more or fewer."""
         if len(texts) != len(self.units):
             raise ValueError(f"{len(texts)} texts for {len(self.units)} units")
         remaining = iter(texts)
-        return "".join(part.laid_out(next(remaining)) if isinstance(part, Unit) else part for part in self.parts)
+        return "".join(part.laid_out(next(remaining)) if isinstance(part, TextUnit) else part for part in self.parts)
 
 
 @lru_cache(maxsize=8)
 def document_of(text: str) -> Document:
     """Parse a text, Markdown or plain. Line breaks become line feeds; invisible controls are left out."""
     lines = lines_of(_INVISIBLE.sub("", _LINE_END.sub("\n", text)))
-    parts: list[str | Unit] = []
+    parts: list[str | TextUnit] = []
     next_line = 0
     for block, item in _leaves(blocks("".join(lines))):
         parts += lines[next_line : block.first]
@@ -88,8 +88,8 @@ def _leaves(found: tuple[Block, ...]) -> Iterator[tuple[Block, bool]]:
     return ((block, block.first in items) for block in found if block.kind in _READERS)
 
 
-def _heading(lines: list[str], _: bool) -> list[str | Unit]:
-    parts: list[str | Unit] = []
+def _heading(lines: list[str], _: bool) -> list[str | TextUnit]:
+    parts: list[str | TextUnit] = []
     for line in lines:
         body, end = _without_feed(line)
         found = _HEADING.fullmatch(body)
@@ -104,8 +104,8 @@ def _heading(lines: list[str], _: bool) -> list[str | Unit]:
     return parts
 
 
-def _row(lines: list[str], _: bool) -> list[str | Unit]:
-    parts: list[str | Unit] = []
+def _row(lines: list[str], _: bool) -> list[str | TextUnit]:
+    parts: list[str | TextUnit] = []
     for line in lines:
         body, end = _without_feed(line)
         start = 0
@@ -113,7 +113,7 @@ def _row(lines: list[str], _: bool) -> list[str | Unit]:
             cell = body[start:border]
             text = cell.strip()
             before = cell[: len(cell) - len(cell.lstrip())]
-            unit: list[str | Unit] = [Unit(text, cell=True)] if text else []
+            unit: list[str | TextUnit] = [TextUnit(text, cell=True)] if text else []
             parts += [before, *unit, cell[len(before) + len(text) :], body[border : border + 1]]
             start = border + 1
         parts.append(end)
@@ -126,10 +126,10 @@ class _Line(NamedTuple):
     end: str  # what breaks the line on purpose, and the line feed
 
 
-def _paragraph(lines: list[str], item: bool) -> list[str | Unit]:
+def _paragraph(lines: list[str], item: bool) -> list[str | TextUnit]:
     rows = [_line(line, _MARKERS if item and not number else _QUOTE) for number, line in enumerate(lines)]
     width = max((len(row.text) for row in rows), default=0)
-    parts: list[str | Unit] = []
+    parts: list[str | TextUnit] = []
     group: list[_Line] = []
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         group.append(row)
@@ -158,7 +158,7 @@ def _is_wrapped(row: _Line, following: _Line, width: int) -> bool:
     return full or (following.text[:1].islower() and not row.text.endswith(_ENDS))
 
 
-def _joined(group: list[_Line]) -> list[str | Unit]:
+def _joined(group: list[_Line]) -> list[str | TextUnit]:
     text = group[0].text
     for row in group[1:]:
         text += joint(text[-1:], row.text[:1]) + row.text
@@ -168,8 +168,8 @@ def _joined(group: list[_Line]) -> list[str | Unit]:
     return _unit(text, prefixes)
 
 
-def _unit(text: str, prefixes: tuple[str, ...] = ()) -> list[str | Unit]:
-    return [Unit(text, prefixes)] if text.strip() else [text]
+def _unit(text: str, prefixes: tuple[str, ...] = ()) -> list[str | TextUnit]:
+    return [TextUnit(text, prefixes)] if text.strip() else [text]
 
 
 def _without_feed(line: str) -> tuple[str, str]:

@@ -15,9 +15,9 @@ from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.kinds.trend_summary import small
 from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans.by_size import BySize
-from thothy_ai.jobs.plans.parts import Fault, InParts, Part, Piece, Values, Writing
+from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.review import Statement
-from thothy_ai.jobs.plans.writing import astray, copied, foreign, repair, spelled, text_fault, whole
+from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
 from thothy_ai.jobs.schema import grammar_schema
 
 __all__ = ["KIND", "KeyPoint", "TrendSummary", "TrendSummaryArtifact"]
@@ -61,11 +61,11 @@ def _instruction(request: TrendSummary) -> str:
     )
 
 
-def _write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
+def _write(writing: Writing[TrendSummary]) -> Sequence[PartCall]:
     return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
 
 
-def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
     parts = tuple(dict.fromkeys(fault.part for fault in faults))
     properties = _schema(writing.request)["properties"]
     schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
@@ -77,7 +77,7 @@ def _texts(values: Values) -> dict[Part, str]:
     return texts | {("key_points", number): point["point"] for number, point in enumerate(values.get("key_points", ()))}
 
 
-def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
     texts = _texts(values)
     if faults := foreign(request, texts):
         yield from faults
@@ -85,7 +85,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
     yield from _part_faults(request, values)
     if "key_points" in values and len(values["key_points"]) < request.points[0]:
         few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
-        yield Fault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
+        yield PartFault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
     if "tags" in values:
         joined = ", ".join(values["tags"])
         twice = Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}")
@@ -97,12 +97,12 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
             checks.new_number(joined, request.source, request.locale),
         )
         if rejection := next(filter(None, found), None):
-            yield Fault(("tags",), rejection)
+            yield PartFault(("tags",), rejection)
     yield from copied(request, texts, MAX_COPIED)
-    yield from astray(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
+    yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
 
-def _part_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
+def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
     """What is wrong with texts and quotations, each by itself."""
     for part, text in _texts(values).items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
@@ -115,7 +115,7 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[Fault]:
         if rejection is None and number and len({each["quote"].casefold() for each in values["key_points"]}) == 1:
             rejection = Rejection(RejectionReason.REPETITION, "all key points have the same quote")
         if rejection:
-            yield Fault(("key_points", number), rejection)
+            yield PartFault(("key_points", number), rejection)
 
 
 def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
@@ -127,24 +127,26 @@ def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterat
         yield checks.near_duplicate(text, [point["point"] for point in earlier])
 
 
-def _mend(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
+def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
     """Brand terms as they are spelled, quotations as the source has them, each tag once."""
-    request, mended = writing.request, dict(values)
+    request, corrected = writing.request, dict(values)
     for name in _TEXTS:
-        if name in mended:
-            mended[name] = spelled(mended[name], request.brand_terms).strip()
-    if "title" in mended:
-        mended["title"] = mended["title"].rstrip(" ,;:(–—-")
-    mended["key_points"] = []
+        if name in corrected:
+            corrected[name] = spelled(corrected[name], request.brand_terms).strip()
+    if "title" in corrected:
+        corrected["title"] = corrected["title"].rstrip(" ,;:(–—-")
+    corrected["key_points"] = []
     for number, point in enumerate(values.get("key_points", ())):
         text = spelled(str(point.get("point", "")), request.brand_terms).strip()
         quote = point.get("quote")
         if quote is None:  # a small model is not asked for one
             quote = small.evidence_for(text, writing, number)
-        mended["key_points"].append({"point": text, "quote": restored(str(quote), request.source)})
-    if "tags" in mended:
-        mended["tags"] = list({tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in mended["tags"])}.values())
-    return mended
+        corrected["key_points"].append({"point": text, "quote": restored(str(quote), request.source)})
+    if "tags" in corrected:
+        corrected["tags"] = list(
+            {tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in corrected["tags"])}.values()
+        )
+    return corrected
 
 
 def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:
@@ -167,7 +169,7 @@ _PLAN = InParts(
     faults=_faults,
     statements=_statements,
     fewest=lambda request: {"key_points": request.points[0]},
-    mend=_mend,
+    correct=_correct,
     part_faults=_part_faults,
 )
 KIND = JobKind(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from thothy_ai.jobs.evidence import evidence
 from thothy_ai.jobs.kinds.trend_summary.values import TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans import small_models
-from thothy_ai.jobs.plans.parts import Fault, Part, Piece, Values, Writing
+from thothy_ai.jobs.plans.parts import Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.schema import grammar_schema
 from thothy_ai.jobs.text.language import language
 
@@ -18,13 +18,13 @@ _OTHER_POINTS, _LAST = 1, 3
 _CONFIDENCE: Final[Mapping[str, Any]] = grammar_schema(TrendSummaryArtifact)["properties"]["confidence"]
 
 
-def write(writing: Writing[TrendSummary]) -> Sequence[Piece]:
+def write(writing: Writing[TrendSummary]) -> Sequence[PartCall]:
     """One call per part, and per key point."""
     points = [("key_points", number) for number in range(writing.request.points[0])]
     return _pieces(writing, (("title",), ("standfirst",), *points, ("why_it_matters",), ("tags",)), again=False)
 
 
-def rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[Fault]) -> Sequence[Piece]:
+def rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
     """The faulty parts, with those key points that there are too few of in place of the list."""
     parts = dict.fromkeys(fault.part for fault in faults)
     lacking = range(len(values.get("key_points", ())), writing.request.points[0])
@@ -45,7 +45,7 @@ def evidence_for(text: str, writing: Writing[TrendSummary], number: int) -> str:
     return small_models.passage(writing.source, request.locale, number, request.points[0])[0]
 
 
-def _pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[Piece]:
+def _pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[PartCall]:
     readers, locale, source = writing.request.audience, writing.request.locale, writing.source
     summarize = f"Summarize the text above for {readers} in one sentence."
     asked: dict[Part, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {

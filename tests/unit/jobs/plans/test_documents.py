@@ -12,9 +12,9 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.plan import Call, Context, End, Message, Output, Sampling, run
 from thothy_ai.jobs.evidence import quotation, spans
 from thothy_ai.jobs.plans.documents import (
+    MAX_BATCHES,
     MAX_CALLS,
     MAX_SOURCE_TOKENS,
-    MOST_BATCHES,
     asked,
     batches,
     condensed,
@@ -149,7 +149,7 @@ def test_a_shorter_context_is_half_of_it() -> None:
     assert shorter(CONTEXT).max_context == 2048
 
 
-@pytest.mark.parametrize(("count", "steps"), [(0, 0), (MAX_CALLS, 1), (MAX_CALLS + 1, 2), (5_000, MOST_BATCHES)])
+@pytest.mark.parametrize(("count", "steps"), [(0, 0), (MAX_CALLS, 1), (MAX_CALLS + 1, 2), (5_000, MAX_BATCHES)])
 def test_many_calls_take_few_steps(count: int, steps: int) -> None:
     calls = [Call((Message("user", str(number)),), {}, Sampling(9)) for number in range(count)]
     outputs = run(side_by_side(calls), lambda call: Output(call.messages[0].content))

@@ -251,8 +251,8 @@ def test_the_evidence_about_a_condensed_source_in_another_language_is_a_passage_
     plan = by_size.small
     assert isinstance(plan, InParts)
     point = {"point": "One dealer sold more cargo bikes last year than in all the years before."}
-    mended = plan.mend(Writing(request, shown, PLAIN), {"key_points": [point]})
-    assert mended["key_points"][0]["quote"].rstrip(".") == shown.rstrip(".")
+    corrected = plan.correct(Writing(request, shown, PLAIN), {"key_points": [point]})
+    assert corrected["key_points"][0]["quote"].rstrip(".") == shown.rstrip(".")
 
 
 @pytest.mark.parametrize("kind", ["trend_summary", "hook", "report_section"])

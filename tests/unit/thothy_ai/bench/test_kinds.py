@@ -107,7 +107,7 @@ def test_invalid_outputs_are_counted_and_those_cut_are_not_judged() -> None:
 PAGES = """
 from typing import Annotated
 from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Sampling
-from thothy_ai.jobs.requests import SourceRequest
+from thothy_ai.jobs.api.requests import SourceRequest
 from thothy_ai.jobs.schema import prose
 
 class PageArtifact(Artifact):

@@ -55,7 +55,7 @@ def test_the_house_prompt_has_so_many_words_and_is_always_the_same() -> None:
 KIND = """
 from typing import Annotated
 from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Sampling
-from thothy_ai.jobs.requests import SourceRequest
+from thothy_ai.jobs.api.requests import SourceRequest
 from thothy_ai.jobs.schema import prose
 
 class PageArtifact(Artifact):

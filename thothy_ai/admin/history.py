@@ -8,7 +8,7 @@ month. A month is deleted when all of its jobs ended before a given moment: its 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine, text
 
@@ -22,12 +22,18 @@ LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '5s'")  # a DROP that waited longe
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """One month of history."""
-
     name: str  # 2026_01
     jobs: int
     kept: int  # jobs that are open or ended too late; the month stays while there are any
     size: int  # bytes of its partitions
+
+    def deleted_from(self, keep_days: int) -> str:
+        """The first day on which the reaper may delete it, `never` if it keeps all months (0 days)."""
+        if not keep_days:
+            return "never"
+        year, number = map(int, self.name.split("_"))
+        end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+        return (end + timedelta(days=keep_days)).date().isoformat()
 
 
 def months(engine: Engine, before: datetime) -> list[Month]:

@@ -100,6 +100,10 @@ def database() -> Iterator[Engine]:
 
 def confirm(question: str) -> None:
     """Ask for confirmation. Without a terminal to ask on, it is a usage error."""
-    if not sys.stdin.isatty():
+    if not stdin_is_a_terminal():
         usage("stdin is not a terminal; pass --yes to confirm")
     typer.confirm(question, abort=True)
+
+
+def stdin_is_a_terminal() -> bool:
+    return sys.stdin.isatty()

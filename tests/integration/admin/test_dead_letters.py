@@ -258,7 +258,7 @@ class TestCommands:
         refused = run("purge", "--all", exit_code=2)
         assert "prompt_too_long" in refused.stdout
         assert "--yes" in refused.stderr
-        monkeypatch.setattr(shell, "_stdin_is_a_terminal", lambda: True)
+        monkeypatch.setattr(shell, "stdin_is_a_terminal", lambda: True)
         run("purge", "--all", exit_code=1, stdin="n\n")
         assert state(queue, job_id) == "dead"
         assert "Delete 1 job," in run("purge", "--all", stdin="y\n").output

@@ -136,7 +136,7 @@ def test_the_command_counts_and_asks(aged: Queue, monkeypatch: pytest.MonkeyPatc
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
     assert named(5, aged).replace("_", "-") in refused.stdout
-    monkeypatch.setattr(shell, "_stdin_is_a_terminal", lambda: True)
+    monkeypatch.setattr(shell, "stdin_is_a_terminal", lambda: True)
     assert CliRunner().invoke(app, command, input="n\n").exit_code == 1
     assert counts(aged) == {31}
     done = CliRunner().invoke(app, [*command, "--yes", "--json"])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -80,25 +80,13 @@ class Figures:
     resident_seconds: float = 0.0  # device-seconds of residency
 
     def __add__(self, other: Figures) -> Figures:
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
+        keys = {**self.wasted, **other.wasted}
         return Figures(
-            jobs=self.jobs + other.jobs,
-            later=self.later + other.later,
+            **sums,
             first_enqueued=min(filter(None, (self.first_enqueued, other.first_enqueued)), default=None),
             last_finished=max(filter(None, (self.last_finished, other.last_finished)), default=None),
-            attempts=self.attempts + other.attempts,
-            rejections=self.rejections + other.rejections,
-            with_output=self.with_output + other.with_output,
-            with_artifact=self.with_artifact + other.with_artifact,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            busy_seconds=self.busy_seconds + other.busy_seconds,
-            wasted={
-                key: self.wasted.get(key, 0.0) + other.wasted.get(key, 0.0) for key in {**self.wasted, **other.wasted}
-            },
-            review_seconds=self.review_seconds + other.review_seconds,
-            saved_tokens=self.saved_tokens + other.saved_tokens,
-            resident_seconds=self.resident_seconds + other.resident_seconds,
+            wasted={key: self.wasted.get(key, 0.0) + other.wasted.get(key, 0.0) for key in keys},
         )
 
     @property
@@ -168,6 +156,9 @@ class Figures:
     def prefix_hit_rate(self) -> float | None:
         """Prompt tokens found in the prefix cache over all prompt tokens."""
         return _ratio(self.cached_tokens, self.prompt_tokens)
+
+
+SUMS = tuple(f.name for f in fields(Figures) if f.name not in {"first_enqueued", "last_finished", "wasted"})
 
 
 @dataclass(frozen=True, slots=True)

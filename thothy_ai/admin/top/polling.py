@@ -11,7 +11,7 @@ T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
-class Source(Protocol[T_co]):
+class PolledSource(Protocol[T_co]):
     """A source of figures, such as Postgres."""
 
     def read(self) -> T_co:
@@ -30,10 +30,10 @@ class Unreachable:
 class Poller(Generic[U]):
     """Keeps the latest figures of a source. After a failure it makes the source again, with fresh settings."""
 
-    def __init__(self, make: Callable[[], Source[U]], seconds: float) -> None:
+    def __init__(self, make: Callable[[], PolledSource[U]], seconds: float) -> None:
         self._make = make
         self._seconds = seconds
-        self._source: Source[U] | None = None
+        self._source: PolledSource[U] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.polled = threading.Event()  # set after the first read, whether it succeeded or failed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -39,21 +38,14 @@ def show(as_json: AsJson = False) -> None:
     keep_days = Settings.load().keep_history_days
     with database() as engine:
         months = history.months(engine, datetime.now(UTC))
-    rows = [{**asdict(month), "goes": goes(month, keep_days)} for month in months]
+    goes = [month.deleted_from(keep_days) for month in months]
     if as_json:
+        rows = [{**asdict(month), "goes": day} for month, day in zip(months, goes, strict=True)]
         return print_json({"keep_history_days": keep_days, "months": rows})
     if not months:
         return typer.echo("There is no history of past months; the current month is never deleted.")
-    return _print_months(months, "open jobs#", {"deleted from": [row["goes"] for row in rows]})
-
-
-def goes(month: Month, keep_days: int) -> str:
-    """The first day on which the reaper may delete a month, `never` if it keeps all."""
-    if not keep_days:
-        return "never"
-    year, number = map(int, month.name.split("_"))
-    end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
-    return (end + timedelta(days=keep_days)).date().isoformat()
+    cells = [[*_cells(month), day] for month, day in zip(months, goes, strict=True)]
+    return table("", ["month", "jobs#", "MB#", "open jobs#", "deleted from"], cells)
 
 
 @app.command()
@@ -69,8 +61,8 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
     before = datetime.now(UTC) - older_than
     with database() as engine:
         months = history.months(engine, before)
-        if not as_json:
-            _print_months(months)
+        if months and not as_json:
+            table("", ["month", "jobs#", "MB#", "blocking jobs#"], list(map(_cells, months)))
         if not yes and any(not month.kept for month in months):
             confirm("Delete these months, except those with blocking jobs?")
         pruned = history.prune(engine, before)
@@ -79,12 +71,5 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
     return typer.echo(f"{count(len(pruned), 'month')} deleted, {count(sum(month.jobs for month in pruned), 'job')}.")
 
 
-def _print_months(
-    months: list[Month], kept: str = "blocking jobs#", more: Mapping[str, Sequence[object]] | None = None
-) -> None:
-    if not months:
-        return
-    rows = [[m.name.replace("_", "-"), m.jobs, f"{m.size / 1e6:.1f}", m.kept or ""] for m in months]
-    columns = more or {}
-    cells = [[*row, *extra] for row, *extra in zip(rows, *columns.values(), strict=True)]
-    table("", ["month", "jobs#", "MB#", kept, *columns], cells)
+def _cells(month: Month) -> list[object]:
+    return [month.name.replace("_", "-"), month.jobs, f"{month.size / 1e6:.1f}", month.kept or ""]

@@ -1,7 +1,7 @@
 """Steps of single tokens, replayed from CUDA graphs: one of the forward pass up to the logits, one of the draw.
 
-The first leaves the scores of its members in buffers that stay in place, where the second finds them once the masks of
-the step are there. The members are padded to a size of the graphs with ones in the padding row, and those that do not
+The first leaves the scores of its members in buffers that stay in place, where the second finds them once the step's
+masks are complete. The members are padded to a size of the graphs with members in the padding row; members that do not
 sample draw for that row.
 """
 

@@ -1,10 +1,10 @@
-"""CUDA graphs of what follows a decode step's forward pass: tokens are chosen by its logits, and written to the rows.
+"""CUDA graphs of the draw after a decode step's forward pass: tokens are chosen by its logits, and written to the rows.
 
 These are a dozen small kernels, and six more with top-p. Launched one by one, they take the host 0.3 ms per step or
 more, in which the device waits for a step's masks and then for each launch. Which of them run depends on the number of
 members and on the draw's kind. A draw is captured once it has run without a graph about as many times as one capture
-costs: at most, that takes twice what it would take if its frequency were known. All graphs share one pool of memory:
-they never run concurrently.
+costs: that takes at most twice the time that it would take if its frequency were known. All graphs share one pool of
+memory: they never run concurrently.
 """
 
 from __future__ import annotations

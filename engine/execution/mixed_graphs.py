@@ -1,12 +1,12 @@
 """CUDA graphs of steps that prefill and decode: everything between one layer's attention and the next one's is a graph.
 
-Attention itself is launched step by step, since how it is divided depends on the step's lengths; all else depends on
-the number of tokens only. Thus a layer costs the host a few launches instead of a dozen: 5 to 6 ms per step of
+Attention itself is launched step by step, since its division depends on the step's lengths; everything else depends on
+the number of tokens only. A layer therefore costs the host a few launches instead of a dozen: 5 to 6 ms per step of
 qwen3-0.6b instead of 12 (21 on a slow host, as long as an H200 takes for 8,192 tokens of it). There are graphs of a few
 sizes. Any smaller step is padded to a size that the device computes, attention apart, faster than the host would launch
-it without graphs: padding costs less than what the device would wait for, unless contexts are so long that attention
-keeps it busy. Of other sizes only the token budget has graphs, for steps of nearly so many tokens, which is what they
-have while requests wait.
+it without graphs: padding costs less than the device would wait, unless contexts are so long that attention keeps it
+busy. Of the larger sizes only the token budget has graphs, for steps of nearly as many tokens, which is the usual size
+while requests wait.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
 

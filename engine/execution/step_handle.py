@@ -29,7 +29,7 @@ class Scores(NamedTuple):
 
     @classmethod
     def buffers(cls, logits: Tensor) -> Scores:
-        """Buffers of as many members as `logits` [R, vocab], which is one of them."""
+        """Buffers for as many members as `logits` [R, vocab], which becomes one of the buffers."""
         return cls(logits, *torch.zeros(2, len(logits), dtype=torch.int64, device=logits.device))
 
     def first(self, members: int) -> Scores:
@@ -44,8 +44,10 @@ class Scores(NamedTuple):
 
 @dataclass(slots=True)
 class StepHandle:
-    """A launched step. `scores` are those of its sampling members, in the step's order, or of all members while they
-    lie in the buffers of the decode graphs. They are dropped when the next step is launched, once this one was sampled.
+    """A launched step.
+
+    `scores` are of its sampling members, in the step's order, or of all members while they lie in the buffers of the
+    decode graphs. If the step was sampled, they are dropped when the next one is launched.
     """
 
     step: Step

@@ -133,11 +133,11 @@ class _Work:
             if key is None or row in unsure or not self._keep(key, row, masks[row], lacking=row in lacking):
                 self._masks.give(row, masks[row])
         found = {*self._lacking, *self._repeat(masks, unsure, lacking), *lacking.difference(self._closing)}
-        for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
-            if row in self._closing:
-                grammar.close(mask)
-                self._masks.give(row, masks[row])
         if self._closing:
+            for (grammar, row, _), mask in zip(self._found, self._bits, strict=True):
+                if row in self._closing:
+                    grammar.close(mask)
+                    self._masks.give(row, masks[row])
             found |= self._lacking_of(bits, masks) & self._closing
         return sorted(found)
 
@@ -173,7 +173,7 @@ class _Work:
 
 
 def filled(grammar: Grammar, words: int) -> Bits:
-    """The grammar's mask [words]."""
+    """Compute the mask [words] of a grammar on this thread."""
     row = torch.empty(words, dtype=torch.int32)
     grammar.fill_mask(row)
     bits: Bits = row.numpy()

@@ -17,7 +17,7 @@ from thothy_ai.engine.grammar.tokens import Bits, JsonTokens, allow_only, allowe
 
 _SEVERAL = -1
 _WIDEST = 256  # fields: 4 MiB for a vocabulary of 131,072
-_FORGOTTEN = 64  # a share of all masks: one of so many at a time
+_FORGOTTEN = 64  # a 64th of all masks is forgotten at a time
 _FORCED, _MAX_FORCED = 4_096, 64  # sequences, and tokens of one
 
 
@@ -66,7 +66,12 @@ class MaskMemory:
     def keep(self, key: StateKey, mask: Bits, *, lacking: bool) -> int | None:
         """Remember a new mask [words], and whether it leaves no choice; returns its place, None if all are in use."""
         if not self._free:
-            self._forget()
+            # Several at a time: finding them takes as long as finding one.
+            count = -(-self._most // _FORGOTTEN)
+            oldest = 1 + np.argpartition(self._used[1:], count - 1)[:count]
+            for place in oldest[self._used[oldest] < self._step].tolist():
+                del self._places[self._keys.pop(place)]
+                self._free.append(place)
         if not self._free:
             return None
         place = self._free.pop()
@@ -98,14 +103,6 @@ class MaskMemory:
     def unkept(self, number: int) -> int:
         """The place of the mask number `number` that only the present step has, counted from 0."""
         return self._first_unkept + number
-
-    def _forget(self) -> None:
-        # Several at a time: finding them takes as long as finding one.
-        count = -(-self._most // _FORGOTTEN)
-        oldest = 1 + np.argpartition(self._used[1:], count - 1)[:count]
-        for place in oldest[self._used[oldest] < self._step].tolist():
-            del self._places[self._keys.pop(place)]
-            self._free.append(place)
 
 
 class RowMasks:

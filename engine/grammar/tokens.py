@@ -14,7 +14,7 @@ Ids = NDArray[np.int64]
 
 _MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # . ! ? and those of Chinese and Japanese, in UTF-8
 _AFTER_MARK = rb"(?:[)']|\\\"|\xe2\x80[\x99\x9c\x9d]|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # a bracket, a quotation mark
-_BEGINNING = rb"\\|\xe2|\xe2\x80|\xc2|\xe3|\xe3\x80"  # of those
+_BEGINNING = rb"\\|\xe2|\xe2\x80|\xc2|\xe3|\xe3\x80"  # of such a sign
 _CLOSING = rb'"[}\]]*'
 _INITIAL_OR_NUMBER = rb"(?<![0-9])(?<![^A-Za-z][A-Z])"  # not before a full stop that ends a sentence
 SENTENCE_END = re.compile(rb"(?:%s%s|(?!\.)%s)%s$" % (_INITIAL_OR_NUMBER, rb"\.", _MARK, _AFTER_MARK))

@@ -26,7 +26,7 @@ _MAX_MASKS = 2_048
 _BOTH = 2
 _TRIED = 6  # words
 _FEW, _MAX_BRANCHES = 96, 1  # tokens that may follow in an enumeration, and how often it may branch again
-_MEASURED = 4  # strings of an enumeration, those of the fewest bytes: which of them has the fewest tokens
+_MEASURED = 4  # strings of an enumeration, the shortest in bytes, of which the shortest in tokens is chosen
 _ENDLESS = 2**20
 END = -1  # in a walk: the end of text
 

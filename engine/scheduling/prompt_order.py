@@ -1,4 +1,4 @@
-"""Sequences in the order of their prompts, in which those that begin alike are neighbours, however deep they nest.
+"""Sequences in the order of their prompts: prompts with a common prefix are neighbours, at any depth.
 
 Prompts are compared by hashes of their prefixes, one for each `_STRIDE` tokens, so that a long house prompt costs few
 comparisons. A collision would cost a better order, nothing else.

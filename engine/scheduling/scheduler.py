@@ -79,8 +79,8 @@ class Scheduler:
             self._refused = None
         else:
             if sequence.broken:
-                # Its blocks may hold numbers that are not finite: those before the broken token too, since a masked key
-                # times NaN is NaN, and those that it released.
+                # Its blocks may hold numbers that are not finite, also before the broken token (a masked key times NaN
+                # is NaN), and so may the blocks that it released.
                 self._pool.forget(sequence.held)
                 if sequence.released:
                     found = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
@@ -120,7 +120,7 @@ class Scheduler:
         return count
 
     def _admit_urgent(self, budget: int, builder: StepBuilder) -> int:
-        """Admit those with a higher priority than the lowest that runs; returns the rest of the budget.
+        """Admit sequences of a higher priority than the lowest that runs; returns the rest of the budget.
 
         This comes before the running ones are planned, so that those preempted are not members of this step. Running
         sequences of at least the same priority keep their reserve: planning them preempts none of those admitted here.
@@ -168,7 +168,7 @@ class Scheduler:
     def _start(self, sequence: Sequence, budget: int, growth: int, kept: int) -> bool:
         """Give a waiting sequence its cached prefix, its first blocks and a row; False if there is no room.
 
-        `growth`: blocks that the first `kept` running sequences are expected to need on top of those they have. The
+        `growth`: blocks that the first `kept` running sequences are expected to need in addition to their own. The
         others are of lower priority, and the last of them are preempted as far as the first blocks require it.
         """
         prefix = self._pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
@@ -200,7 +200,7 @@ class Scheduler:
         return len(held)
 
     def _expected_growth(self, sequences: Iterable[Sequence]) -> int:
-        """Blocks that running sequences are expected to need on top of those they have."""
+        """Blocks that running sequences are expected to need in addition to their own."""
         return sum(self._expected_blocks(sequence, sequence.computed) - sequence.num_held for sequence in sequences)
 
     def _expected_blocks(self, sequence: Sequence, computed: int) -> int:
@@ -217,7 +217,7 @@ class Scheduler:
     def _release_unread(self, sequence: Sequence) -> None:
         """Release blocks that no layer reads any more, once they are in the prefix cache.
 
-        Steps on the device may still read them: what is launched after those writes to them later.
+        Steps on the device may still read them: steps launched later write to them later.
         """
         first = min(self._config.first_block(sequence.computed), sequence.registered)
         if first > sequence.released:

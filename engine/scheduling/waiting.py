@@ -88,7 +88,7 @@ class WaitingQueue:
         return line.first()
 
     def first_above(self, priority: int) -> Sequence | None:
-        """The next sequence of those with the highest priority, if that is higher than `priority`."""
+        """The next sequence of the highest waiting priority, if that is higher than `priority`."""
         highest = max(self._lines, default=priority)
         return self._lines[highest].first() if highest > priority else None
 

@@ -64,7 +64,7 @@ class ChatTemplate:
         """`text`, which was rendered from the messages, with marks around the special tokens that the template wrote.
 
         None if the template wrote all of them. InvalidRequestError for a template that composes special tokens from
-        pieces, and changes those that these messages have: whose token is whose is not known then.
+        pieces and changes the messages' own: which ones it wrote is not known then.
         """
         marked = self._render_marked(messages, options)
         if self._special.unmark(marked) == text:
@@ -125,7 +125,7 @@ def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def _written(node: nodes.Node) -> Iterable[nodes.Node]:
-    """The parts of a node whose values may be written; others are only looked for, or compared with."""
+    """The parts of a node that may be written; others are only searched for, or compared with."""
     match node:
         case nodes.Compare() | nodes.Test():
             return ()

@@ -70,7 +70,15 @@ class Frontend:
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Queue a request for the input thread."""
-        follower = self._follower(request, sink)
+        vocabulary = self._tools.vocabulary
+        follower: Stream | RequestGroup
+        if request.beam_search is not None:
+            ends = self._core.info().end_tokens
+            follower = Beams(request, request.beam_search, sink, vocabulary, ends, self._longest)
+        elif request.candidates > 1:
+            follower = Candidates(request, sink, vocabulary)
+        else:
+            follower = Stream(request, sink, vocabulary)
         ids = (request.id,) if isinstance(follower, Stream) else follower.core_ids
         refusal: EngineError
         with self._lock:
@@ -121,15 +129,6 @@ class Frontend:
         self._inputs.put(self._core.stop)
         self._inputs.put(partial(self._outputs.put, self._close))
         self._inputs.put(None)
-
-    def _follower(self, request: GenerationRequest, sink: Sink) -> Stream | RequestGroup:
-        """What makes the request's outputs from the core's events."""
-        if request.beam_search is not None:
-            ends = self._core.info().end_tokens
-            return Beams(request, request.beam_search, sink, self._tools.vocabulary, ends, self._longest)
-        if request.candidates > 1:
-            return Candidates(request, sink, self._tools.vocabulary)
-        return Stream(request, sink, self._tools.vocabulary)
 
     def _on_events(self, events: list[Event]) -> None:
         if events:

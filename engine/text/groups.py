@@ -55,7 +55,7 @@ class RequestGroup(Protocol):
         """What follows from an event of one of its requests; at the end of the last, the result or the failure."""
 
     def start_deltas(self) -> list[Output]:
-        """Send deltas from now on; returns those that are due already."""
+        """Send deltas from now on; returns the deltas that are due already."""
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
         """End early, with this error if there is one; the first error is kept. Returns the requests to stop."""

@@ -1,8 +1,8 @@
-"""Special tokens in texts: which of them a chat template wrote, and a tokenizer that sees no others.
+"""Special tokens in texts: marks around those that a chat template wrote, and a tokenizer that sees no others.
 
-A template's own special tokens stand between marks that cannot be guessed. The tokenizer is a copy in which each added
-token has its marks as part of its name, so that the same name in a message is text, and everything else about
-encoding (spaces that a token swallows, normalization, what is done at a text's beginning) is as it was.
+The marks cannot be guessed. The tokenizer is a copy in which the marks are part of each added token's name, so that the
+same name in a message is text, and everything else about encoding (spaces that a token swallows, normalization, the
+beginning of a text) is as it was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SpecialTokens:
-    """The names of a tokenizer's added tokens, except those of white space only, which are no control tokens."""
+    """The names of a tokenizer's added tokens, except white space, which is no control token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         nonce = secrets.token_hex(8)

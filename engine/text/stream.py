@@ -50,7 +50,7 @@ class Stream:
 
     @property
     def saved_tokens(self) -> int:
-        """Of `max_tokens`, those that the output does not have."""
+        """Tokens of `max_tokens` that the output does not use."""
         return max(0, self.request.sampling.max_tokens - len(self._tokens))
 
     def start_deltas(self) -> list[Output]:

@@ -78,7 +78,6 @@ def mixed() -> list[CoreRequest]:
 
 
 def outputs(loaded: LoadedModel, options: EngineOptions) -> dict[str, tuple[list[int], list[TokenLogprob | None]]]:
-    """Tokens and their log-probabilities."""
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         collected = driver.run(mixed())
     assert not [each.error for each in collected.finished.values() if each.error]
@@ -164,7 +163,7 @@ MASKED, PLAIN = DrawKind(WORK, masked=True), DrawKind(WORK, masked=False)
 
 
 class Drawing:
-    """Notes its draws; the first so many fail, and so do all within a capture if these are to."""
+    """Records its draws; the first ones fail, and so do all within a capture if these are to."""
 
     def __init__(self, failing: int = 0) -> None:
         self.drawn: list[tuple[int, bool]] = []

@@ -39,13 +39,12 @@ TIMES = {1: 3.0, 2: 1.0, 4: 5.0, 8: 2.0}  # a graph of 2 is the fastest of those
 
 
 class Graph:
-    """Notes its replays."""
+    """A graph that records its replays."""
 
     def __init__(self, run: partial[Tensor], replayed: list[tuple[str, int]]) -> None:
         self._of, self._replayed = (run.func.__name__, run.args[0]), replayed
 
     def replay(self) -> None:
-        """Note one."""
         self._replayed.append(self._of)
 
 
@@ -107,12 +106,10 @@ class Capture:
         self.captures, self.open, self._leaves = 0, 0, leaves
 
     def capture_begin(self, **_: object) -> None:
-        """Enter the capture."""
         self.captures += 1
         self.open += 1
 
     def capture_end(self) -> None:
-        """Leave it."""
         self.open -= 1
         if not self._leaves:
             raise RuntimeError("operation failed due to a previous error during capture")

@@ -274,7 +274,7 @@ def test_sentence_ends(data: str, ends: bool) -> None:
 
 
 def test_a_decimal_point_is_no_end() -> None:
-    """After it, a number may go on; a text may end, but begin no other sentence."""
+    """After it, a number may continue; a text may end, but begin no other sentence."""
     schema = record(body=text(pattern_of(fields.sentences(1, 40, 60))))
     body = ending(schema, 120, writer_of("It costs 2.50 or 3.75 in all."))["body"]
     assert set(body.removesuffix(".").split(". ")) == {"It costs 2.50 or 3.75 in all"}

@@ -1,4 +1,4 @@
-"""Texts with equal keys go on alike, whatever schema they are under; memories forget what was used least recently."""
+"""Texts with equal keys continue alike, whatever their schemas; memories forget what was used least recently."""
 
 from __future__ import annotations
 

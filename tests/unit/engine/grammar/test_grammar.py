@@ -151,7 +151,7 @@ class Only:
         row[self._token // 32] = 1 << self._token % 32
 
     def limit(self, budget: int) -> None:
-        """It ends by itself."""
+        pass
 
     def may_force_after(self, token: int) -> bool:
         return True

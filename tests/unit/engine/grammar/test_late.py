@@ -1,4 +1,4 @@
-"""Tokens that only go on with a text field reach its matcher later, and nothing else differs."""
+"""Tokens that only extend a text field reach the matcher later, and nothing else differs."""
 
 from __future__ import annotations
 

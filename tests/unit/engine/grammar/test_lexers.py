@@ -177,7 +177,7 @@ def _kind(error: EngineError) -> str:
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Gives lexers that are made from now on so many states."""
+    """Limits the states of lexers that are made from now on."""
     limits = grammar_lexers._limits
     return lambda states: monkeypatch.setattr(grammar_lexers, "_limits", lambda _=None: limits(states))
 

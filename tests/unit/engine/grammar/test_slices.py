@@ -91,7 +91,7 @@ def test_no_pattern_takes_long_to_read(piece: str) -> None:
 
 
 def reading_seconds(piece: str, length: int) -> float:
-    """The processor time of patterns of about so many characters, some with deep groups."""
+    """The processor time of patterns of about this many characters, some with deep groups."""
     began = time.process_time()
     of_pattern(piece * (length // len(piece)))
     of_pattern(piece * (length // 40) + "(a)" * (length // 600))

@@ -1,4 +1,4 @@
-"""Learnt lengths are shares of max_tokens, by profile."""
+"""Expected lengths are shares of max_tokens, by profile."""
 
 from __future__ import annotations
 

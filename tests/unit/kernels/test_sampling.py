@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tests.support.sweep import DEEP, spread
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.step import Start, StartedRows
 from thothy_ai.engine.execution.sampler import Sampler
@@ -157,8 +158,8 @@ def test_survivors_are_those_of_the_reference(name: str, device: torch.device) -
 @pytest.mark.parametrize("options", FILTERS)
 def test_survivors_of_a_large_vocabulary(vocab: int, options: Options, device: torch.device) -> None:
     """A token may differ where masses are rounded: the reference adds up a hundred thousand of them one by one."""
-    for seed, spread in enumerate((0.1, 1.0, 3.0)):
-        row = (random_logits(1, vocab, seed)[0] * spread).to(torch.bfloat16 if seed % 2 else torch.float32)
+    for seed, deviation in enumerate((0.1, 1.0, 3.0)):
+        row = (random_logits(1, vocab, seed)[0] * deviation).to(torch.bfloat16 if seed % 2 else torch.float32)
         with_temperature = {"temperature": 0.9, **options}
         ours, theirs = survivors(row, with_temperature, device), expected_survivors(row, with_temperature)
         rounding = 0 if "top_p" not in options else 1e-3 * len(theirs) + len(row[row == row[list(theirs)].min()])
@@ -248,7 +249,7 @@ def test_a_mixed_step_chooses_what_the_reference_chooses(
     assert choose(step, device) == sampling.choose(step, work_of(step)).tolist()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if DEEP else 1))
 def test_random_parameters_choose_what_the_reference_chooses(seed: int, device: torch.device) -> None:
     """Among them top-k wider than the reference's first look, where it and the kernel measure the nucleus apart."""
     pick, vocab = random.Random(seed), 700
@@ -299,9 +300,13 @@ def test_a_smaller_step_is_no_matter_of_what_the_one_before_left(device: torch.d
         assert chooser(to(device, step), work).tolist() == sampling.choose(step, work).tolist()
 
 
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize(
-    "options", [{"top_p": 1e-50}, {"top_p": 1e-6}, {"top_p": 0.5}, {"top_p": 0.99999999}, {"top_p": 0.9, "min_p": 0.1}]
+    ("name", "options"),
+    spread(
+        ROWS,
+        [{"top_p": 1e-50}, {"top_p": 1e-6}, {"top_p": 0.5}, {"top_p": 0.99999999}, {"top_p": 0.9, "min_p": 0.1}],
+        each=2,
+    ),
 )
 def test_odd_rows_are_drawn_from_as_by_the_reference(name: str, options: Options, device: torch.device) -> None:
     """A tie at the edge of the nucleus is in it or not as a whole, whichever of its tokens is tried."""

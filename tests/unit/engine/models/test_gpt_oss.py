@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from tests.support.mxfp4_checkpoint import SETTINGS, Checkpoints, mxfp4_checkpoints, rewritten
 from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.sweep import combinations
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.process.sizing import weight_bytes
@@ -43,9 +43,7 @@ def oracle(checkpoints: Checkpoints) -> Oracle:
     return Oracle(load(checkpoints.packed), prompts, generate(checkpoints.plain, prompts, 24, CPU))
 
 
-@pytest.mark.parametrize(
-    ("preempted", "chunked", "overlap", "prefix_cache"), list(itertools.product([False, True], repeat=4))
-)
+@pytest.mark.parametrize(("preempted", "chunked", "overlap", "prefix_cache"), combinations(*[(False, True)] * 4))
 def test_greedy_tokens_equal_transformers(
     oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool
 ) -> None:

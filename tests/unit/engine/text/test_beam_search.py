@@ -12,6 +12,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from tests.support.oracle import ROOMY, options, random_prompts
+from tests.support.sweep import combinations
 from tests.support.text_engine import TextEngine, text_engine
 from tests.support.tiny_models import reference_model, tiny_model
 from thothy_ai.engine.api import (
@@ -87,9 +88,7 @@ def texts(end: GenerationResult | Failure) -> Texts:
     return [choice.token_ids for choice in end.choices]
 
 
-@pytest.mark.parametrize("early", EarlyStopping)
-@pytest.mark.parametrize("penalty", [1.0, 0.0, -0.7, 2.0])
-@pytest.mark.parametrize("width", [2, 5])
+@pytest.mark.parametrize(("width", "penalty", "early"), combinations([2, 5], [1.0, 0.0, -0.7, 2.0], [*EarlyStopping]))
 def test_beams_are_those_of_transformers(
     engine: TextEngine, folder: Path, width: int, penalty: float, early: EarlyStopping
 ) -> None:
@@ -106,9 +105,7 @@ def test_beams_are_those_of_transformers(
         assert texts(made) == transformers_beams(folder, prompt, asked), name
 
 
-@pytest.mark.parametrize(
-    ("preempted", "chunked", "overlap", "prefix_cache"), list(itertools.product([False, True], repeat=4))
-)
+@pytest.mark.parametrize(("preempted", "chunked", "overlap", "prefix_cache"), combinations(*[(False, True)] * 4))
 def test_beams_side_by_side_are_those_of_transformers(
     loaded: LoadedModel,
     folder: Path,

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from tests.support import gguf_files
 from tests.support.gguf_files import Array, add_tensor, write_gguf
 from tests.support.oracle import Oracle, generate, options, random_prompts
+from tests.support.sweep import spread
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.process.sizing import weight_bytes
@@ -109,8 +110,7 @@ def load(path: Path, tmp_path: Path, weights: str = "auto") -> LoadedModel:
     return load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path / "cache", weights=weights)
 
 
-@pytest.mark.parametrize("family", CASES)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("kind", "family"), spread(KINDS, [*CASES]), ids=lambda each: getattr(each, "name", each))
 def test_greedy_tokens_are_those_of_transformers(kind: Quant, family: str, tmp_path: Path) -> None:
     loaded = load(write(family, tmp_path, kind), tmp_path)
     assert loaded.config.family == family

@@ -16,6 +16,7 @@ from torch import Tensor
 from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq, w4a16, w8a8_int8, write_quantized
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
+from tests.support.sweep import combinations, spread
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
@@ -33,6 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {  # inner sizes of whole groups, of less tha
     "glm4_moe": {"hidden_size": 96, "moe_intermediate_size": 16, "intermediate_size": 160},
 }
 INT = {name: scheme for name, scheme in SCHEMES.items() if "fp8" not in name}
+PLANNED = ["AWQ, groups of 32", "GPTQ, groups of 128", "compressed-tensors W8A8 int8, channels"]
 GPTQ = gptq(4, 32)
 
 
@@ -62,17 +64,21 @@ def check_tokens(folder: Path, tmp_path: Path) -> LoadedModel:
     return loaded
 
 
-@pytest.mark.parametrize("family", SIZES)
-@pytest.mark.parametrize("name", INT)
+@pytest.mark.parametrize(("name", "family"), spread(INT, [*SIZES]))
 def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_path: Path) -> None:
     apart = "W8A8" in name
     scheme = experts_only(INT[name]) if apart else INT[name]
     check_tokens(quantized(family, scheme, tmp_path, EXPERTS if apart else ""), tmp_path)
 
 
-@pytest.mark.parametrize("weights", ["auto", "fp8"])
-@pytest.mark.parametrize("family", SIZES)
-@pytest.mark.parametrize("name", ["AWQ, groups of 32", "GPTQ, groups of 128", "compressed-tensors W8A8 int8, channels"])
+@pytest.mark.parametrize(
+    ("name", "family", "weights"),
+    combinations(
+        ["AWQ, groups of 32", "GPTQ, groups of 128", "compressed-tensors W8A8 int8, channels"],
+        [*SIZES],
+        ["auto", "fp8"],
+    ),
+)
 def test_memory_is_planned_without_reading_a_weight(name: str, family: str, weights: str, tmp_path: Path) -> None:
     folder = quantized(family, INT[name], tmp_path)
     loaded = load(folder, weights, torch.bfloat16)

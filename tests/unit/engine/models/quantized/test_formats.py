@@ -12,6 +12,7 @@ from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
 from tests.support.quantized_models import quantized_model
+from tests.support.sweep import spread
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
@@ -36,8 +37,10 @@ def test_log_probabilities_are_those_of_the_dequantized_weights(name: str, tmp_p
         assert apart < 1e-5
 
 
-@pytest.mark.parametrize("family", ["qwen2", "gemma2"])
-@pytest.mark.parametrize("name", [name for name in SCHEMES if not any(word in name for word in ACTIVATIONS_TOO)])
+@pytest.mark.parametrize(
+    ("name", "family"),
+    spread([name for name in SCHEMES if not any(word in name for word in ACTIVATIONS_TOO)], ["qwen2", "gemma2"]),
+)
 def test_greedy_tokens_are_those_of_transformers(name: str, family: str, tmp_path: Path) -> None:
     folder = quantized_model(SCHEMES[name], tmp_path, family)
     loaded = load_model(folder, device=CPU, dtype=torch.float32)

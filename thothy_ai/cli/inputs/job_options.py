@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,25 +36,10 @@ def job_ref(text: str) -> str:
     return ref
 
 
-JobId = Annotated[
-    str,
-    typer.Argument(
-        parser=job_ref,
-        metavar="ID",
-        autocompletion=completion.job_ids,
-        help="Job id, or the beginning or end of one.",
-        show_default=False,
-    ),
-]
+_ID: dict[str, Any] = {"parser": job_ref, "metavar": "ID", "autocompletion": completion.job_ids}
+JobId = Annotated[str, typer.Argument(help="Job id, or the beginning or end of one.", show_default=False, **_ID)]
 JobIds = Annotated[
-    list[str] | None,
-    typer.Argument(
-        parser=job_ref,
-        metavar="ID",
-        autocompletion=completion.job_ids,
-        help="Job ids, or their beginnings or ends.",
-        show_default=False,
-    ),
+    list[str] | None, typer.Argument(help="Job ids, or their beginnings or ends.", show_default=False, **_ID)
 ]
 States = Annotated[list[JobState] | None, typer.Option("--state", help="Only jobs in this state. May be repeated.")]
 Kind = Annotated[str | None, typer.Option(autocompletion=completion.kinds, help="Only jobs of this kind.")]
@@ -79,20 +64,9 @@ Source = Annotated[
 SourceFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="Only jobs about the text in this file; - reads standard input.")
 ]
-Parent = Annotated[
-    str | None,
-    typer.Option(
-        parser=job_ref, metavar="ID", autocompletion=completion.job_ids, help="Only the follow-ups of this job."
-    ),
-]
+Parent = Annotated[str | None, typer.Option(help="Only the follow-ups of this job.", **_ID)]
 Batch = Annotated[
-    str | None,
-    typer.Option(
-        parser=job_ref,
-        metavar="ID",
-        autocompletion=completion.job_ids,
-        help="Only jobs that were enqueued by the same call or file as this one.",
-    ),
+    str | None, typer.Option(help="Only jobs that were enqueued by the same call or file as this one.", **_ID)
 ]
 Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant.")]
 Since = Annotated[

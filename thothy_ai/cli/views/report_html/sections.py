@@ -94,15 +94,16 @@ def artifact_yield(report: DrainReport) -> str:
         for kind, of in report.kinds.items()
         for key, number in of.unsuccessful.most_common()
     ]
-    attempt_heads = ["kind", "outcome", "reason", "attempts", "wasted seconds"]
+    failed = note("Every attempt produced an accepted artifact.")
+    if attempts:
+        attempt_heads = ["kind", "outcome", "reason", "attempts", "wasted seconds"]
+        failed = table("Attempts without an artifact", attempt_heads, attempts, texts=3)
     return section(
         "Artifact yield",
         note("Jobs with an accepted artifact, of the finished jobs that produced output."),
         figure(plots.yields(shown)) if shown else "",
         table("Artifact yield by kind", heads, rows, total=True),
-        table("Attempts without an artifact", attempt_heads, attempts, texts=3)
-        if attempts
-        else note("Every attempt produced an accepted artifact."),
+        failed,
     )
 
 

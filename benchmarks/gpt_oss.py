@@ -10,7 +10,7 @@ import random
 import time
 from typing import Any
 
-from thothy_ai.bench.drain import Drain
+from thothy_ai.bench.drain import BenchCore
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api import SamplingParams
@@ -49,7 +49,7 @@ def main() -> None:
     SHAPES[NAME] = SHAPE | (SMALL if arguments.small else {})
     options = EngineOptions(url="", max_context=4096)
     began = time.perf_counter()
-    drain = Drain(bench_model(NAME, options), options)
+    drain = BenchCore(bench_model(NAME, options), options)
     print(f"ready after {time.perf_counter() - began:.1f} s", flush=True)
     drain.run(_requests(8, "warm"))
     requests = _requests(arguments.requests, "job")

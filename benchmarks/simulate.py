@@ -18,8 +18,7 @@ from benchmarks.command_line import CommandLine
 from benchmarks.device_model import LLAMA, LLAMA_FP8, QWEN, Device
 from benchmarks.results import table
 from thothy_ai.bench.draws import redraw
-from thothy_ai.bench.house import with_house_prompt
-from thothy_ai.bench.workload import Job, Order, TokenDraw, read_workload
+from thothy_ai.bench.workload import Order, TokenDraw, WorkloadJob, read_workload, with_house_prompt
 from thothy_ai.engine.api import FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.limits import EngineConfig
@@ -46,7 +45,7 @@ class Row:
     house: int = 0  # tokens before every prompt
     budget: int = 1280
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[WorkloadJob, ...]:
         workload = read_workload(WORKLOADS / f"{self.workload}.json")
         drawn = workload if self.draw is None else redraw(workload, self.draw)
         return with_house_prompt(drawn, self.house).ordered(self.order)
@@ -97,7 +96,7 @@ class Simulation:
         self._drained = Drained(Counter())
         self._left = 0
 
-    def run(self, jobs: Sequence[Job], seed: str) -> Drained:
+    def run(self, jobs: Sequence[WorkloadJob], seed: str) -> Drained:
         """Drain the jobs; tokens are those of the seed."""
         self._drained, self._left = Drained(Counter()), len(jobs)
         draw = TokenDraw(VOCAB, seed)
@@ -144,20 +143,20 @@ class Simulation:
         drained.peak = max(drained.peak, counts.used / self._scheduler.pool.total)
 
 
-def simulate(device: Device, config: EngineConfig, jobs: Sequence[Job]) -> Drained:
+def simulate(device: Device, config: EngineConfig, jobs: Sequence[WorkloadJob]) -> Drained:
     """The drain of the jobs, after a warm-up."""
     simulation = Simulation(device, config)
     simulation.run(jobs[-WARM_UP_JOBS:], "warm-up")
     return simulation.run(jobs, "drain")
 
 
-def _sequence(name: str, job: Job, draw: TokenDraw) -> Running:
+def _sequence(name: str, job: WorkloadJob, draw: TokenDraw) -> Running:
     sampling = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
     request = CoreRequest(name, draw.prompt(job), sampling, profile=job.kind)
     return Running(request, max_tokens=job.output_tokens)
 
 
-def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[Job]]]:
+def variants(row: Row) -> Iterator[tuple[str, Device, EngineConfig, Sequence[WorkloadJob]]]:
     """One thing changed at a time."""
     device, jobs, config = row.device, row.jobs(), row.config
     yield "as it is", device, config(), jobs

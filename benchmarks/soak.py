@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.command_line import CommandLine, positive
 from benchmarks.results import record, table
-from thothy_ai.bench.drain import Drain, as_requests
+from thothy_ai.bench.drain import BenchCore, as_requests
 from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES
@@ -51,7 +51,7 @@ def main() -> None:
     options = EngineOptions(url="", device="cuda", memory_utilization=arguments.memory_utilization)
     with parser.checked():
         loaded = bench_model(arguments.shape, options)
-        drain = Drain(loaded, options)
+        drain = BenchCore(loaded, options)
     workloads = [read_workload(path) for path in WORKLOADS]
     seen: list[Memory] = []
     jobs, begin = 0, time.monotonic()

@@ -14,7 +14,7 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from thothy_ai.bench.workload import Part, read_workload
+from thothy_ai.bench.workload import PromptPart, read_workload
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention, Tiling
 
@@ -78,7 +78,7 @@ def steps() -> dict[str, Lengths]:
 
 def prompts(workload: str) -> Lengths:
     """(tokens, those of the whole pages that an earlier prompt began with as well) of each prompt, as listed."""
-    seen: set[Part] = set()
+    seen: set[PromptPart] = set()
     lengths = []
     for job in read_workload(WORKLOADS / f"{workload}.json").jobs:
         cached = sum(part.tokens for part in takewhile(seen.__contains__, job.parts))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from thothy_ai.bench.check import check
-from thothy_ai.bench.drain import Drain, Drained, as_requests
+from thothy_ai.bench.drain import BenchCore, Drained, as_requests
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.workload import TokenDraw, sibling_jobs
 from thothy_ai.engine.api.options import EngineOptions
@@ -19,7 +19,7 @@ JOBS = sibling_jobs([(index % 4, 300 + 40 * (index % 4), "hook", 5 + 3 * (index 
 
 
 def drained_by(loaded: LoadedModel, options: EngineOptions) -> Drained:
-    drain = Drain(loaded, options)
+    drain = BenchCore(loaded, options)
     try:
         return drain.run(as_requests(JOBS, TokenDraw(loaded.config.vocab_size, "gpu"), "job"))
     finally:

@@ -15,7 +15,7 @@ from triton import knobs
 from benchmarks.checkpoints import SCHEMES
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, tiny_model
-from thothy_ai.bench.drain import Drain
+from thothy_ai.bench.drain import BenchCore
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
@@ -136,7 +136,7 @@ def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch:
 def test_nothing_is_compiled_once_an_engine_is_ready(compiled: list[str], overrides: dict[str, Any]) -> None:
     usual = EngineOptions(url="", device="cuda", kv_tokens=60_000, max_rows=160, token_budget=2048)
     options = replace(usual, **overrides)
-    drain = Drain(bench_model("qwen3-0.6b", options), options)
+    drain = BenchCore(bench_model("qwen3-0.6b", options), options)
     compiled.clear()
     for count in (1, 2, 3, 17, 100, 161, 300):
         drain.run(requests(count))

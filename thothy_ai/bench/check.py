@@ -69,7 +69,12 @@ def check(
 
     None stands for what rounding explains in the drain's types. `on_job` gets each job's index and their number.
     """
-    limit, mean_limit = _tolerance(model, options) if tolerance is None else (tolerance, tolerance / _MEAN_TO_WORST)
+    if tolerance is not None:
+        limit, mean_limit = tolerance, tolerance / _MEAN_TO_WORST
+    elif options.weights == "fp8":
+        limit, mean_limit = _FP8_WEIGHTS_TOLERANCE
+    else:
+        limit, mean_limit = _FP8_KV_TOLERANCE if options.kv_dtype == "fp8" else _TOLERANCE[model.dtype]
     oracle = _Oracle(model, options)
     sample = spread(drained.finished, min(MAX_JOBS, max(MIN_JOBS, len(drained.finished) // 4)))
     gaps = []
@@ -108,12 +113,6 @@ def spread(
     return [finished[place] for place in places]
 
 
-def _tolerance(model: Model, options: EngineOptions) -> tuple[float, float]:
-    if options.weights == "fp8":
-        return _FP8_WEIGHTS_TOLERANCE
-    return _FP8_KV_TOLERANCE if options.kv_dtype == "fp8" else _TOLERANCE[model.dtype]
-
-
 class _Oracle:
     """The model on the reference operations, one sequence at a time."""
 
@@ -126,26 +125,26 @@ class _Oracle:
         """Gaps [n] of the n output tokens after the prompt, float32."""
         hidden = self._hidden([*prompt, *output[:-1]])[len(prompt) - 1 :]
         chosen = torch.tensor(output, device=hidden.device)
-        parts = zip(hidden.split(_ROWS_AT_ONCE), chosen.split(_ROWS_AT_ONCE), strict=True)
-        return torch.cat([_gaps(self._model.logits(rows).float(), tokens) for rows, tokens in parts])
+        gaps = []
+        for rows, tokens in zip(hidden.split(_ROWS_AT_ONCE), chosen.split(_ROWS_AT_ONCE), strict=True):
+            logits = self._model.logits(rows).float()
+            # A difference of logits is one of log-probabilities.
+            gaps.append(logits.amax(dim=-1) - logits.gather(-1, tokens[:, None])[:, 0])
+        return torch.cat(gaps)
 
     def _hidden(self, tokens: Sequence[int]) -> Tensor:
         """Final hidden states [T, hidden] of all T tokens, in one pass."""
-        model, length = self._model, len(tokens)
-        blocks = -(-length // _BLOCK)
-        cache = KVCache.allocate(model.config, blocks + 1, _BLOCK, self._kv_dtype, model.device)
-        ids = torch.tensor(tokens, device=model.device)
-        positions = torch.arange(length, device=model.device)
-        step = StepTokens(ids, positions, positions + _BLOCK)  # from block 1 on
-        attention = model.operations.attention(self._shape(blocks))
-        return model.forward(step, self._batch(length, blocks), cache, attention)
+        model, length, device = self._model, len(tokens), self._model.device
+        config, blocks = model.config, -(-length // _BLOCK)
 
-    def _batch(self, length: int, blocks: int) -> AttentionBatch:
         def integers(*values: int) -> Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=self._model.device)
+            return torch.tensor(values, dtype=torch.int32, device=device)
 
-        return AttentionBatch(
-            block_tables=torch.arange(1, blocks + 1, dtype=torch.int32, device=self._model.device)[None],
+        cache = KVCache.allocate(config, blocks + 1, _BLOCK, self._kv_dtype, device)
+        positions = torch.arange(length, device=device)
+        step = StepTokens(torch.tensor(tokens, device=device), positions, positions + _BLOCK)  # from block 1 on
+        batch = AttentionBatch(
+            block_tables=torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None],
             rows=integers(0),
             context_lens=integers(length),
             query_starts=integers(0, length),
@@ -155,22 +154,15 @@ class _Oracle:
             query_lens=(length,),
             kv_lens=(length,),
         )
-
-    def _shape(self, blocks: int) -> AttentionShape:
-        config = self._model.config
-        return AttentionShape(
+        shape = AttentionShape(
             max_rows=1,
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             block_size=_BLOCK,
             max_context=blocks * _BLOCK,
-            dtype=self._model.dtype,
+            dtype=model.dtype,
             kv_dtype=self._kv_dtype,
-            device=self._model.device,
+            device=device,
         )
-
-
-def _gaps(logits: Tensor, tokens: Tensor) -> Tensor:
-    """logits [n, vocab], tokens [n] -> [n]; a difference of logits is one of log-probabilities."""
-    return logits.amax(dim=-1) - logits.gather(-1, tokens[:, None])[:, 0]
+        return model.forward(step, batch, cache, model.operations.attention(shape))

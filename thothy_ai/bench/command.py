@@ -15,7 +15,7 @@ from thothy_ai.bench.workload import read_workload
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from thothy_ai.bench.measure import Report
+    from thothy_ai.bench.measure import BenchReport
 
 _PROGRAM = "python -m thothy_ai.bench"
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
@@ -30,51 +30,46 @@ def main(
     Ctrl-C.
     """
     options = parse(arguments, program)
-    run_and_print(options, lambda progress: _run(options, progress, make_requests))
+
+    def run(progress: Progress) -> BenchReport:
+        if options.workload is not None:
+            workload = read_workload(options.workload)
+            progress.update("Starting")
+            from thothy_ai.bench.measure import measure
+
+            return measure(options, workload, progress)
+        if make_requests is None:
+            raise InvalidRequestError("--kinds needs the service's libraries: run thothy bench drain --kinds")
+        progress.update("Starting")
+        from thothy_ai.bench.kinds import measure_kinds
+
+        return measure_kinds(options, make_requests, progress)
+
+    run_and_print(options, run)
 
 
-def run_and_print(options: BenchOptions, measure: Callable[[Progress], Report]) -> None:
+def run_and_print(options: BenchOptions, measure: Callable[[Progress], BenchReport]) -> None:
     """Measure with progress on standard error, and print the report; SystemExit as `main`."""
     progress = Progress(sys.stderr)
     try:
         report = measure(progress)
     except EngineError as error:
-        _end(progress, str(error), WRONG_INPUT if _is_wrong_input(error) else FAILED, error)
+        # The file or an option is at fault; too little memory is not.
+        is_wrong = isinstance(error, InvalidRequestError | ModelLoadError) and not isinstance(error, OutOfMemoryError)
+        _end(progress, str(error), WRONG_INPUT if is_wrong else FAILED, error)
     except KeyboardInterrupt as error:
         _end(progress, "interrupted", INTERRUPTED, error)
-    sys.stdout.write(json.dumps(asdict(report)) + "\n" if options.as_json else _text(report))
-
-
-def _run(options: BenchOptions, progress: Progress, make_requests: MakeRequests | None) -> Report:
-    if options.workload is not None:
-        workload = read_workload(options.workload)
-        progress.update("Starting")
-        from thothy_ai.bench.measure import measure
-
-        return measure(options, workload, progress)
-    if make_requests is None:
-        raise InvalidRequestError("--kinds needs the service's libraries: run thothy bench drain --kinds")
-    progress.update("Starting")
-    from thothy_ai.bench.kinds import measure_kinds
-
-    return measure_kinds(options, make_requests, progress)
-
-
-def _is_wrong_input(error: EngineError) -> bool:
-    """Whether the file or an option is at fault. Too little memory is not."""
-    return isinstance(error, (InvalidRequestError, ModelLoadError)) and not isinstance(error, OutOfMemoryError)
-
-
-def _end(progress: Progress, message: str, code: int, cause: BaseException) -> NoReturn:
-    progress.say(f"thothy: {' '.join(message.split())}")
-    raise SystemExit(code) from cause
-
-
-def _text(report: Report) -> str:
-    """The figures under their title, then the most expensive kernels."""
+    if options.as_json:
+        sys.stdout.write(json.dumps(asdict(report)) + "\n")
+        return
     width = max(len(name) for name, _ in report.figures)
     lines = [report.title, report.where, "", *(f"{name:<{width}}  {value}" for name, value in report.figures)]
     if report.kernels:
         lines += ["", f"{'seconds':>8} {'launches':>9}  kernel"]
         lines += [f"{k.seconds:8.3f} {k.launches:9,}  {k.kind:<9} {k.name}" for k in report.kernels]
-    return "\n".join(lines) + "\n"
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _end(progress: Progress, message: str, code: int, cause: BaseException) -> NoReturn:
+    progress.say(f"thothy: {' '.join(message.split())}")
+    raise SystemExit(code) from cause

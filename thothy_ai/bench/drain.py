@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from thothy_ai.bench.workload import Job, TokenDraw
+from thothy_ai.bench.workload import TokenDraw, WorkloadJob
 from thothy_ai.engine.api import EngineStats, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
@@ -70,7 +70,7 @@ class Later(NamedTuple):
 NO_LATER = Later()
 
 
-class Drain:
+class BenchCore:
     """A started core around a model that is already on its device."""
 
     def __init__(self, loaded: LoadedModel, options: EngineOptions) -> None:
@@ -130,7 +130,7 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def as_requests(jobs: Sequence[Job], draw: TokenDraw, prefix: str) -> list[CoreRequest]:
+def as_requests(jobs: Sequence[WorkloadJob], draw: TokenDraw, prefix: str) -> list[CoreRequest]:
     """Greedy requests, end-of-text ignored, with ids that begin with `prefix`."""
     return [
         CoreRequest(

@@ -22,7 +22,7 @@ OnProgress = Callable[[int, EngineStats], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KindRun:
     """One drain, timed from the first submission to the last result. `before` and `after` differ by its counters."""
 
     name: str
@@ -37,7 +37,6 @@ class Run:
 
     @property
     def output_tokens(self) -> int:
-        """Of all results."""
         return sum(result.usage.output_tokens for result in self.results)
 
 
@@ -56,7 +55,7 @@ def drain(
     requests: Sequence[GenerationRequest],
     name: str,
     on_progress: OnProgress = lambda _, __: None,
-) -> Run:
+) -> KindRun:
     """Submit all requests under a salt of this drain's own, and wait. Raises `DrainFailedError` if one fails."""
     inbox = _Inbox(len(requests))
     backend = engine.backend
@@ -71,10 +70,10 @@ def drain(
             on_progress(inbox.ended, backend.stats())
     by_id = inbox.results()
     results = tuple(by_id[request.id] for request in salted)
-    return Run(name, inbox.ended_at - began, results, before, backend.stats())
+    return KindRun(name, inbox.ended_at - began, results, before, backend.stats())
 
 
-def without_schemas(requests: Sequence[GenerationRequest], like: Run) -> list[GenerationRequest]:
+def without_schemas(requests: Sequence[GenerationRequest], like: KindRun) -> list[GenerationRequest]:
     """The same requests without schemas, with the output lengths of a run."""
     return [
         replace(
@@ -86,7 +85,7 @@ def without_schemas(requests: Sequence[GenerationRequest], like: Run) -> list[Ge
     ]
 
 
-def validity(requests: Sequence[GenerationRequest], run: Run) -> Validity:
+def validity(requests: Sequence[GenerationRequest], run: KindRun) -> Validity:
     """Check every output that was not cut against its request's schema."""
     cut = [result.finish_reason is FinishReason.LENGTH for result in run.results]
     flaws = [

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from thothy_ai.bench.figures import Figure, StartUp, start_up_figures
-from thothy_ai.bench.kind_drain import Run, Validity, drain, validity, without_schemas
-from thothy_ai.bench.measure import Report, process_age
+from thothy_ai.bench.kind_drain import KindRun, drain, validity, without_schemas
+from thothy_ai.bench.measure import BenchReport, process_age
 from thothy_ai.bench.models import default_shape, random_folder
 from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
 from thothy_ai.bench.progress import Progress, counted
@@ -31,7 +31,7 @@ _WARM_UP_SEED = 1_000_003  # of jobs that the drains do not have
 _FIRST, _AGAIN, _WITHOUT = "schemas, first time", "schemas, again", "no schemas"
 
 
-def measure_kinds(options: BenchOptions, make: MakeRequests, progress: Progress) -> Report:
+def measure_kinds(options: BenchOptions, make: MakeRequests, progress: Progress) -> BenchReport:
     """Measure according to the options. Raises `EngineError`."""
     on_gpu = resolve_device(options.engine.device).type == "cuda"
     backlog = Backlog(
@@ -39,19 +39,30 @@ def measure_kinds(options: BenchOptions, make: MakeRequests, progress: Progress)
     )
     requests = make(backlog)
     warm_up = make(replace(backlog, jobs=_WARM_UP_JOBS if on_gpu else _WARM_UP_JOBS_ON_A_CPU, seed=_WARM_UP_SEED))
-    with engine_folder(options) as engine_options, _running(engine_options, progress) as engine:
-        ready = process_age()
-        _warm_up(engine, warm_up, progress)
-        start_up = StartUp(ready, process_age())
-        runs = _drain_three_times(engine, requests, progress)
-        info = engine.backend.info()
+    with engine_folder(options) as engine_options:
+        progress.say(f"Loading {engine_options.model.resolve().name if engine_options.model else 'nothing'}")
+        engine = make_engine(engine_options)
+        try:
+            ready = process_age()
+            progress.say(f"Warming up with {counted(len(warm_up), 'job')}")
+            # Without schemas, so that the drains' first masks are the first; the engine learns the outputs' lengths.
+            drain(engine, [replace(request, schema=None) for request in warm_up], "warm-up")
+            start_up = StartUp(ready, process_age())
+            first = _drain(engine, requests, _FIRST, progress)
+            again = _drain(engine, requests, _AGAIN, progress)
+            without = _drain(engine, without_schemas(requests, first), _WITHOUT, progress)
+            info = engine.backend.info()
+        finally:
+            engine.backend.stop()
+            engine.wait_ended()
+            engine.close()
     progress.clear()
     unit = "GPU-hour" if on_gpu else "compute-hour"
-    return Report(
+    return BenchReport(
         title=f"Drain of jobs: {info.model} {info.dtype}; {len(requests):,} jobs of {options.kind or 'the four kinds'}"
         + (f", house prompt of {options.house_prompt:,} words" if options.house_prompt else ""),
         where=f"{info.device}, torch {torch.__version__}",
-        figures=(*kind_figures(requests, runs, unit), *start_up_figures(start_up)),
+        figures=(*kind_figures(requests, (first, again, without), unit), *start_up_figures(start_up)),
     )
 
 
@@ -71,84 +82,37 @@ def engine_folder(options: BenchOptions) -> Iterator[EngineOptions]:
         yield replace(engine, model=random_folder(shape, options.tokenizer, folder))
 
 
-@contextmanager
-def _running(options: EngineOptions, progress: Progress) -> Iterator[RunningEngine]:
-    progress.say(f"Loading {options.model.resolve().name if options.model else 'nothing'}")
-    engine = make_engine(options)
-    try:
-        yield engine
-    finally:
-        engine.backend.stop()
-        engine.wait_ended()
-        engine.close()
-
-
-def _warm_up(engine: RunningEngine, requests: Sequence[GenerationRequest], progress: Progress) -> None:
-    """Jobs without schemas, so that the drains' first masks are the first; the engine learns the outputs' lengths."""
-    progress.say(f"Warming up with {counted(len(requests), 'job')}")
-    drain(engine, [replace(request, schema=None) for request in requests], "warm-up")
-
-
-def _drain_three_times(
-    engine: RunningEngine, requests: Sequence[GenerationRequest], progress: Progress
-) -> tuple[Run, Run, Run]:
-    def run(these: Sequence[GenerationRequest], name: str) -> Run:
-        progress.say(f"Draining {counted(len(these), 'job')}: {name}")
-        return drain(engine, these, name, _showing(progress, len(these)))
-
-    first = run(requests, _FIRST)
-    return first, run(requests, _AGAIN), run(without_schemas(requests, first), _WITHOUT)
-
-
-def _showing(progress: Progress, jobs: int) -> Callable[[int, EngineStats], None]:
+def _drain(engine: RunningEngine, requests: Sequence[GenerationRequest], name: str, progress: Progress) -> KindRun:
+    progress.say(f"Draining {counted(len(requests), 'job')}: {name}")
     began = time.perf_counter()
 
     def show(ended: int, stats: EngineStats) -> None:
         progress.update(
-            f"{ended:,} of {counted(jobs, 'job')} done after {time.perf_counter() - began:.0f} s, "
+            f"{ended:,} of {counted(len(requests), 'job')} done after {time.perf_counter() - began:.0f} s, "
             f"{stats.scheduler.running:,} running, {stats.scheduler.waiting:,} waiting"
         )
 
-    return show
+    return drain(engine, requests, name, show)
 
 
-def kind_figures(requests: Sequence[GenerationRequest], runs: Sequence[Run], unit: str) -> list[Figure]:
+def kind_figures(requests: Sequence[GenerationRequest], runs: Sequence[KindRun], unit: str) -> list[Figure]:
     """The jobs, then a row per figure with the runs side by side; the last run is the one without schemas."""
-    kinds = Counter(request.profile.partition("/")[0] for request in requests)
+
+    def per_step(seconds: Callable[[KindRun], float]) -> Callable[[KindRun], str]:
+        return lambda run: f"{seconds(run) / run.gained('steps') * 1e3:.2f} ms"
+
     bare = runs[-1]
-    figures = [
-        ("jobs", f"{len(requests):,}: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())),
-        ("runs, in this order", "; ".join(run.name for run in runs)),
-    ]
-    columns: list[tuple[str, Callable[[Run], str]]] = [
+    columns: list[tuple[str, Callable[[KindRun], str]]] = [
         ("seconds", lambda run: f"{run.seconds:.2f}"),
         ("times the seconds without schemas", lambda run: f"{run.seconds / bare.seconds:.3f}"),
         (f"jobs per {unit}", lambda run: f"{len(run.results) / run.seconds * 3600:,.0f}"),
-        *_token_columns(),
-        *_step_columns(),
-    ]
-    figures += [(name, "; ".join(value(run) for run in runs)) for name, value in columns]
-    return [*figures, *_validity_figures([validity(requests, run) for run in runs[:-1]])]
-
-
-def _token_columns() -> list[tuple[str, Callable[[Run], str]]]:
-    return [
         ("prompt tokens", lambda run: f"{run.gained('prompt_tokens'):,.0f}"),
         ("output tokens", lambda run: f"{run.output_tokens:,}"),
         ("prefix cache hit rate", lambda run: f"{run.gained('cached_tokens') / run.gained('prompt_tokens'):.1%}"),
         ("preemptions", lambda run: f"{run.after.scheduler.preemptions - run.before.scheduler.preemptions:,}"),
-    ]
-
-
-def _step_columns() -> list[tuple[str, Callable[[Run], str]]]:
-    """`Counter.busy_seconds` leaves out the time between a step's forward pass and its sampling."""
-
-    def per_step(seconds: Callable[[Run], float]) -> Callable[[Run], str]:
-        return lambda run: f"{seconds(run) / run.gained('steps') * 1e3:.2f} ms"
-
-    return [
         ("steps", lambda run: f"{run.gained('steps'):,.0f}"),
         ("of those replayed from a graph", lambda run: f"{run.gained('replayed_steps'):,.0f}"),
+        # `busy_seconds` leaves out the time between a step's forward pass and its sampling.
         ("time in steps, launch gaps included", lambda run: f"{run.gained('busy_seconds') / run.seconds:.1%}"),
         ("device time per step", per_step(lambda run: run.gained("busy_seconds"))),
         ("device waiting for the host, per step", per_step(lambda run: run.seconds - run.gained("busy_seconds"))),
@@ -156,13 +120,15 @@ def _step_columns() -> list[tuple[str, Callable[[Run], str]]]:
         ("masks per step", per_step(lambda run: run.gained("mask_seconds"))),
         ("masks in all", lambda run: f"{run.gained('mask_seconds'):.2f} s"),
     ]
-
-
-def _validity_figures(checked: Sequence[Validity]) -> list[Figure]:
-    figures = [
+    kinds = Counter(request.profile.partition("/")[0] for request in requests)
+    checked = [validity(requests, run) for run in runs[:-1]]
+    flaws = [run.first_flaw for run in checked if run.first_flaw is not None]
+    return [
+        ("jobs", f"{len(requests):,}: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())),
+        ("runs, in this order", "; ".join(run.name for run in runs)),
+        *((name, "; ".join(value(run) for run in runs)) for name, value in columns),
         ("outputs that match their schema", "; ".join(f"{run.valid:,}" for run in checked)),
         ("outputs cut at max_tokens", "; ".join(f"{run.cut:,}" for run in checked)),
         ("invalid outputs", "; ".join(f"{run.invalid:,}" for run in checked)),
+        *(("first flaw", flaw) for flaw in flaws[:1]),
     ]
-    flaws = [run.first_flaw for run in checked if run.first_flaw is not None]
-    return figures + [("first flaw", flaw) for flaw in flaws[:1]]

@@ -12,7 +12,7 @@ import torch
 
 from thothy_ai.bench import peers
 from thothy_ai.bench.check import check
-from thothy_ai.bench.drain import NO_LATER, Drain, Drained, Later, as_requests
+from thothy_ai.bench.drain import NO_LATER, BenchCore, Drained, Later, as_requests
 from thothy_ai.bench.draws import redraw
 from thothy_ai.bench.figures import (
     Figure,
@@ -24,14 +24,13 @@ from thothy_ai.bench.figures import (
     profile_figures,
     start_up_figures,
 )
-from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.models import bench_model, default_shape
 from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
-from thothy_ai.bench.pace import Load, Pace
+from thothy_ai.bench.pace import Pace, TokenLoad
 from thothy_ai.bench.profile import Kernel, profiled, require_gpu
 from thothy_ai.bench.progress import Progress, counted, spell
 from thothy_ai.bench.urgent import urgent_figures, urgent_requests
-from thothy_ai.bench.workload import TokenDraw, Work, Workload
+from thothy_ai.bench.workload import DrainWork, TokenDraw, Workload, with_house_prompt
 from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution.device import resolve_device
@@ -41,7 +40,7 @@ _WARM_UP_JOBS_ON_A_CPU = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchReport:
     """What is printed, as text or JSON. `where` names the device and torch's version."""
 
     title: str
@@ -50,7 +49,7 @@ class Report:
     kernels: tuple[Kernel, ...] = ()
 
 
-def measure(options: BenchOptions, workload: Workload, progress: Progress) -> Report:
+def measure(options: BenchOptions, workload: Workload, progress: Progress) -> BenchReport:
     """Measure according to the options. Raises `EngineError`, also for wrong tokens."""
     if options.profile:
         require_gpu()
@@ -70,15 +69,20 @@ def measure(options: BenchOptions, workload: Workload, progress: Progress) -> Re
     if options.peer is not None:
         progress.say(f"Running the same jobs on {options.peer}")
         peer_results.append(peers.measure(options, ours.warm_up, ours.requests("drain")))
-    return Report(
-        title=_title(options, work, ours.info),
+    engine = options.engine
+    types = [ours.info.dtype]
+    types += [f"fp8 {name}" for name, value in (("weights", engine.weights), ("KV", engine.kv_dtype)) if value == "fp8"]
+    pool = f", KV pool of {engine.kv_tokens:,} tokens" if engine.kv_tokens else ""
+    return BenchReport(
+        title=f"Drain: {options.model_name} {', '.join(types)}; {work.counted} jobs of {work.name}, "
+        f"{options.order.value}{pool}",
         where=f"{ours.info.device}, torch {torch.__version__}",
         figures=(*ours.figures, *peer_figures(peer_results, drained)),
         kernels=ours.kernels,
     )
 
 
-def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> Work:
+def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> DrainWork:
     """The jobs to drain, and those of the warm-up: the last ones listed, on a CPU a few short ones."""
     if options.draw is not None:
         workload = redraw(workload, options.draw)
@@ -87,18 +91,18 @@ def _work(options: BenchOptions, workload: Workload, *, on_gpu: bool) -> Work:
     jobs = workload.ordered(options.order, options.seed)[:limit]
     shortest = sorted(workload.jobs, key=lambda job: (job.output_tokens, job.prompt_tokens))
     warm_up = workload.jobs[-_WARM_UP_JOBS:] if on_gpu else tuple(shortest[:_WARM_UP_JOBS_ON_A_CPU])
-    return Work(workload.name, jobs, warm_up, len(workload.jobs))
+    return DrainWork(workload.name, jobs, warm_up, len(workload.jobs))
 
 
 class _Ours:
     """This project's engine. `figures` and `kernels` are filled as it is measured."""
 
-    def __init__(self, options: BenchOptions, work: Work, progress: Progress) -> None:
+    def __init__(self, options: BenchOptions, work: DrainWork, progress: Progress) -> None:
         self._options, self._work, self._progress = options, work, progress
         progress.say(f"Loading {options.model_name}")
         loaded = bench_model(str(options.shape), options.engine, progress.update)
         self._model, self._vocab = loaded.model, loaded.config.vocab_size
-        self._drain = Drain(loaded, options.engine)
+        self._drain = BenchCore(loaded, options.engine)
         gc.collect()
         gc.freeze()  # as in the engine's process
         self._ready = process_age()
@@ -117,12 +121,23 @@ class _Ours:
 
     def measure(self) -> Drained:
         """Warm up, drain, check, profile."""
-        start_up = self._warm_up()
+        first, *others = self.warm_up
+        self._progress.say(f"Warming up with {counted(1 + len(others), 'job')}")
+        self._drain.run([first])
+        start_up = StartUp(self._ready, process_age())
+        if others:
+            self._drain.run(others)
         self._announce()
         drained = self._run("drain")
         options = self._options
-        checked = check(drained, self._model, options.engine, options.tolerance, self._checking)
-        figures = drain_figures(drained, self._work.counted, self._unit)
+
+        def on_job(index: int, jobs: int) -> None:
+            show = self._progress.update if index else self._progress.say
+            show(f"Checking the tokens of job {index + 1} of {jobs}")
+
+        checked = check(drained, self._model, options.engine, options.tolerance, on_job)
+        unit = "GPU-hour" if self._on_gpu else "compute-hour"
+        figures = drain_figures(drained, self._work.counted, unit)
         self.figures += [*figures, *check_figures(checked), *start_up_figures(start_up)]
         if options.urgent is not None:
             self._progress.say(f"Draining again, with an urgent job every {options.urgent:g} s")
@@ -149,19 +164,6 @@ class _Ours:
     def _on_gpu(self) -> bool:
         return self._model.device.type == "cuda"
 
-    @property
-    def _unit(self) -> str:
-        return "GPU-hour" if self._on_gpu else "compute-hour"
-
-    def _warm_up(self) -> StartUp:
-        first, *others = self.warm_up
-        self._progress.say(f"Warming up with {counted(1 + len(others), 'job')}")
-        self._drain.run([first])
-        start_up = StartUp(self._ready, process_age())
-        if others:
-            self._drain.run(others)
-        return start_up
-
     def _announce(self) -> None:
         """Say what will be drained and, on a CPU, how long it may take at the pace of the warm-up."""
         work, jobs = self._work, len(self._work.jobs)
@@ -170,12 +172,12 @@ class _Ours:
             text += f", a sample (--jobs {work.listed} drains all)"
         if not self._on_gpu:
             pace = Pace(EngineStats().core, self._drain.core.stats().core)
-            text += f"; it may take {spell(pace.full_seconds(Load.of(work.jobs)))}"
+            text += f"; it may take {spell(pace.full_seconds(TokenLoad.of(work.jobs)))}"
         self._progress.say(text)
 
     def _run(self, name: str, later: Later = NO_LATER) -> Drained:
         """Drain the jobs under another draw of tokens, with progress."""
-        load, before = Load.of(self._work.jobs), self._drain.core.stats().core
+        load, before = TokenLoad.of(self._work.jobs), self._drain.core.stats().core
         begin = time.perf_counter()
 
         def show(done: int, stats: EngineStats) -> None:
@@ -189,10 +191,6 @@ class _Ours:
 
         return self._drain.run(self.requests(name), show, later)
 
-    def _checking(self, index: int, jobs: int) -> None:
-        text = f"Checking the tokens of job {index + 1} of {jobs}"
-        (self._progress.update if index else self._progress.say)(text)
-
     def _draw(self, run: str) -> TokenDraw:
         return TokenDraw(self._vocab, f"{self._options.seed} {run}")
 
@@ -202,12 +200,3 @@ def process_age() -> float:
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since boot; field 22 in proc(5)
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
-
-
-def _title(options: BenchOptions, work: Work, info: EngineInfo) -> str:
-    engine = options.engine
-    types = [info.dtype]
-    types += [f"fp8 {name}" for name, value in (("weights", engine.weights), ("KV", engine.kv_dtype)) if value == "fp8"]
-    jobs = f"{work.counted} jobs of {work.name}"
-    pool = f", KV pool of {engine.kv_tokens:,} tokens" if engine.kv_tokens else ""
-    return f"Drain: {options.model_name} {', '.join(types)}; {jobs}, {options.order.value}{pool}"

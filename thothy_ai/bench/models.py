@@ -39,8 +39,22 @@ def bench_model(shape: str, options: EngineOptions, say: Callable[[str], None] =
     dtype = resolve_dtype(options.dtype, device)
     try:
         if options.model is not None:
-            return _from_folder(options.model, options, device, dtype, say)
-        return _drawn(shape, options, device, dtype, say)
+            name = options.model.resolve().name
+            return load_model(
+                options.model,
+                device=device,
+                dtype=dtype,
+                weights=options.weights,
+                cache_dir=options.cache_dir,
+                finite=options.check_weights,
+                check=lambda config: _require(plan_memory(config, options, device, dtype), name, options),
+                on_read=lambda done, of: say(f"Reading weights: {done / GB:.1f} of {of / GB:.1f} GB"),
+            )
+        _require(_plan(shape, options, device), shape, options)
+        whole = f"{parameters(shape) * dtype.itemsize / GB:.1f} GB of random weights ({shape})"
+        source = RandomWeights(device, dtype, lambda drawn: say(f"Drawing {whole}: {drawn / GB:.1f} GB done"))
+        model = assemble(_config(shape), source, weight_format(options.weights, device))
+        return LoadedModel(_config(shape), model, None, f"{shape} (random weights)")
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{options.model or shape} does not fit {device}: {error}") from error
 
@@ -77,35 +91,6 @@ def default_shape(options: EngineOptions) -> str:
     return next((shape for shape in ON_A_GPU if _plan(shape, options, device).fits), ON_A_GPU[-1])
 
 
-def _from_folder(
-    model: Path, options: EngineOptions, device: torch.device, dtype: torch.dtype, say: Callable[[str], None]
-) -> LoadedModel:
-    def check(config: ModelConfig) -> None:
-        _require(plan_memory(config, options, device, dtype), model.resolve().name, options)
-
-    return load_model(
-        model,
-        device=device,
-        dtype=dtype,
-        weights=options.weights,
-        cache_dir=options.cache_dir,
-        finite=options.check_weights,
-        check=check,
-        on_read=lambda done, of: say(f"Reading weights: {done / GB:.1f} of {of / GB:.1f} GB"),
-    )
-
-
-def _drawn(
-    shape: str, options: EngineOptions, device: torch.device, dtype: torch.dtype, say: Callable[[str], None]
-) -> LoadedModel:
-    config, plan = _config(shape), _plan(shape, options, device)
-    _require(plan, shape, options)
-    whole = f"{parameters(shape) * dtype.itemsize / GB:.1f} GB of random weights ({shape})"
-    source = RandomWeights(device, dtype, lambda drawn: say(f"Drawing {whole}: {drawn / GB:.1f} GB done"))
-    model = assemble(config, source, weight_format(options.weights, device))
-    return LoadedModel(config, model, None, f"{shape} (random weights)")
-
-
 @cache
 def _config(shape: str) -> ModelConfig:
     with tempfile.TemporaryDirectory() as folder:
@@ -121,13 +106,11 @@ def _require(plan: MemoryPlan, name: str, options: EngineOptions) -> None:
     try:
         plan.require(name)
     except OutOfMemoryError as error:
-        raise OutOfMemoryError(f"{error}: {_remedy(plan, options)}") from None
-
-
-def _remedy(plan: MemoryPlan, options: EngineOptions) -> str:
-    if plan.weights < plan.available and (options.kv_tokens or options.max_rows or options.token_budget):
-        return "choose a smaller --kv-tokens, --max-rows or --token-budget"
-    fitting = [shape for shape in SHAPES if _plan(shape, options, plan.device).fits]
-    if not fitting:
-        return "free some memory"
-    return f"choose --shape {max(fitting, key=parameters)} or pass --model FOLDER with a smaller model"
+        fitting = [name for name in SHAPES if _plan(name, options, plan.device).fits]
+        if plan.weights < plan.available and (options.kv_tokens or options.max_rows or options.token_budget):
+            remedy = "choose a smaller --kv-tokens, --max-rows or --token-budget"
+        elif fitting:
+            remedy = f"choose --shape {max(fitting, key=parameters)} or pass --model FOLDER with a smaller model"
+        else:
+            remedy = "free some memory"
+        raise OutOfMemoryError(f"{error}: {remedy}") from None

@@ -12,10 +12,12 @@ from typing import Any, NoReturn
 from thothy_ai.bench.requests import JOBS
 from thothy_ai.bench.shapes import ON_A_CPU, ON_A_GPU, SHAPES, described
 from thothy_ai.bench.workload import Order
-from thothy_ai.engine.api.options import Command, Declared, EngineOptions, options_of
+from thothy_ai.engine.api.options import Command, EngineOptions, options_of
 
 PEERS = ("transformers", "vllm")
 JOBS_ON_A_CPU = 16
+_OF_KINDS = ("kind", "tokenizer")
+_OF_FILES = ("draw", "urgent", "tolerance", "profile", "peer", "peer_seconds")
 _EXAMPLE = "Example: thothy bench drain benchmarks/workloads/templates.json --shape llama-8b"
 
 
@@ -56,7 +58,12 @@ def parse(arguments: Sequence[str] | None = None, program: str | None = None) ->
     """Options from a command line; SystemExit with code 2 for a wrong one."""
     parser = drain_parser(program)
     given = vars(parser.parse_args(arguments))
-    _check(given, parser)
+    kinds = given["kinds"]
+    if kinds == (given["workload"] is not None):
+        parser.error("give either a workload FILE or --kinds")
+    for name in _OF_FILES if kinds else _OF_KINDS:
+        if given[name] not in (None, False, 0) or (name in {"draw", "tolerance"} and given[name] is not None):
+            parser.error(f"--{name.replace('_', '-')} goes with {'a workload FILE' if kinds else '--kinds'}")
     return _options(given)
 
 
@@ -80,12 +87,31 @@ def drain_parser(program: str | None = None) -> argparse.ArgumentParser:
         epilog=_epilog(_EXAMPLE),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    file_help = "The jobs by their lengths, as JSON."
-    parser.add_argument("workload", nargs="?", type=Path, metavar="FILE", help=file_help)
-    _add_work(parser.add_argument_group("jobs"))
-    _add_kinds(parser.add_argument_group("jobs of the kinds"))
+    parser.add_argument("workload", nargs="?", type=Path, metavar="FILE", help="The jobs by their lengths, as JSON.")
+    jobs = parser.add_argument_group("jobs")
+    orders = [order.value for order in Order]
+    jobs.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
+    _add_count(jobs)
+    jobs.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
+    house = "Begin every prompt with the same N tokens; with --kinds, with a system message of N words."
+    jobs.add_argument("--house-prompt", type=_bounded(int, 1), default=0, metavar="N", help=house)
+    urgent = "Drain again while an urgent job is submitted every so many seconds."
+    jobs.add_argument("--urgent", type=_bounded(float, 0.01), metavar="SECONDS", help=urgent)
+    of_kinds = parser.add_argument_group("jobs of the kinds")
+    kinds = "Drain jobs with their kinds' prompts, schemas and sampling: with schemas, again, and without."
+    of_kinds.add_argument("--kinds", action="store_true", help=kinds)
+    _add_kind(of_kinds)
+    _add_tokenizer(of_kinds)
     _add_engine(parser.add_argument_group("engine"))
-    _add_report(parser.add_argument_group("report"))
+    report = parser.add_argument_group("report")
+    tolerance = "Tolerance of the check of tokens, in nats. Default: by data type."
+    report.add_argument("--tolerance", type=float, metavar="NATS", help=tolerance)
+    report.add_argument("--profile", action="store_true", help="Profile a second drain by kernel (GPU only).")
+    report.add_argument("--peer", choices=PEERS, help="Run the same jobs on this engine afterwards.")
+    report.add_argument("--peer-seconds", type=float, metavar="SECONDS", help="A peer's time for the same jobs.")
+    name = "Name of the peer that --peer-seconds is about. [default: peer]"
+    report.add_argument("--peer-name", default="peer", metavar="NAME", help=name)
+    _add_json(report)
     return parser
 
 
@@ -121,28 +147,10 @@ def _epilog(example: str) -> str:
     return "\n".join(("shapes:", *shapes, "", example))
 
 
-def _add_work(group: argparse._ArgumentGroup) -> None:
-    orders = [order.value for order in Order]
-    group.add_argument("--order", choices=orders, default="listed", help="Order of submission. [default: listed]")
-    _add_count(group)
-    group.add_argument("--draw", type=int, metavar="SEED", help="Draw new lengths of the same kinds and distributions.")
-    house = "Begin every prompt with the same N tokens; with --kinds, with a system message of N words."
-    group.add_argument("--house-prompt", type=_bounded(int, 1), default=0, metavar="N", help=house)
-    urgent = "Drain again while an urgent job is submitted every so many seconds."
-    group.add_argument("--urgent", type=_bounded(float, 0.01), metavar="SECONDS", help=urgent)
-
-
 def _add_count(group: argparse._ArgumentGroup) -> None:
     limit = f"Drain N jobs. [default: {JOBS_ON_A_CPU} on a CPU; on a GPU all of a file, {JOBS:,} of the kinds]"
     group.add_argument("--jobs", type=_bounded(int, 1), metavar="N", help=limit)
     group.add_argument("--seed", type=int, default=0, help="Seed of what is drawn at random. [default: 0]")
-
-
-def _add_kinds(group: argparse._ArgumentGroup) -> None:
-    kinds = "Drain jobs with their kinds' prompts, schemas and sampling: with schemas, again, and without."
-    group.add_argument("--kinds", action="store_true", help=kinds)
-    _add_kind(group)
-    _add_tokenizer(group)
 
 
 def _add_kind(group: argparse._ArgumentGroup) -> None:
@@ -154,20 +162,6 @@ def _add_tokenizer(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tokenizer", type=Path, metavar="FOLDER", help=tokenizer)
 
 
-_OF_KINDS = ("kind", "tokenizer")
-_OF_FILES = ("draw", "urgent", "tolerance", "profile", "peer", "peer_seconds")
-
-
-def _check(given: dict[str, Any], parser: argparse.ArgumentParser) -> None:
-    """Refuse options that do not go together, as a usage error."""
-    kinds = given["kinds"]
-    if kinds == (given["workload"] is not None):
-        parser.error("give either a workload FILE or --kinds")
-    for name in _OF_FILES if kinds else _OF_KINDS:
-        if given[name] not in (None, False, 0) or (name in {"draw", "tolerance"} and given[name] is not None):
-            parser.error(f"--{name.replace('_', '-')} goes with {'a workload FILE' if kinds else '--kinds'}")
-
-
 def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shape",
@@ -176,36 +170,16 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         f"[default: {ON_A_CPU} on a CPU; on a GPU the first of {', '.join(ON_A_GPU)} that fits]",
     )
     for declared in options_of(Command.BENCH):
-        group.add_argument(declared.flag, default=declared.default, help=_help(declared), **_parsing(declared))
-
-
-def _parsing(declared: Declared) -> dict[str, Any]:
-    """How argparse reads an option."""
-    option = declared.option
-    if declared.kind is bool:
-        return {"action": argparse.BooleanOptionalAction if declared.negation else "store_true"}
-    kind = _bounded(declared.kind, option.minimum, option.maximum)
-    return {"type": kind, "choices": option.choices or None, "metavar": option.metavar}
-
-
-def _help(declared: Declared) -> str:
-    """The help text and the default, as `thothy engine` shows them."""
-    default = declared.default
-    if default is None or default is False:
-        return declared.option.help
-    shown = declared.flag[2:] if default is True else default
-    return f"{declared.option.help} [default: {shown}]"
-
-
-def _add_report(group: argparse._ArgumentGroup) -> None:
-    tolerance = "Tolerance of the check of tokens, in nats. Default: by data type."
-    group.add_argument("--tolerance", type=float, metavar="NATS", help=tolerance)
-    group.add_argument("--profile", action="store_true", help="Profile a second drain by kernel (GPU only).")
-    group.add_argument("--peer", choices=PEERS, help="Run the same jobs on this engine afterwards.")
-    group.add_argument("--peer-seconds", type=float, metavar="SECONDS", help="A peer's time for the same jobs.")
-    name = "Name of the peer that --peer-seconds is about. [default: peer]"
-    group.add_argument("--peer-name", default="peer", metavar="NAME", help=name)
-    _add_json(group)
+        option, default = declared.option, declared.default
+        if declared.kind is bool:
+            parsing: dict[str, Any] = {"action": argparse.BooleanOptionalAction if declared.negation else "store_true"}
+        else:
+            kind = _bounded(declared.kind, option.minimum, option.maximum)
+            parsing = {"type": kind, "choices": option.choices or None, "metavar": option.metavar}
+        text = option.help  # and the default, as `thothy engine` shows them
+        if default is not None and default is not False:
+            text += f" [default: {declared.flag[2:] if default is True else default}]"
+        group.add_argument(declared.flag, default=default, help=text, **parsing)
 
 
 def _add_json(group: argparse._ArgumentGroup) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thothy_ai.bench.workload import Job
+from thothy_ai.bench.workload import WorkloadJob
 from thothy_ai.engine.api import CoreStats
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TokenLoad:
     """Tokens of a drain. A prompt part that several jobs share is computed once."""
 
     prompt_tokens: int
@@ -18,7 +18,7 @@ class Load:
     output_tokens: int
 
     @classmethod
-    def of(cls, jobs: Sequence[Job]) -> Load:
+    def of(cls, jobs: Sequence[WorkloadJob]) -> TokenLoad:
         """The load of these jobs."""
         parts = {job.parts[: end + 1]: part.tokens for job in jobs for end, part in enumerate(job.parts)}
         return cls(sum(job.prompt_tokens for job in jobs), sum(parts.values()), sum(job.output_tokens for job in jobs))
@@ -36,16 +36,18 @@ class Pace:
         """Prompt and output tokens, cached ones included."""
         return self._gained("cached_tokens") + self._gained("prefill_tokens") + self._gained("decode_tokens")
 
-    def remaining_seconds(self, load: Load) -> float | None:
+    def remaining_seconds(self, load: TokenLoad) -> float | None:
         """Estimate for what is left of the load; None before anything of its sort was computed."""
         prompt, output = self._gained("prefill_tokens"), self._gained("decode_tokens")
         if not prompt or not output:
             return None
         return self.full_seconds(
-            Load(0, max(0, round(load.computed_prompt_tokens - prompt)), max(0, round(load.output_tokens - output)))
+            TokenLoad(
+                0, max(0, round(load.computed_prompt_tokens - prompt)), max(0, round(load.output_tokens - output))
+            )
         )
 
-    def full_seconds(self, load: Load) -> float:
+    def full_seconds(self, load: TokenLoad) -> float:
         """Estimate for the whole load."""
         prefill = self._gained("prefill_seconds") / max(1.0, self._gained("prefill_tokens"))
         decode = self._gained("decode_seconds") / max(1.0, self._gained("decode_tokens"))

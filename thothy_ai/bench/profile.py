@@ -105,13 +105,20 @@ def split(device: Sequence[Activity], host: Iterable[Activity]) -> Profile:
     attention = [activity for activity in device if kinds[activity.name] == "attention"]
     gemm_time, both, busy = covered(gemm), covered([*gemm, *attention]), covered(device)
     waits = [activity for activity in host if _WAITS.match(activity.name)]
+    nanoseconds: Counter[str] = Counter()
+    for name, start, ended in device:
+        nanoseconds[name] += ended - start
+    launches = Counter(activity.name for activity in device)
     return Profile(
         gemm=gemm_time * _NANO,
         attention=(both - gemm_time) * _NANO,
         rest=(busy - both) * _NANO,
         idle=(end - begin - busy) * _NANO,
         waited=sum(max(0, min(wait.end, end) - max(wait.start, begin)) for wait in waits) * _NANO,
-        kernels=_most_expensive(device, kinds),
+        kernels=tuple(
+            Kernel(name[:_MAX_NAME], kinds[name], launches[name], spent * _NANO)
+            for name, spent in nanoseconds.most_common(_MAX_KERNELS)
+        ),
     )
 
 
@@ -122,15 +129,3 @@ def covered(activities: Iterable[Activity]) -> int:
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
     return total
-
-
-def _most_expensive(device: Iterable[Activity], kinds: dict[str, str]) -> tuple[Kernel, ...]:
-    seconds: Counter[str] = Counter()
-    launches: Counter[str] = Counter()
-    for name, start, end in device:
-        seconds[name] += end - start
-        launches[name] += 1
-    return tuple(
-        Kernel(name[:_MAX_NAME], kinds[name], launches[name], nanoseconds * _NANO)
-        for name, nanoseconds in seconds.most_common(_MAX_KERNELS)
-    )

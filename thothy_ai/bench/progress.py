@@ -19,7 +19,6 @@ class Progress:
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Write a line."""
         self._write(f"{_CLEAR}{text}\n" if self._in_place else f"{text}\n")
         self._last = time.monotonic()
 
@@ -58,5 +57,5 @@ def spell(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 job`, `1,000 jobs`."""
+    """A number with its noun: `1 job`, `1,000 jobs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

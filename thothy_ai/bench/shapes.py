@@ -110,31 +110,24 @@ def parameters(shape: str) -> int:
     hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
     head_norms = 2 * config["head_dim"] if config["model_type"].startswith("qwen3") else 0
-    layer = attention + head_norms + _feed_forward(config) + 2 * hidden
+    experts = config.get("num_experts", config.get("num_local_experts"))
+    if experts is None:
+        feed_forward = 3 * hidden * config["intermediate_size"]
+    else:  # and their router
+        inner = config.get("moe_intermediate_size", config["intermediate_size"])
+        feed_forward = experts * (3 * inner + 1) * hidden
+    layer = attention + head_norms + feed_forward + 2 * hidden
     tables = 1 if config["tie_word_embeddings"] else 2
     return int(config["num_hidden_layers"] * layer + tables * config["vocab_size"] * hidden + hidden)
-
-
-def _feed_forward(config: dict[str, Any]) -> int:
-    """Parameters of a layer's MLP, or of its experts and their router."""
-    hidden, experts = config["hidden_size"], config.get("num_experts", config.get("num_local_experts"))
-    if experts is None:
-        return int(3 * hidden * config["intermediate_size"])
-    inner = config.get("moe_intermediate_size", config["intermediate_size"])
-    return int(experts * (3 * inner + 1) * hidden)
 
 
 def described(shape: str) -> str:
     """The number of parameters, and the size of the weights on a GPU and on a CPU."""
     count = parameters(shape)
-    return f"{_number(count)} parameters: {_size(2 * count)} in bfloat16, {_size(4 * count)} in float32"
-
-
-def _number(count: int) -> str:
-    for unit, name in ((1e9, "billion"), (1e6, "million")):
-        if count >= unit:
-            return f"{count / unit:.3g} {name}"
-    return f"{count:,}"
+    number = (
+        f"{count / 1e9:.3g} billion" if count >= 1e9 else f"{count / 1e6:.3g} million" if count >= 1e6 else f"{count:,}"
+    )
+    return f"{number} parameters: {_size(2 * count)} in bfloat16, {_size(4 * count)} in float32"
 
 
 def _size(size: int) -> str:

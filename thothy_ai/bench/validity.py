@@ -46,7 +46,10 @@ def flaw(schema: str, text: str) -> str | None:
 
 def _flaws(schema: dict[str, Any], value: Any, where: str, whole: dict[str, Any]) -> Iterator[str]:
     if "$ref" in schema:
-        yield from _flaws(_referenced(schema["$ref"], whole), value, where, whole)
+        found: Any = whole
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        yield from _flaws(found, value, where, whole)
     if "anyOf" in schema and all(any(_flaws(way, value, where, whole)) for way in schema["anyOf"]):
         yield f"{where}: none of the alternatives"
     if "type" in schema and not _TYPES[schema["type"]](value):
@@ -70,10 +73,3 @@ def _object_flaws(schema: dict[str, Any], value: dict[str, Any], where: str, who
             yield from _flaws(properties[name], item, f"{where}.{name}", whole)
         elif schema.get("additionalProperties") is False:
             yield f"{where}: {name} is not expected"
-
-
-def _referenced(reference: str, whole: dict[str, Any]) -> dict[str, Any]:
-    found: Any = whole
-    for part in reference.removeprefix("#/").split("/"):
-        found = found[part]
-    return dict(found)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ INSTRUCTION_TOKENS = {"trend_summary": 120, "hook": 60, "translation": 90, "repo
 OWN_TOKENS = 8
 
 
-class Part(NamedTuple):
+class PromptPart(NamedTuple):
     """A run of prompt tokens; the same name stands for the same tokens everywhere."""
 
     name: str
@@ -35,22 +35,21 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkloadJob:
     """One job: the parts of its prompt, how many of them its siblings share, and the number of output tokens."""
 
     kind: str
-    parts: tuple[Part, ...]
+    parts: tuple[PromptPart, ...]
     shared_parts: int
     output_tokens: int
 
     @property
-    def shared(self) -> tuple[Part, ...]:
+    def shared(self) -> tuple[PromptPart, ...]:
         """The prefix that it shares with its siblings, and that identifies them."""
         return self.parts[: self.shared_parts]
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompt."""
         return sum(part.tokens for part in self.parts)
 
 
@@ -67,10 +66,10 @@ class Workload:
     """Jobs as listed, and their order of arrival as indices into them; None if the file has none."""
 
     name: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[WorkloadJob, ...]
     arrival: tuple[int, ...] | None = None
 
-    def ordered(self, order: Order, seed: int = 0) -> tuple[Job, ...]:
+    def ordered(self, order: Order, seed: int = 0) -> tuple[WorkloadJob, ...]:
         """The jobs in this order; `seed` is used for a shuffle that the file does not give."""
         if order is Order.SOURCE:
             first = {job.shared: index for index, job in reversed(list(enumerate(self.jobs)))}
@@ -82,12 +81,12 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DrainWork:
     """The jobs to drain, the name and size of their workload, and the jobs of the warm-up."""
 
     name: str
-    jobs: tuple[Job, ...]
-    warm_up: tuple[Job, ...]
+    jobs: tuple[WorkloadJob, ...]
+    warm_up: tuple[WorkloadJob, ...]
     listed: int
 
     @property
@@ -96,24 +95,12 @@ class Work:
         return f"{len(self.jobs):,}" if len(self.jobs) == self.listed else f"{len(self.jobs):,} of {self.listed:,}"
 
 
+_TEMPLATE_ROW = {"kind": str, "template tokens": int, "body tokens": int, "output tokens": int}
+_SIBLING_ROW = {"source": int, "source tokens": int, "kind": str, "output tokens": int}
+
+
 def read_workload(path: Path) -> Workload:
     """Read a workload file. Raises `InvalidRequestError` if it cannot be read or is malformed."""
-    rows, arrival = _content(path)
-    if arrival is None:
-        _check_rows(path, rows, _TEMPLATE_ROW)
-        return Workload(path.stem, template_jobs(rows))
-    _check_rows(path, rows, _SIBLING_ROW)
-    unknown = sorted({row[2] for row in rows} - INSTRUCTION_TOKENS.keys())
-    if unknown:
-        known = ", ".join(sorted(INSTRUCTION_TOKENS))
-        raise InvalidRequestError(f"{path}: unknown kind {unknown[0]!r}; with 'arrival', kinds are {known}")
-    if not _is_permutation(arrival, len(rows)):
-        raise InvalidRequestError(f"{path}: 'arrival' must list the indices 0 to {len(rows) - 1}, each once")
-    return Workload(path.stem, sibling_jobs(rows), tuple(arrival))
-
-
-def _content(path: Path) -> tuple[list[Any], Any]:
-    """The jobs' rows, at least one, and what "arrival" holds."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -123,51 +110,56 @@ def _content(path: Path) -> tuple[list[Any], Any]:
     rows = content.get("jobs") if isinstance(content, dict) else None
     if not isinstance(rows, list) or not rows:
         raise InvalidRequestError(f'{path}: not a workload: expected an object with "jobs", a list of at least one job')
-    return rows, content.get("arrival")
-
-
-_TEMPLATE_ROW = {"kind": str, "template tokens": int, "body tokens": int, "output tokens": int}
-_SIBLING_ROW = {"source": int, "source tokens": int, "kind": str, "output tokens": int}
+    arrival = content.get("arrival")
+    if arrival is None:
+        _check_rows(path, rows, _TEMPLATE_ROW)
+        return Workload(path.stem, template_jobs(rows))
+    _check_rows(path, rows, _SIBLING_ROW)
+    unknown = sorted({row[2] for row in rows} - INSTRUCTION_TOKENS.keys())
+    if unknown:
+        known = ", ".join(sorted(INSTRUCTION_TOKENS))
+        raise InvalidRequestError(f"{path}: unknown kind {unknown[0]!r}; with 'arrival', kinds are {known}")
+    indices = isinstance(arrival, list) and all(type(index) is int for index in arrival)
+    if not indices or sorted(arrival) != list(range(len(rows))):
+        raise InvalidRequestError(f"{path}: 'arrival' must list the indices 0 to {len(rows) - 1}, each once")
+    return Workload(path.stem, sibling_jobs(rows), tuple(arrival))
 
 
 def _check_rows(path: Path, rows: list[Any], columns: dict[str, type]) -> None:
     """Raise `InvalidRequestError` for the first row that is malformed. Token counts are positive."""
+
+    def fits(value: object, column: str, kind: type) -> bool:
+        return type(value) is kind and not (column.endswith("tokens") and isinstance(value, int) and value < 1)
+
     for index, row in enumerate(rows):
-        fits = isinstance(row, list) and len(row) == len(columns)
-        if not fits or not all(map(_is_cell, row, columns, columns.values())):
+        is_row = isinstance(row, list) and len(row) == len(columns)
+        if not is_row or not all(map(fits, row, columns, columns.values())):
             raise InvalidRequestError(f"{path}: job {index} is {row!r}; expected [{', '.join(columns)}]")
 
 
-def _is_cell(value: object, column: str, kind: type) -> bool:
-    return type(value) is kind and not (column.endswith("tokens") and isinstance(value, int) and value < 1)
-
-
-def _is_permutation(indices: object, count: int) -> bool:
-    return (
-        isinstance(indices, list)
-        and all(type(index) is int for index in indices)
-        and sorted(indices) == list(range(count))
-    )
-
-
-def template_jobs(rows: Iterable[Sequence[Any]]) -> tuple[Job, ...]:
+def template_jobs(rows: Iterable[Sequence[Any]]) -> tuple[WorkloadJob, ...]:
     """Jobs of [kind, template tokens, body tokens, output tokens]; a kind's template is shared."""
     return tuple(
-        Job(kind, (Part(f"template {kind}", int(template)), Part(f"body {index}", int(body))), 1, int(output))
+        WorkloadJob(
+            kind,
+            (PromptPart(f"template {kind}", int(template)), PromptPart(f"body {index}", int(body))),
+            1,
+            int(output),
+        )
         for index, (kind, template, body, output) in enumerate(rows)
     )
 
 
-def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[Job, ...]:
+def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[WorkloadJob, ...]:
     """Jobs of [source, source tokens, kind, output tokens]: house style, source, instructions, own tokens."""
     return tuple(
-        Job(
+        WorkloadJob(
             kind,
             (
-                Part("house style", HOUSE_STYLE_TOKENS),
-                Part(f"source {source}", int(tokens)),
-                Part(f"instructions {kind}", INSTRUCTION_TOKENS[kind]),
-                Part(f"own {index}", OWN_TOKENS),
+                PromptPart("house style", HOUSE_STYLE_TOKENS),
+                PromptPart(f"source {source}", int(tokens)),
+                PromptPart(f"instructions {kind}", INSTRUCTION_TOKENS[kind]),
+                PromptPart(f"own {index}", OWN_TOKENS),
             ),
             2,
             int(output),
@@ -176,20 +168,27 @@ def sibling_jobs(rows: Iterable[Sequence[Any]]) -> tuple[Job, ...]:
     )
 
 
+def with_house_prompt(workload: Workload, tokens: int) -> Workload:
+    """The workload with this number of common tokens before every prompt."""
+    if not tokens:
+        return workload
+    house = PromptPart("house prompt", tokens)
+    jobs = (replace(job, parts=(house, *job.parts), shared_parts=1 + job.shared_parts) for job in workload.jobs)
+    return replace(workload, jobs=tuple(jobs))
+
+
 class TokenDraw:
     """Random token ids, the same for the same seed and part."""
 
     def __init__(self, vocab_size: int, seed: str) -> None:
         self._vocabulary = range(vocab_size)
         self._seed = seed
-        self._drawn: dict[Part, tuple[int, ...]] = {}
+        self._drawn: dict[PromptPart, tuple[int, ...]] = {}
 
-    def prompt(self, job: Job) -> tuple[int, ...]:
-        """The job's prompt."""
-        return tuple(token for part in job.parts for token in self._tokens(part))
-
-    def _tokens(self, part: Part) -> tuple[int, ...]:
-        if part not in self._drawn:
-            draw = random.Random(f"{self._seed} {part.name}")
-            self._drawn[part] = tuple(draw.choices(self._vocabulary, k=part.tokens))
-        return self._drawn[part]
+    def prompt(self, job: WorkloadJob) -> tuple[int, ...]:
+        """The ids of the job's prompt."""
+        for part in job.parts:
+            if part not in self._drawn:
+                draw = random.Random(f"{self._seed} {part.name}")
+                self._drawn[part] = tuple(draw.choices(self._vocabulary, k=part.tokens))
+        return tuple(token for part in job.parts for token in self._drawn[part])

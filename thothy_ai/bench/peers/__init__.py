@@ -7,9 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
 from thothy_ai.bench.drain import DrainFailedError
 from thothy_ai.bench.figures import PeerResult
@@ -17,14 +15,6 @@ from thothy_ai.bench.options import BenchOptions
 from thothy_ai.bench.shapes import write_config
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import InvalidRequestError
-
-
-class Peer(Protocol):
-    """A resident peer."""
-
-    def run(self, requests: Sequence[CoreRequest]) -> list[int]:
-        """Drain the requests; returns the number of output tokens of each."""
-        ...
 
 
 def require(name: str) -> None:
@@ -35,24 +25,18 @@ def require(name: str) -> None:
 
 def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Sequence[CoreRequest]) -> PeerResult:
     """Load the peer that the options name, warm it up and drain. Raises `DrainFailedError` if a token is missing."""
+    # Each is only importable where its library is installed.
+    if options.peer == "vllm":
+        from thothy_ai.bench.peers.vllm_peer import name, resident
+    else:
+        from thothy_ai.bench.peers.transformers_peer import name, resident
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.engine.model or write_config(str(options.shape), Path(scratch))
-        name, resident = _peer(options, folder)
-        with resident as peer:
+        with resident(folder, options.engine, real_weights=options.engine.model is not None) as peer:
             peer.run(warm_up)
             begin = time.perf_counter()
             counts = peer.run(requests)
             seconds = time.perf_counter() - begin
     if counts != [request.sampling.max_tokens for request in requests]:
-        raise DrainFailedError(f"{name} did not generate all tokens that were requested")
-    return PeerResult(name, seconds)
-
-
-def _peer(options: BenchOptions, folder: Path) -> tuple[str, AbstractContextManager[Peer]]:
-    real_weights = options.engine.model is not None
-    if options.peer == "vllm":
-        from thothy_ai.bench.peers.vllm_peer import name, resident
-    else:
-        from thothy_ai.bench.peers.transformers_peer import name, resident
-
-    return name(), resident(folder, options.engine, real_weights=real_weights)
+        raise DrainFailedError(f"{name()} did not generate all tokens that were requested")
+    return PeerResult(name(), seconds)

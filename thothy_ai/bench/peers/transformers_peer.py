@@ -11,7 +11,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from thothy_ai.bench.drain import DrainFailedError
-from thothy_ai.bench.peers import Peer
+from thothy_ai.bench.peers.peer import Peer
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
@@ -22,7 +22,6 @@ _CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as for our own engine
 
 
 def name() -> str:
-    """Name and version."""
     return f"transformers {transformers.__version__}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import vllm
 
-from thothy_ai.bench.peers import Peer
+from thothy_ai.bench.peers.peer import Peer
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 
@@ -20,7 +20,6 @@ _BLOCK = 16  # tokens; vLLM's default
 
 
 def name() -> str:
-    """Name and version."""
     return f"vLLM {vllm.__version__}"
 
 
@@ -41,14 +40,14 @@ class _Resident:
     def run(self, requests: Sequence[CoreRequest]) -> list[int]:
         """Drain the requests; returns the number of output tokens of each. `generate` keeps the prompts' order."""
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
-        outputs = self._llm.generate(prompts, [_sampling(request) for request in requests], use_tqdm=False)
+        sampling = [
+            vllm.SamplingParams(
+                temperature=0.0, max_tokens=request.sampling.max_tokens, ignore_eos=True, detokenize=False
+            )
+            for request in requests
+        ]
+        outputs = self._llm.generate(prompts, sampling, use_tqdm=False)
         return [len(output.outputs[0].token_ids) for output in outputs]
-
-
-def _sampling(request: CoreRequest) -> Any:
-    return vllm.SamplingParams(
-        temperature=0.0, max_tokens=request.sampling.max_tokens, ignore_eos=True, detokenize=False
-    )
 
 
 def _settings(options: EngineOptions, *, real_weights: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thothy_ai.bench.requests import Backlog
-    from thothy_ai.engine.api import EngineInfo, GenerationRequest, Message
+    from thothy_ai.engine.api import EngineInfo, GenerationRequest
     from thothy_ai.jobs import Request
 
 TENANT = "bench"
@@ -52,18 +52,19 @@ def as_requests(
 def engine_requests(wanted: Backlog) -> list[GenerationRequest]:
     """The backlog as requests to an engine, behind its house prompt if it has one. Raises `InvalidRequestError`."""
     from thothy_ai.demo.backlog import house_prompt
-
-    house = house_prompt(wanted.house_words)
-    return [replace(request, messages=_behind(house, request.messages)) for request in as_requests(make_jobs(wanted))]
-
-
-def _behind(house: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages with a house prompt at the beginning of their system message, for templates that take only one."""
     from thothy_ai.engine.api import Message
 
+    requests, house = as_requests(make_jobs(wanted)), house_prompt(wanted.house_words)
     if not house:
-        return messages
-    first, *rest = messages
-    if first.role != "system":
-        return Message("system", house), *messages
-    return Message("system", f"{house}\n\n{first.content}"), *rest
+        return requests
+    behind = []
+    for request in requests:
+        first, *rest = request.messages
+        # Some templates take only one system message.
+        messages = (
+            (Message("system", f"{house}\n\n{first.content}"), *rest)
+            if first.role == "system"
+            else (Message("system", house), *request.messages)
+        )
+        behind.append(replace(request, messages=messages))
+    return behind

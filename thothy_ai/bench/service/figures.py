@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -21,7 +21,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ServiceRun:
     """One drain. `samples` were taken while it ran, the first before it began, the last after its end."""
 
     name: str
@@ -71,61 +71,54 @@ class QueueTimes:
     outcomes: Mapping[str, int] = field(default_factory=dict)
 
 
-def service_figures(before: Run, service: Run, bare: Run, times: QueueTimes, unit: str) -> list[Figure]:
+def service_figures(
+    before: ServiceRun, service: ServiceRun, bare: ServiceRun, times: QueueTimes, unit: str
+) -> list[Figure]:
     """The ratio, then a row per figure with the three runs side by side, then what the service adds."""
-    runs = (before, service, bare)
-    return [
-        ("jobs", f"{service.jobs:,}"),
-        ("generations", f"{service.requests:,}"),
-        ("runs, in this order", "; ".join(run.name for run in runs)),
-        ("service over bare engine", f"{service.seconds / bare.seconds:.3f}"),
-        *((name, "; ".join(value(run) for run in runs)) for name, value in _columns(unit)),
-        *_queue_figures(service, times),
-    ]
 
-
-def _columns(unit: str) -> list[tuple[str, Callable[[Run], str]]]:
-    def per_step(counter: str) -> Callable[[Run], str]:
+    def per_step(counter: str) -> Callable[[ServiceRun], str]:
         return lambda run: f"{run.gained(counter) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
 
-    return [
+    def hit_rate(run: ServiceRun) -> float:
+        return run.gained("cached_tokens") / max(1, run.gained("prompt_tokens"))
+
+    def first_at(run: ServiceRun) -> float:
+        return run.reached(lambda stats: stats.scheduler.running > 0)
+
+    runs = (before, service, bare)
+    columns: list[tuple[str, Callable[[ServiceRun], str]]] = [
         ("seconds", lambda run: f"{run.seconds:.2f}"),
         (f"jobs per {unit}", lambda run: f"{run.jobs / run.seconds * 3600:,.0f}"),
         ("prompt tokens", lambda run: f"{run.gained('prompt_tokens'):,.0f}"),
         ("output tokens", lambda run: f"{run.gained('output_tokens'):,.0f}"),
-        (
-            "prefix cache hit rate",
-            lambda run: f"{run.gained('cached_tokens') / max(1, run.gained('prompt_tokens')):.1%}",
-        ),
+        ("prefix cache hit rate", lambda run: f"{hit_rate(run):.1%}"),
         ("steps", lambda run: f"{run.gained('steps'):,.0f}"),
         ("time in steps, launch gaps included", lambda run: f"{run.gained('busy_seconds') / run.seconds:.1%}"),
         ("time in steps", lambda run: f"{run.gained('busy_seconds'):.2f} s"),
         ("device time per step", per_step("busy_seconds")),
         ("masks per step", per_step("mask_seconds")),
         ("sequences running, most and mean", lambda run: f"{max(run.running):,}, {fmean(run.running):,.0f}"),
-        (
-            "first sequences running after",
-            lambda run: f"{run.reached(lambda stats: stats.scheduler.running > 0):.2f} s",
-        ),
+        ("first sequences running after", lambda run: f"{first_at(run):.2f} s"),
         (f"{_FULL:.0%} of the most running after", lambda run: f"{run.full_at:.2f} s"),
         ("from the engine's last result to the end", lambda run: f"{max(0.0, run.seconds - run.last_result_at):.2f} s"),
     ]
-
-
-def _queue_figures(service: Run, times: QueueTimes) -> list[Figure]:
     first, median, last = times.claimed
-    outcomes: Sequence[tuple[str, int]] = sorted(times.outcomes.items(), key=lambda item: -item[1])
+    outcomes = sorted(times.outcomes.items(), key=lambda item: -item[1])
     return [
+        ("jobs", f"{service.jobs:,}"),
+        ("generations", f"{service.requests:,}"),
+        ("runs, in this order", "; ".join(run.name for run in runs)),
+        ("service over bare engine", f"{service.seconds / bare.seconds:.3f}"),
+        *((name, "; ".join(value(run) for run in runs)) for name, value in columns),
         ("enqueueing all jobs", f"{times.enqueue:.2f} s"),
         ("from enqueueing to claim: first, median, last", f"{first:.2f} s, {median:.2f} s, {last:.2f} s"),
         ("from result to commit: median, p99", f"{times.commit_p50 * 1e3:.0f} ms, {times.commit_p99 * 1e3:.0f} ms"),
         ("attempts", f"{sum(times.outcomes.values()):,} of {service.jobs:,} jobs, one each"),
-        ("their outcomes (random weights write no text that validators accept)", _listed(outcomes)),
+        (
+            "their outcomes (random weights write no text that validators accept)",
+            ", ".join(f"{count:,} {name}" for name, count in outcomes),
+        ),
     ]
-
-
-def _listed(outcomes: Sequence[tuple[str, int]]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in outcomes)
 
 
 def quantile(counts: Mapping[float, float], share: float) -> float:

@@ -24,7 +24,7 @@ class Records:
         self._settings, self._database = settings, database
 
     def now(self) -> datetime:
-        """Postgres' clock."""
+        """The time by Postgres' clock, which all times of the record are."""
         [row] = self._ask("admin/now")
         moment: datetime = row[0]
         return moment

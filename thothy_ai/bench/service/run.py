@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thothy_ai.bench.kinds import engine_folder
-from thothy_ai.bench.measure import Report
+from thothy_ai.bench.measure import BenchReport
 from thothy_ai.bench.options import JOBS_ON_A_CPU, BenchOptions
 from thothy_ai.bench.progress import Progress, counted
 from thothy_ai.bench.requests import JOBS, Backlog
 from thothy_ai.bench.service.backlog import as_requests, make_jobs
-from thothy_ai.bench.service.figures import QueueTimes, Run, Sample, service_figures
+from thothy_ai.bench.service.figures import QueueTimes, Sample, ServiceRun, service_figures
 from thothy_ai.bench.service.records import Records
 from thothy_ai.db.connect import make_engine
 from thothy_ai.demo import first_call
@@ -34,7 +34,7 @@ from thothy_ai.embedded.process import Process, Program, free_ports
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.embedded.supervisor import Patience
-from thothy_ai.engine.api import EngineInfo, GenerationRequest
+from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.options import Command, EngineOptions, options_of
 from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.errors import ServiceStartError
@@ -52,7 +52,7 @@ ONE_ATTEMPT = EnqueueOptions(max_attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running stack with its engine, and the ways in."""
+    """A running stack with its engine, a producer and what it recorded."""
 
     settings: Settings
     producer: Producer
@@ -61,13 +61,13 @@ class Service:
     engine: Process
 
     def check(self) -> None:
-        """Raise `ServiceStartError` when a process has ended: what it was to do would be waited for in vain."""
+        """Raise `ServiceStartError` when a process has ended, since its jobs would never end."""
         if not self.engine.alive:
             raise ServiceStartError(self.engine.end_line())
         self.stack.wait(0)
 
 
-def measure_service(options: BenchOptions, progress: Progress) -> Report:
+def measure_service(options: BenchOptions, progress: Progress) -> BenchReport:
     """Measure according to the options. Raises `ThothyError`, `EngineError`."""
     with engine_folder(options) as engine, service(engine, progress) as running:
         return asyncio.run(_measure(options, running, progress))
@@ -79,36 +79,35 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
     with ExitStack() as undo:
         home = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="thothy-bench-")))
         home.chmod(0o755)  # servers run as the user `nobody`, who must be able to traverse it
-        stack = EmbeddedStack(_settings(home), services=OTHERS, patience=Patience(failures=1))  # none is restarted
+        settings = Settings.load(
+            home=home, log_level="WARNING", metrics_port=free_ports(len(SERVICES)), tenant="service"
+        )
+        chosen = "worker_in_flight" in settings.model_fields_set
+        in_flight = settings.worker_in_flight if chosen else IN_FLIGHT
+        settings = settings.model_copy(
+            update={"kinds": (*settings.kinds, first_call.MODULE), "worker_in_flight": in_flight}
+        )
+        stack = EmbeddedStack(settings, services=OTHERS, patience=Patience(failures=1))  # none is restarted
         progress.say(f"Starting the service in {home}")
         undo.enter_context(stack)
         progress.say(f"Loading {engine.model.resolve().name if engine.model else 'nothing'}")
-        process = Process(_program(stack.settings, engine, home))
+        url = stack.settings.require_engine_url()
+        process = Process(
+            Program(
+                name="engine",
+                argv=(sys.executable, "-P", "-m", "thothy_ai.cli", "engine", "--url", url, *_flags(engine)),
+                env=stack.settings.environment() | {f"{PREFIX}METRICS_PORT": "0"},
+                log=home / "logs" / "engine.log",
+                ready=lambda: engine_listens(url),
+                ready_seconds=ENGINE_READY_SECONDS,
+            )
+        )
         undo.callback(process.stop)
         process.start()
         database = make_engine(stack.settings, application="benchmark", pool_size=1)
         undo.callback(database.dispose)
         producer = undo.enter_context(Producer.from_settings(stack.settings))
         yield Service(stack.settings, producer, Records(stack.settings, database), stack, process)
-
-
-def _settings(home: Path) -> Settings:
-    loaded = Settings.load(home=home, log_level="WARNING", metrics_port=free_ports(len(SERVICES)), tenant="service")
-    loaded = loaded.model_copy(update={"kinds": (*loaded.kinds, first_call.MODULE)})
-    chosen = "worker_in_flight" in loaded.model_fields_set
-    return loaded if chosen else loaded.model_copy(update={"worker_in_flight": IN_FLIGHT})
-
-
-def _program(settings: Settings, engine: EngineOptions, home: Path) -> Program:
-    url = settings.require_engine_url()
-    return Program(
-        name="engine",
-        argv=(sys.executable, "-P", "-m", "thothy_ai.cli", "engine", "--url", url, *_flags(engine)),
-        env=settings.environment() | {f"{PREFIX}METRICS_PORT": "0"},
-        log=home / "logs" / "engine.log",
-        ready=lambda: engine_listens(url),
-        ready_seconds=ENGINE_READY_SECONDS,
-    )
 
 
 def _flags(engine: EngineOptions) -> list[str]:
@@ -125,50 +124,41 @@ def _flags(engine: EngineOptions) -> list[str]:
     return flags
 
 
-async def _measure(options: BenchOptions, running: Service, progress: Progress) -> Report:
+async def _measure(options: BenchOptions, running: Service, progress: Progress) -> BenchReport:
     client = connect(running.settings.require_engine_url(), running.settings.reveal_engine_token())
     await client.start()
     try:
         info = await client.info()
         on_gpu = info.device.startswith("cuda")
         jobs = _jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
-        await _warm_up(client, running, options, info, progress)
+        # Other jobs come first, straight to the engine and through the service, without their times.
+        others = _jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
+        plain = [replace(request, schema=None) for request in as_requests(others, engine=info)]
+        await _bare(client, plain, "warm-up, bare engine", progress)
+        await _through_service(client, running, others, progress, "warm-up, service")
+
         before = await _bare(client, as_requests(jobs, engine=info), "bare engine, before", progress)
         by_service, times, seeds = await _through_service(client, running, jobs, progress)
         after = await _bare(client, as_requests(jobs, seeds, info), "bare engine, after", progress)
-        before, by_service, after = (replace(run, jobs=len(jobs)) for run in (before, by_service, after))
     finally:
         await client.close()
     progress.clear()
+    before, by_service, after = (replace(run, jobs=len(jobs)) for run in (before, by_service, after))
     unit = "GPU-hour" if on_gpu else "compute-hour"
-    figures = service_figures(before, by_service, after, times, unit)
-    return Report(_title(info, options, len(jobs)), _where(info, running.settings), tuple(figures))
-
-
-def _title(info: EngineInfo, options: BenchOptions, jobs: int) -> str:
-    return f"Service: {info.model} {info.dtype}; {jobs:,} jobs of {options.kind or 'the four kinds'}"
-
-
-def _where(info: EngineInfo, settings: Settings) -> str:
-    return f"{info.device}, one worker with up to {settings.worker_in_flight:,} jobs in flight"
+    return BenchReport(
+        f"Service: {info.model} {info.dtype}; {len(jobs):,} jobs of {options.kind or 'the four kinds'}",
+        f"{info.device}, one worker with up to {running.settings.worker_in_flight:,} jobs in flight",
+        tuple(service_figures(before, by_service, after, times, unit)),
+    )
 
 
 def _jobs(backlog: Backlog) -> list[Request]:
     return [FirstCall.of(job) for job in make_jobs(backlog)]
 
 
-async def _warm_up(
-    client: EngineClient, running: Service, options: BenchOptions, info: EngineInfo, progress: Progress
-) -> None:
-    """Other jobs, straight to the engine and through the service, without their times."""
-    on_gpu = info.device.startswith("cuda")
-    jobs = _jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
-    plain = [replace(request, schema=None) for request in as_requests(jobs, engine=info)]
-    await _bare(client, plain, "warm-up, bare engine", progress)
-    await _through_service(client, running, jobs, progress, "warm-up, service")
-
-
-async def _bare(client: EngineClient, requests: Sequence[GenerationRequest], name: str, progress: Progress) -> Run:
+async def _bare(
+    client: EngineClient, requests: Sequence[GenerationRequest], name: str, progress: Progress
+) -> ServiceRun:
     """All requests at once, over the socket, under a tenant of this run's own."""
     progress.say(f"Draining {counted(len(requests), 'job')}: {name}")
     salted = [replace(request, id=f"{name}-{index}", salt=name) for index, request in enumerate(requests)]
@@ -184,7 +174,7 @@ async def _bare(client: EngineClient, requests: Sequence[GenerationRequest], nam
 
 async def _through_service(
     client: EngineClient, running: Service, jobs: Sequence[Request], progress: Progress, name: str = "service"
-) -> tuple[Run, QueueTimes, list[int]]:
+) -> tuple[ServiceRun, QueueTimes, list[int]]:
     """All jobs at once, from the producer's call to the last commit by Postgres' clock; and the attempts' seeds."""
     progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
     records, requests = running.records, len(as_requests(jobs, engine=await client.info()))
@@ -213,7 +203,7 @@ async def _sampled(
     requests: int,
     drain: Callable[[Callable[[], float]], Awaitable[float]],
     progress: Progress,
-) -> Run:
+) -> ServiceRun:
     """Run the drain, with the engine's counters before, now and then meanwhile, and after it."""
     samples = [Sample(0.0, await client.stats())]
     began = time.perf_counter()
@@ -236,4 +226,4 @@ async def _sampled(
         sampling.cancel()
         await asyncio.gather(sampling, return_exceptions=True)
     samples.append(Sample(elapsed(), await client.stats()))
-    return Run(name, seconds, requests, requests, tuple(samples))
+    return ServiceRun(name, seconds, requests, requests, tuple(samples))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from thothy_ai.bench.measure import Report
+    from thothy_ai.bench.measure import BenchReport
     from thothy_ai.bench.progress import Progress
 
 app = typer.Typer(no_args_is_help=True, help="Measure the engine on this machine.")
@@ -39,7 +39,7 @@ def service(context: typer.Context) -> None:
 
     options = parse_service(context.args, program=context.command_path)
 
-    def measure(progress: Progress) -> Report:
+    def measure(progress: Progress) -> BenchReport:
         from thothy_ai.bench.service.run import measure_service
 
         return measure_service(options, progress)

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from thothy_ai.bench.check import WrongTokensError, check, spread
-from thothy_ai.bench.drain import Drain, Drained, DrainFailedError, as_requests
+from thothy_ai.bench.drain import BenchCore, Drained, DrainFailedError, as_requests
 from thothy_ai.bench.figures import PeerResult, drain_figures, peer_figures
-from thothy_ai.bench.house import with_house_prompt
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.urgent import urgent_figures, urgent_requests
-from thothy_ai.bench.workload import TokenDraw, Workload, template_jobs
+from thothy_ai.bench.workload import TokenDraw, Workload, template_jobs, with_house_prompt
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.weights.loader import LoadedModel
@@ -34,7 +33,7 @@ def requests(run: str = "drain") -> list[CoreRequest]:
 
 
 def drained_by(loaded: LoadedModel, options: EngineOptions) -> Drained:
-    drain = Drain(loaded, options)
+    drain = BenchCore(loaded, options)
     try:
         drain.run(requests("warm-up"))
         return drain.run(requests())
@@ -124,7 +123,7 @@ def test_nan_does_not_pass(loaded: LoadedModel, drained: Drained) -> None:
 
 
 def test_a_job_cut_short_fails_the_drain(loaded: LoadedModel) -> None:
-    drain = Drain(loaded, replace(OPTIONS, kv_tokens=64, block_size=16))
+    drain = BenchCore(loaded, replace(OPTIONS, kv_tokens=64, block_size=16))
     try:
         with pytest.raises(DrainFailedError, match="4 of 30 tokens: length"):
             drain.run(as_requests(template_jobs([["hook", 40, 20, 30]]), TokenDraw(512, "x"), "long"))
@@ -142,7 +141,7 @@ def test_the_sample_is_spread_over_the_drain() -> None:
 def test_urgent_jobs_are_submitted_one_after_the_other_and_timed(loaded: LoadedModel) -> None:
     later = urgent_requests(requests(), seconds=1.0, every=0.2)
     assert [request.priority for request in later.requests] == [1, 1, 1, 1]
-    drain = Drain(loaded, replace(OPTIONS, max_rows=2))
+    drain = BenchCore(loaded, replace(OPTIONS, max_rows=2))
     try:
         without = drain.run(requests())
         drained = drain.run(requests("again"), later=later._replace(every=without.seconds / 20))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support.small_tokenizer import write_tokenizer
 from thothy_ai.bench import command
-from thothy_ai.bench.kind_drain import Run, drain, validity, without_schemas
+from thothy_ai.bench.kind_drain import KindRun, drain, validity, without_schemas
 from thothy_ai.bench.models import random_folder
 from thothy_ai.bench.requests import Backlog
 from thothy_ai.bench.service.backlog import engine_requests
@@ -97,7 +97,7 @@ def test_invalid_outputs_are_counted_and_those_cut_are_not_judged() -> None:
     request = replace(engine_requests(Backlog(1, "hook"))[0], schema=json.dumps(schema))
     texts = ['{"hook":"Everybody swims."}', '{"hook":"a"}', '{"hook":"Al']
     ends = [FinishReason.STOP, FinishReason.STOP, FinishReason.LENGTH]
-    run = Run("run", 1.0, tuple(map(result, texts, ends)), EngineStats(), EngineStats())
+    run = KindRun("run", 1.0, tuple(map(result, texts, ends)), EngineStats(), EngineStats())
     checked = validity([request] * 3, run)
     assert (checked.valid, checked.invalid, checked.cut) == (1, 1, 1)
     assert checked.first_flaw == "output.hook: pattern"

@@ -55,7 +55,7 @@ class Job(NamedTuple):
     deadline: float | None
 
 
-class JobInFlight(NamedTuple):
+class RunningJob(NamedTuple):
     """A job on an engine, until the engine's tokens per sequence reach `end`."""
 
     end: float
@@ -75,7 +75,7 @@ class EngineRun:
     tokens: float = 0.0
     share: float = 0.0
     stall: float = 0.0
-    running: list[JobInFlight] = field(default_factory=list)
+    running: list[RunningJob] = field(default_factory=list)
 
     def copy(self) -> EngineRun:
         """An independent copy."""
@@ -206,7 +206,7 @@ class World:
         kind = self.kinds[job.kind]
         tokens = min(math.exp(math.log(kind.tokens) + job.shift + kind.sigma * self.rng.gauss(0, 1)), 4 * kind.tokens)
         engine.stall += job.prompt
-        heapq.heappush(engine.running, JobInFlight(engine.tokens + tokens, job, self.now, engine.share, tokens))
+        heapq.heappush(engine.running, RunningJob(engine.tokens + tokens, job, self.now, engine.share, tokens))
 
     def _end(self, engine: EngineRun) -> None:
         attempt = heapq.heappop(engine.running)
@@ -229,7 +229,7 @@ class World:
             heapq.heappush(self.waiting, Job(order, self.numbers, name, job.shift, 0.0, 0, job.deadline))
         return number
 
-    def _note(self, engine: EngineRun, attempt: JobInFlight, outcome: str, children: int) -> None:
+    def _note(self, engine: EngineRun, attempt: RunningJob, outcome: str, children: int) -> None:
         if self.collect:
             billed = engine.share - attempt.billed_from + attempt.job.prompt
             run = self.now - attempt.claimed

@@ -31,6 +31,7 @@ from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
+from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.outcomes import MAX_ENGINE_DEATHS, Retry
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import NO_USAGE, Finish
@@ -57,7 +58,7 @@ ENDS: dict[str, Callable[[Claim], Finish]] = {
     "failed": lambda claim: outcomes.failed(claim, "engine_error", "", RETRY, 0.5),
     "engine died": lambda claim: outcomes.engine_died(claim, ""),
     "given back": lambda claim: outcomes.released(claim, "shutdown"),
-    "hopeless": lambda claim: outcomes.hopeless(claim, "prompt_too_long", ""),
+    "hopeless": lambda claim: outcomes.dead(claim, "prompt_too_long", ""),
 }
 WORKERS = st.integers(0, 1)
 
@@ -164,8 +165,8 @@ class QueueMachine(RuleBasedStateMachine):
         for claim in list(asked.claims):
             lease = leases.get(claim.attempt_ref)
             if lease is not None and (lease.cancel_requested or lease.expired):
-                end = outcomes.cancelled if lease.cancel_requested else outcomes.expired
-                self._finish(asked, claim, end(claim), forget=True)
+                reason = StopReason.CANCELLED if lease.cancel_requested else StopReason.EXPIRED
+                self._finish(asked, claim, outcomes.stopped(claim, reason), forget=True)
 
     @precondition(lambda self: any(worker.claims for worker in self.world.workers))
     @rule(worker=WORKERS, which=st.integers(0, JOBS), end=st.sampled_from(sorted(ENDS)), forget=st.booleans())

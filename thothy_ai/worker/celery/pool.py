@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -50,12 +51,12 @@ class Handle:
         self._cancelled = True
 
     def succeed(self, outcome: tuple[int, Any, float] = (0, None, 0.0)) -> None:
-        """Tell Celery that the task is done: it acknowledges the message."""
+        """Report to Celery that the task is done: it acknowledges the message."""
         if not self._cancelled:
             self._callback(outcome)
 
     def fail(self, error: ExceptionInfo) -> None:
-        """Tell Celery that the task raised an error."""
+        """Report to Celery that the task raised an error."""
         if not self._cancelled and self._error_callback is not None:
             self._error_callback(error)
 
@@ -77,17 +78,19 @@ class EnginePool(BasePool):
     app: WorkerApp
 
     def on_start(self) -> None:
-        """Start the worker's loop."""
+        """Start the loop. From now on, Celery's handlers get only the first signal."""
         self._hub: Hub | None = None
         self._tickets: dict[Hint, Ticket] = {}
         self._ordinary: set[Handle] = set()
         self._threads = ThreadPoolExecutor(ORDINARY_THREADS, thread_name_prefix="task")
         app = self.app
-        self._runner = WorkerLoop(app.settings, worker_name(), app.connect, self._jobs_done, self._runner_died)
-        self._runner.start()
+        self._loop = WorkerLoop(app.settings, worker_name(), app.connect, self._on_done, self._on_death)
+        self._loop.start()
         self._stop_signals = 0
         self._stopping = False
-        self._count_signals()
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPPING:
+                signal.signal(number, self._counting(signal.getsignal(number)))
 
     def register_with_event_loop(self, loop: Hub) -> None:
         """Take the hub through which completions come back."""
@@ -96,7 +99,7 @@ class EnginePool(BasePool):
     @property
     def engine_name(self) -> str:
         """The name of the engine that answered last; empty until one has, and for one without a name."""
-        return self._runner.engine_name
+        return self._loop.engine_name
 
     def on_apply(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], **options: Any) -> Any:
         """Hand a task over. `args` are Celery's: task name, task id, request, body, content type, encoding."""
@@ -117,12 +120,12 @@ class EnginePool(BasePool):
 
         On a further signal running jobs are released at once.
         """
-        self._runner.shut_down(0.0 if celery_state.should_terminate else self.app.settings.shutdown_deadline_seconds)
+        self._loop.shut_down(0.0 if celery_state.should_terminate else self.app.settings.shutdown_deadline_seconds)
         self._stopping = True
         if self._stop_signals > 1:
-            self._runner.shut_down(0.0)
-        with _signals(lambda: self._runner.shut_down(0.0)):
-            while not self._runner.join(PUMP_SECONDS):
+            self._loop.shut_down(0.0)
+        with _signals(lambda: self._loop.shut_down(0.0)):
+            while not self._loop.join(PUMP_SECONDS):
                 self._pump()
         self._pump()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -131,17 +134,13 @@ class EnginePool(BasePool):
         """Release running jobs at once."""
         self.on_stop()
 
-    def _count_signals(self) -> None:
-        """Leave only the first signal to Celery's handlers: they would ignore a second one before `on_stop`."""
-        if threading.current_thread() is threading.main_thread():
-            for number in STOPPING:
-                signal.signal(number, self._counting(signal.getsignal(number)))
-
     def _counting(self, first: Any) -> Callable[[int, Any], None]:
+        """A handler that passes only the first signal on: Celery's would ignore a second one before `on_stop`."""
+
         def on_signal(number: int, frame: Any) -> None:
             self._stop_signals += 1
             if self._stopping:
-                self._runner.shut_down(0.0)
+                self._loop.shut_down(0.0)
             elif self._stop_signals == 1 and callable(first):
                 first(number, frame)
 
@@ -157,7 +156,7 @@ class EnginePool(BasePool):
         ticket = self._tickets.get(hint)
         if ticket is None:
             self._tickets[hint] = Ticket(tag, handle)
-            self._runner.hand_over(hint)
+            self._loop.hand_over(hint)
         elif ticket.delivery_tag == tag:
             ticket.handle = handle  # redelivered after the broker was lost: adopted
         else:
@@ -171,33 +170,37 @@ class EnginePool(BasePool):
     def _run_ordinary(
         self, handle: Handle, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
+        """Run a task that is not a job, on a thread of the pool."""
         try:
             outcome = target(*args, **kwargs)
         except BaseException:  # noqa: BLE001 - an error of the task must not end this thread
-            error = ExceptionInfo()
-            self._soon(lambda: self._ordinary_done(handle, lambda: handle.fail(error)))
+            report = partial(handle.fail, ExceptionInfo())
         else:
-            self._soon(lambda: self._ordinary_done(handle, lambda: handle.succeed(outcome)))
+            report = partial(handle.succeed, outcome)
 
-    def _ordinary_done(self, handle: Handle, report: Callable[[], None]) -> None:
-        self._ordinary.discard(handle)
-        report()
+        def done() -> None:
+            self._ordinary.discard(handle)
+            report()
 
-    def _jobs_done(self, hints: Sequence[Hint]) -> None:
-        """These jobs are committed. Called on the loop's thread."""
-        self._soon(lambda: self._acknowledge(hints))
+        self._soon(done)
 
-    def _acknowledge(self, hints: Sequence[Hint]) -> None:
-        for hint in hints:
-            ticket = self._tickets.pop(hint, None)
-            if ticket is not None:
-                ticket.handle.succeed()
+    def _on_done(self, hints: Sequence[Hint]) -> None:
+        """These jobs are committed: acknowledge their messages. Called on the loop's thread."""
 
-    def _runner_died(self) -> None:
+        def acknowledge() -> None:
+            for hint in hints:
+                ticket = self._tickets.pop(hint, None)
+                if ticket is not None:
+                    ticket.handle.succeed()
+
+        self._soon(acknowledge)
+
+    def _on_death(self) -> None:
         """Without its loop the process is of no use: end it, so that its supervisor starts another."""
         celery_state.should_stop = os.EX_SOFTWARE
 
     def _soon(self, call: Callable[[], None]) -> None:
+        """Call it on Celery's main thread."""
         if self._hub is not None:
             self._hub.call_soon(self._call, call)
 
@@ -205,14 +208,10 @@ class EnginePool(BasePool):
         call()
         self._pump()  # acknowledgements queued from the hub's own thread would wait for its next event
 
-    @staticmethod
-    def _ready(hub: Any) -> set[Callable[[], None]]:
-        ready: set[Callable[[], None]] = hub._pop_ready()
-        return ready
-
     def _pump(self) -> None:
         """Run the hub's pending calls: its loop does not run while the pool stops."""
-        while self._hub is not None and (ready := self._ready(self._hub)):
+        hub: Any = self._hub  # kombu has no public way to ask
+        while hub is not None and (ready := hub._pop_ready()):
             for call in tuple(ready):
                 call()
 

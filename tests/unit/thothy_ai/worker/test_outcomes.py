@@ -14,6 +14,7 @@ from thothy_ai.engine.api import Usage
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
+from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import AttemptUsage
@@ -109,8 +110,8 @@ def test_a_release_uses_nothing_up() -> None:
 
 
 def test_cancelled_and_expired_are_terminal() -> None:
-    assert outcomes.cancelled(CLAIM).state is JobState.CANCELLED
-    assert outcomes.expired(CLAIM).state is JobState.EXPIRED
+    assert outcomes.stopped(CLAIM, StopReason.CANCELLED).state is JobState.CANCELLED
+    assert outcomes.stopped(CLAIM, StopReason.EXPIRED).state is JobState.EXPIRED
 
 
 def test_what_postgres_refuses_dies_without_its_output() -> None:

@@ -25,7 +25,7 @@ class HubStandIn:
         return ready
 
 
-class RunnerStandIn:
+class LoopStandIn:
     def __init__(self, settings: Any, worker: str, connect: Any, on_done: Any, on_death: Any) -> None:
         self.on_done = on_done
         self.hints: list[Hint] = []
@@ -71,7 +71,7 @@ class Message:
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[EnginePool]:
-    monkeypatch.setattr("thothy_ai.worker.celery.pool.WorkerLoop", RunnerStandIn)
+    monkeypatch.setattr("thothy_ai.worker.celery.pool.WorkerLoop", LoopStandIn)
     pool = EnginePool(4, app=AppStandIn())
     pool.start()
     pool.register_with_event_loop(HubStandIn())
@@ -85,13 +85,13 @@ def hint() -> Hint:
 
 
 def done(pool: EnginePool, *hints: Hint) -> None:
-    pool._runner.on_done(list(hints))
+    pool._loop.on_done(list(hints))
 
 
 def test_a_job_is_accepted_handed_over_and_done_only_on_the_hub(pool: EnginePool, hint: Hint) -> None:
     message = Message([str(hint.job_id), 1])
     message.apply(pool)
-    assert (message.pid, pool._runner.hints) == (os.getpid(), [hint])
+    assert (message.pid, pool._loop.hints) == (os.getpid(), [hint])
     done(pool, hint)
     assert message.outcomes == []
     pool._pump()
@@ -114,7 +114,7 @@ def test_the_same_message_again_is_adopted_and_runs_once(pool: EnginePool, hint:
     again.apply(pool)
     done(pool, hint)
     pool._pump()
-    assert (pool._runner.hints, first.outcomes, len(again.outcomes)) == ([hint], [], 1)
+    assert (pool._loop.hints, first.outcomes, len(again.outcomes)) == ([hint], [], 1)
 
 
 def test_another_message_for_the_same_dispatch_is_dropped(pool: EnginePool, hint: Hint) -> None:
@@ -122,14 +122,14 @@ def test_another_message_for_the_same_dispatch_is_dropped(pool: EnginePool, hint
     first.apply(pool)
     other.apply(pool)
     pool._pump()
-    assert (pool._runner.hints, first.outcomes, len(other.outcomes)) == ([hint], [], 1)
+    assert (pool._loop.hints, first.outcomes, len(other.outcomes)) == ([hint], [], 1)
 
 
 def test_a_malformed_message_is_done_without_the_loop(pool: EnginePool) -> None:
     message = Message(["no uuid", 1])
     message.apply(pool)
     pool._pump()
-    assert (pool._runner.hints, len(message.outcomes)) == ([], 1)
+    assert (pool._loop.hints, len(message.outcomes)) == ([], 1)
 
 
 def test_ordinary_tasks_run_in_threads_and_report_on_the_hub(pool: EnginePool) -> None:
@@ -147,9 +147,9 @@ def test_ordinary_tasks_run_in_threads_and_report_on_the_hub(pool: EnginePool) -
     assert isinstance(bad.errors[0].exception.exc, ValueError)
 
 
-def test_a_stop_shuts_the_runner_down_and_reports_what_is_left(pool: EnginePool, hint: Hint) -> None:
+def test_a_stop_shuts_the_loop_down_and_reports_what_is_left(pool: EnginePool, hint: Hint) -> None:
     message = Message([str(hint.job_id), 1])
     message.apply(pool)
     done(pool, hint)
     pool.stop()
-    assert (pool._runner.deadlines, len(message.outcomes)) == ([7.0], 1)
+    assert (pool._loop.deadlines, len(message.outcomes)) == ([7.0], 1)

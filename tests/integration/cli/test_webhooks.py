@@ -49,7 +49,7 @@ def test_when_to_tell_without_a_url_to_tell_is_refused(run: Run, engine: Engine,
     said = one_line(run("enqueue", "--notify", "job", "hook", "--source", SOURCE, exit_code=2))
     assert said.startswith("--notify is for --jsonl")
     said = one_line(run("enqueue", "--notify", "job", exit_code=2))
-    assert said.startswith("--notify needs --jsonl FILE, whose jobs the webhook is told of (see")
+    assert said.startswith("--notify needs --jsonl FILE, the file of the jobs (see")
     said = one_line(run("enqueue", "--webhook", URL, "--notify", "job", exit_code=2))
     assert said.startswith("--webhook needs --jsonl FILE; that of a single job comes after its kind (see")
     assert rows(engine, "SELECT FROM job") == []

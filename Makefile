@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 # Slow as the sanitizer is, it needs no large problems: their kernels are the same.
 SANITIZED := tests/unit/kernels --timeout 600
 TOO_SLOW := not many and not beyond and not large
-# Unit tests compute: a process per core. Integration tests mostly wait for servers: two per core.
+# Unit tests compute: a process per core. Integration tests mostly wait for servers: two per core, beside the unit tests.
 CORES = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 8))')
 SPREAD := --dist worksteal --numprocesses
 CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core tests/unit/engine/scheduling \
@@ -39,8 +39,7 @@ docs: install ## the reference pages in docs/reference, written from the code
 	$(BIN)/python -m docs.generate
 
 test: lint ## everything that needs no GPU: lint, types, unit, integration, chaos
-	$(MAKE) --no-print-directory --jobs 2 types unit
-	$(MAKE) --no-print-directory integration chaos
+	$(MAKE) --no-print-directory --jobs 4 types unit integration chaos
 
 test-deep: ## the same with every combination of parameters, where `make test` runs every pair
 	TEST_DEEP=1 $(MAKE) --no-print-directory test
@@ -48,8 +47,8 @@ test-deep: ## the same with every combination of parameters, where `make test` r
 quick: install ## lint, types and the core unit tests, side by side: for the inner loop
 	$(MAKE) --no-print-directory --jobs 3 lint types core
 
-core: install ## tests of scheduling, the core loop, jobs, the queue's and workers' rules, the house rules
-	$(BIN)/python -m pytest $(CORE) -q $(SPREAD) $(CORES)
+core: install ## quick tests of scheduling, the core loop, jobs, the queue's and workers' rules, the house rules
+	$(BIN)/python -m pytest $(CORE) -m 'not slow' -q $(SPREAD) $(CORES)
 
 lint: install ## ruff: style and format
 	$(BIN)/ruff check .
@@ -59,13 +58,13 @@ types: install ## mypy --strict
 	$(BIN)/mypy
 
 unit: install ## tests without services
-	$(BIN)/python -m pytest tests/unit $(SPREAD) $(CORES)
+	$(BIN)/python -m pytest tests/unit -q $(SPREAD) $(CORES)
 
 integration: install ## tests on a real Postgres, a real Valkey, the real model
-	$(BIN)/python -m pytest tests/acceptance tests/integration $(SPREAD) $$((2 * $(CORES)))
+	$(BIN)/python -m pytest tests/acceptance tests/integration -q $(SPREAD) $$((2 * $(CORES)))
 
 chaos: install ## a short run over a stack that is broken again and again; `thothy chaos` is the long one
-	$(BIN)/python -m pytest tests/chaos $(SPREAD) 2
+	$(BIN)/python -m pytest tests/chaos -q $(SPREAD) 2
 
 audit: install ## known holes in the pinned dependencies, by pip-audit; needs PyPI's or OSV's advisories
 	test -x .cache/audit/bin/pip-audit || { $(PYTHON) -m venv .cache/audit && .cache/audit/bin/pip install --quiet pip-audit; }

@@ -25,7 +25,8 @@ TEMPLATE = "thothy_template"
 
 # Several test processes share the cores: more threads would only slow each other down. Set before torch is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 # An example may wait for a busy machine: neither its time nor that of drawing it is a failure.
 with suppress(ImportError):  # tests on a GPU run without it
@@ -40,6 +41,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Collecting makes millions of objects that stay: the garbage collector need not visit them again and again."""
+    gc.freeze()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from thothy_ai.jobs import RejectionReason
 from thothy_ai.jobs.api.plan import Early
 from thothy_ai.jobs.early import CHECKS, doomed
 
+pytestmark = pytest.mark.slow
+
 SOURCE = (
     "Rents in Leeds rose by 12 % last year, says Maria Hill, who runs an agency there. “We had 40 people at every "
     "viewing,” she adds. The city plans 1,500 flats for students by 2027, and expects rents to fall when they are built"

@@ -22,6 +22,8 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.jobs.schema import prose_pattern
 
+pytestmark = pytest.mark.slow
+
 ARTICLE = {
     "type": "object",
     "properties": {

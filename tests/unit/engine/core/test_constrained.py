@@ -31,6 +31,8 @@ from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:

@@ -27,6 +27,8 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 from thothy_ai.engine.weights.model_text import core_tokenizer
 
+pytestmark = pytest.mark.slow
+
 VOCAB = 750  # not a multiple of 32, and more than the tokenizer's
 EOS = (0, 2)
 MOST = 40

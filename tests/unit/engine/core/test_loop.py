@@ -15,6 +15,7 @@ from thothy_ai.engine.api.limits import EngineConfig
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)  # two token values: shared prefixes are common
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     prompts=st.lists(st.tuples(PROMPTS, st.integers(1, 12), st.sampled_from(["", "s"])), min_size=1, max_size=9),

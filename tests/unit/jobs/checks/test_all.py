@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from thothy_ai.jobs import checks
 
+pytestmark = pytest.mark.slow
+
 Check = Callable[[str, str, str], object]
 CHECKS: dict[str, Check] = {
     "empty": lambda text, source, locale: checks.empty("text", text),

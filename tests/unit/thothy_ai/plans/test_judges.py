@@ -16,6 +16,8 @@ from thothy_ai.jobs import Early, Output, RejectionReason
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep
 from thothy_ai.plans.judges import Judges, default_processes
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
 ECHO = PlannedJob("echo", {"text": "ok"})
 STEP = PlanStep((), "de", "3")

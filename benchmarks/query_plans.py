@@ -14,10 +14,9 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 
 from benchmarks.results import record
-from benchmarks.stand_in import IN_FLIGHT, WORKER, finish_row
+from benchmarks.stand_in import ENGINE, IN_FLIGHT, WORKER, finish_row
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.dispatcher import BY_INDEX
-from thothy_ai.queue.hints import NO_ENGINE
 
 LONG_LIST = re.compile(r"\{[0-9a-f-]{36}(?:,[0-9a-f-]{36}){3,}\}")
 EXECUTION = re.compile(r"^Execution Time: (.*)$", re.MULTILINE)
@@ -45,15 +44,15 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
         return name, what, _explain(connection, name, parameters)
 
     yield explained("queue/admit_delayed", "No delayed job has become due.", limit=5000)
-    yield explained("queue/engines", "No engine is known: the lists without one are used.", worker_seconds=22)
+    yield explained("queue/engines", "Which engines are known.", worker_seconds=22)
     yield explained(
         "queue/due", "The next jobs, twice as many as are running.", any_limit=2 * IN_FLIGHT, models=["m"], limits=[64]
     )
     ids = _next(connection, 2 * IN_FLIGHT)
-    yield explained("queue/dispatch", "Dispatches them to one of several engines.", ids=ids, engine=NO_ENGINE)
+    yield explained("queue/dispatch", "Dispatches them to one of several engines.", ids=ids, engine=ENGINE)
     yield explained(
         "queue/dispatch_next", "Both at once, where there is one engine.", **NEXT, any_limit=2 * IN_FLIGHT,
-        engine=NO_ENGINE, lowest=None, places=2 * IN_FLIGHT, urgent_places=0,
+        engine=ENGINE, lowest=None, places=2 * IN_FLIGHT, urgent_places=0,
     )  # fmt: skip
     connection.execute(text("RESET enable_seqscan; RESET enable_bitmapscan"))  # only the dispatcher sets them
     hints = connection.execute(
@@ -95,7 +94,7 @@ def _plans(connection: Connection) -> Iterator[tuple[str, str, str]]:
 
 def _start_some(connection: Connection) -> None:
     """Start `IN_FLIGHT` jobs, so that the dispatcher may dispatch as many again."""
-    dispatched = {"ids": _next(connection, IN_FLIGHT), "engine": NO_ENGINE}
+    dispatched = {"ids": _next(connection, IN_FLIGHT), "engine": ENGINE}
     hints = connection.execute(statement("queue/dispatch"), dispatched).all()
     ids, numbers = [row.id for row in hints], [row.dispatch_no for row in hints]
     parameters = {"ids": ids, "dispatch_nos": numbers, "worker": WORKER, "lease_seconds": 60, "engine_session_id": None}

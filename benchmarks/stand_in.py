@@ -10,14 +10,20 @@ from typing import Any
 from uuid import UUID
 
 from redis import Redis
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.hints import Hint, list_keys, parse_task_id
 from thothy_ai.settings import Settings
 
 IN_FLIGHT = 256
-WORKER = "stand-in"
+WORKER, ENGINE = "stand-in", "stand-in"
+RESIDENT = text(
+    "INSERT INTO engine_session (id, engine_name, model, device, dtype, gpus, num_blocks, block_size, capacity,"
+    " started_at, heartbeat_at, worker_heartbeat_at) SELECT gen_random_uuid(), :name, 'none', 'none', 'none', 0, 0, 16,"
+    " :capacity, now(), now() + interval '1 day', now() + interval '1 day'"
+    " WHERE NOT EXISTS (SELECT FROM engine_session WHERE engine_name = :name)"
+)
 TAKING = {"worker": WORKER, "lease_seconds": 60, "engine_session_id": None}
 
 
@@ -25,9 +31,11 @@ class StandIn:
     """Keeps up to two batches of `IN_FLIGHT` jobs running. `taken`: ids in the order of their arrival."""
 
     def __init__(self, settings: Settings, engine: Engine) -> None:
-        self.key = list_keys(settings).ordinary  # of no engine: none is known here
+        self.key = list_keys(settings, ENGINE).ordinary
         self.taken: list[UUID] = []
         self._engine = engine
+        with engine.begin() as connection:  # otherwise the dispatcher knows no engine
+            connection.execute(RESIDENT, {"name": ENGINE, "capacity": IN_FLIGHT})
 
     def work(self, redis: Redis, jobs: int) -> Iterator[int]:
         """Work until this many jobs are finished; yields the number of hints of each poll of Redis."""

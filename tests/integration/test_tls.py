@@ -87,8 +87,8 @@ def test_another_ca_and_another_name_are_refused(secured: Secured, quick: Settin
     with pytest.raises(DatabaseUnreachableError, match="certificate"), reaching(settings):
         engine.connect()
     with pytest.raises(BrokerUnreachableError, match=r"(?i)certificate"):
-        broker.depth()
+        broker.depth("first")
     with pytest.raises(BrokerUnreachableError, match=r"(?i)certificate"):
-        broker.publish([Hint(uuid4(), 1)])
+        broker.publish([Hint(uuid4(), 1)], engine="first")
     broker.close()
     engine.dispose()

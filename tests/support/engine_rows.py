@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from tests.support.queue_bench import Queue
+if TYPE_CHECKING:
+    from tests.support.queue_bench import Queue
 
 REGISTER = """
     INSERT INTO engine_session (id, engine_name, model_name, capacity, state, model, device, dtype, gpus, num_blocks,
@@ -43,3 +45,9 @@ def fall_silent(queue: Queue, session: UUID, seconds: float = 11.0) -> None:
         s=seconds,
         id=session,
     )
+
+
+def register_first(queue: Queue) -> None:
+    """Record an engine named as the fake ones, with a worker, unless there is any."""
+    if not queue.rows("SELECT FROM engine_session"):
+        register(queue, "first")

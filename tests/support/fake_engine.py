@@ -115,11 +115,13 @@ class FakeGeneration:
 class FakeClient:
     """`up` says whether the engine can be reached. `submitted` are the requests it saw."""
 
+    name = "first"  # `engine_rows.register_first` records an engine of this name
+
     def __init__(self, delay: float = 0.0) -> None:
         self.on_lost: Callable[[], None] = lambda: None
         self.up = True
         self.accepting = True
-        self.late_deltas = True  # False: as an engine of an earlier version
+        self.late_deltas = True
         self.delay = delay
         self.held = False  # while it is, no generation ends except by an abort; a test sets and resets it
         self.submitted: list[GenerationRequest] = []
@@ -141,7 +143,10 @@ class FakeClient:
         self._reach()
         if self.delay < 0:
             raise ZeroDivisionError("nonsense")
-        return EngineInfo(self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at, self.late_deltas)
+        return EngineInfo(
+            self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at, self.late_deltas,
+            name=self.name, registered=True,
+        )  # fmt: skip
 
     async def stats(self) -> EngineStats:
         self._reach()

@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from tests.support.echo_kind import Echo
+from tests.support.engine_rows import register_first
 from tests.support.fake_engine import FakeClient
 from tests.support.inline_judges import InlineJudges
 from thothy_ai.db.statements import statement
@@ -92,7 +93,8 @@ class Queue:
         return [hint for each in self.dispatches(depth, places, urgent_places) for hint in each.hints]
 
     def dispatches(self, depth: int = 0, places: int = 64, urgent_places: int = 64) -> list[Dispatch]:
-        """The same, by engine."""
+        """The same, by engine; if none is known, to one that is recorded first."""
+        register_first(self)
         made = Dispatches(self.settings.model_copy(update={"dispatch_min_depth": places}), self.ask)
         engines = made.engines()
         depths = {engine.name: ListLengths(depth, 0) for engine in engines}

@@ -12,13 +12,13 @@ from kombu.asynchronous import Hub
 from tests.support.queue_bench import PATIENCE, Queue
 from thothy_ai.queue.app import QueueApp, make_app, ordinary_queue
 from thothy_ai.queue.broker import Broker
-from thothy_ai.queue.hints import NO_ENGINE, Hint, task_id
+from thothy_ai.queue.hints import Hint, task_id
 
-ENGINE = "first"
+ENGINE, OTHER_ENGINE = "first", "second"
 
 
 class Consumer:
-    """Consumes the list of an engine, and that without one."""
+    """Consumes the lists of two engines."""
 
     def __init__(self, queue: Queue, stack: ExitStack, places: int) -> None:
         app: Any = make_app(queue.settings, QueueApp)
@@ -27,7 +27,7 @@ class Consumer:
         self.channel = self.connection.channel()
         self.channel.basic_qos(0, places, False)
         self.messages: list[Any] = []
-        queues = [ordinary_queue(), ordinary_queue(ENGINE)]
+        queues = [ordinary_queue(ENGINE), ordinary_queue(OTHER_ENGINE)]
         self.consumer: Any = app.amqp.TaskConsumer(self.channel, queues=queues)
         self.consumer.on_message = self.messages.append
         self.consumer.consume()
@@ -52,7 +52,7 @@ class Consumer:
         raise AssertionError("it never holds")
 
 
-def publish(queue: Queue, count: int, engine: str = NO_ENGINE) -> list[str]:
+def publish(queue: Queue, count: int, engine: str = ENGINE) -> list[str]:
     """Publish messages; returns their ids, the oldest first."""
     hints = [Hint(uuid4(), 1) for _ in range(count)]
     broker = Broker(queue.settings)

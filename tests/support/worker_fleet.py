@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.echo_kind import Echo
+from tests.support.engine_rows import register_first
 from tests.support.home import THOTHY
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually
 from thothy_ai.engine.api import EngineStats
@@ -22,7 +23,7 @@ from thothy_ai.settings import Settings
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "worker_process.py"
 PATIENT = {"lease_seconds": 1000, "dispatch_timeout_seconds": 1000}  # nothing is late, however slow the machine
-KEY, URGENT_KEY, UNACKED = "thothy:jobs", "thothy:jobs:urgent", "thothy:unacked"
+KEY, URGENT_KEY, UNACKED = "thothy:jobs@first", "thothy:jobs@first:urgent", "thothy:unacked"
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -54,7 +55,8 @@ class WorkerFleet:
             stack.callback(loop.stop)
 
     def worker(self, seconds: float = 0.0, **changes: object) -> subprocess.Popen[bytes]:
-        """A worker over a fake engine of its own, whose generations take so long."""
+        """A worker over a fake engine of its own, whose generations take so long; all of them have one name."""
+        register_first(self.queue)
         return self._start([sys.executable, str(WORKER), str(seconds)], changes)
 
     def sharing_worker(self, engine_url: str, **changes: object) -> subprocess.Popen[bytes]:

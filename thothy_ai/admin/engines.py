@@ -26,10 +26,7 @@ _SILENT = logging.NullHandler()  # one for all calls: a logger takes the same ha
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """One run of an engine. `state`: loading, ready, stopping, silent (no heartbeat for too long) or ended.
-
-    An engine that a worker registered has neither name nor machine.
-    """
+    """One run of an engine. `state`: loading, ready, stopping, silent (no heartbeat for too long) or ended."""
 
     id: UUID
     name: str

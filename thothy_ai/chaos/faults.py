@@ -153,7 +153,7 @@ class Faults:
                 made = list(rogue.dispatch(engines, empty, ROGUE_URGENT))
             with suppress(ThothyError):  # Redis may be away
                 for dispatch in made:
-                    broker.publish(dispatch.ordinary, dispatch.urgent, dispatch.engine)
+                    broker.publish(dispatch.ordinary, dispatch.urgent, engine=dispatch.engine)
             return sum(len(dispatch.hints) for dispatch in made)
         finally:
             broker.close()

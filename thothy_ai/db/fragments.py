@@ -35,11 +35,7 @@ DEATHS_TO_RUN_ALONE: Final = 3  # a job charged with that many engine deaths run
 DEATHS_FOR_SMALL_GROUPS: Final = 2  # and with that many, beside few that are charged (worker/quarantine.py)
 FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
 ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
-RECORDED_SILENCE_SECONDS: Final = 60  # one that workers record, which has no name
-ENGINE_SILENCE: Final = (
-    f"CASE WHEN engine_name = '' THEN interval '{RECORDED_SILENCE_SECONDS} seconds'"
-    f" ELSE interval '{ENGINE_SILENCE_SECONDS} seconds' END"
-)
+ENGINE_SILENCE: Final = f"interval '{ENGINE_SILENCE_SECONDS} seconds'"
 
 DELAY_MARGIN: Final = (
     "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
@@ -159,10 +155,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "engine_silence": ENGINE_SILENCE,
     "on_this_engine": "engine_session_id IS NOT DISTINCT FROM CAST(:engine_session_id AS uuid)",
     # Of an engine session, which may have ended since: an engine that starts again within that time is the same engine.
-    "heard_of": f"heartbeat_at > now() - interval '{RECORDED_SILENCE_SECONDS} seconds'"
-    f" AND heartbeat_at > now() - {ENGINE_SILENCE}",
-    # A worker has reached this engine session lately; NULL if none ever said so.
-    "staffed": "worker_heartbeat_at > now() - make_interval(secs => :worker_seconds)",
+    "heard_of": f"heartbeat_at > now() - {ENGINE_SILENCE}",
     "in_small_group": f"engine_deaths >= {DEATHS_FOR_SMALL_GROUPS}",
     "runs_alone": f"engine_deaths >= {DEATHS_TO_RUN_ALONE}",
     "deaths_to_run_alone": str(DEATHS_TO_RUN_ALONE),

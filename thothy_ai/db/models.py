@@ -266,7 +266,7 @@ class JobEventRow(Base):
 class EngineSessionRow(Base):
     """One run of an engine process: the resident model, where, from when to when, and the engine's counters.
 
-    Written by the engine's side (`worker/registration/`); rows of older workers have no name and no machine.
+    Written by the engine's own side, its registrar; workers only note that they reach it.
     """
 
     __tablename__ = "engine_session"
@@ -298,7 +298,7 @@ class EngineSessionRow(Base):
     ready_at: Mapped[datetime | None]
     end_reason: Mapped[str | None]  # of `EndReason`
     billed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of attempts that ended in closed hours
-    worker_heartbeat_at: Mapped[datetime | None]  # when a worker last reached it; NULL: no worker of this release has
+    worker_heartbeat_at: Mapped[datetime | None]  # when a worker last reached it; NULL: none has
 
     __table_args__ = (
         one_of("state", EngineState),

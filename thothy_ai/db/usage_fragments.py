@@ -13,7 +13,7 @@ SUMS: Final = (
     "resident_seconds", "busy_seconds", "useful_seconds", "review_seconds",
 )  # fmt: skip
 NOTHING: Final = ", ".join(["0"] * len(SUMS))
-# An engine without a GPU counts as one device. Sessions of older workers do not say under which name jobs ask for them.
+# An engine without a GPU counts as one device. A model without a name for jobs is billed under that of its files.
 DEVICES: Final = "greatest(session.gpus, 1)"
 MODEL_NAME: Final = "coalesce(nullif(session.model_name, ''), session.model, '')"
 # An engine with a recent heartbeat is resident until now; any other, until its last heartbeat.

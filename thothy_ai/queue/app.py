@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from celery import Celery
 from kombu import Exchange, Queue
 
-from thothy_ai.queue.hints import NO_ENGINE, TASK, list_names
+from thothy_ai.queue.hints import QUEUE, TASK, list_names
 from thothy_ai.settings import Settings
 
 VISIBILITY_TIMEOUT = 120
@@ -50,8 +50,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "accept_content": ["json"],
         "task_serializer": "json",
         "result_serializer": "json",
-        "task_default_queue": list_names().ordinary,
-        "task_queues": [ordinary_queue()],
+        "task_default_queue": QUEUE,  # Celery needs one; nothing is published to it, and nothing consumes it
         "task_acks_late": True,  # also the back-pressure
         "task_ignore_result": True,
         "worker_concurrency": settings.worker_in_flight,
@@ -66,12 +65,12 @@ def configuration(settings: Settings) -> dict[str, Any]:
     }
 
 
-def ordinary_queue(engine: str = NO_ENGINE) -> Queue:
-    """What a worker beside this engine consumes; it also consumes that without an engine."""
+def ordinary_queue(engine: str) -> Queue:
+    """What a worker beside this engine consumes."""
     return _queue(list_names(engine).ordinary)
 
 
-def urgent_queue(engine: str = NO_ENGINE) -> Queue:
+def urgent_queue(engine: str) -> Queue:
     """The same for urgent jobs."""
     return _queue(list_names(engine).urgent)
 

@@ -16,7 +16,6 @@ from redis.retry import Retry
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.queue.app import CONNECT_TIMEOUT, SOCKET_TIMEOUT, QueueApp, make_app
 from thothy_ai.queue.hints import (
-    NO_ENGINE,
     TASK,
     Hint,
     ListLengths,
@@ -51,7 +50,7 @@ class Broker:
             retry=Retry(NoBackoff(), 1),  # once, to replace a connection that Redis has closed
         )
 
-    def depth(self, engine: str = NO_ENGINE) -> ListLengths:
+    def depth(self, engine: str) -> ListLengths:
         """How many hints wait for this engine."""
         return self.depths([engine])[engine]
 
@@ -76,18 +75,9 @@ class Broker:
             names: Any = self._redis.smembers(engines_key(self._settings))
         return {name.decode() for name in names}
 
-    def waiting(self, engine: str = NO_ENGINE) -> WaitingHints:
+    def waiting(self, engine: str) -> WaitingHints:
         """The hints that wait for this engine. The lists are kept shallow."""
         return WaitingHints(*map(self._hints, list_keys(self._settings, engine)))
-
-    def move_urgent(self) -> None:
-        """Move the urgent jobs' hints to the front of the other list, in their order: of those without an engine."""
-        key, urgent_key = list_keys(self._settings)
-        length = self.depth().urgent
-        with self._reaching(), self._redis.pipeline(transaction=False) as pipeline:
-            for _ in range(length):
-                pipeline.lmove(urgent_key, key, "LEFT", "RIGHT")
-            pipeline.execute()
 
     def delete(self, engines: Collection[str]) -> None:
         """Delete the lists of these engines: their hints are stale."""
@@ -105,12 +95,11 @@ class Broker:
                         pipeline.lrem(key, 1, element)
                 pipeline.execute()
 
-    def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = (), engine: str = NO_ENGINE) -> None:
+    def publish(self, hints: Sequence[Hint], urgent: Sequence[Hint] = (), *, engine: str) -> None:
         """Publish in this order for this engine, `urgent` ones into their list, in one round trip."""
         names = list_names(engine)
-        if engine:
-            with self._reaching():
-                self._redis.sadd(engines_key(self._settings), engine)
+        with self._reaching():
+            self._redis.sadd(engines_key(self._settings), engine)
         with self._reaching(), self._app.producer_pool.acquire(block=True) as pooled:
             producer: Any = pooled  # kombu's stubs lack batches
             try:

@@ -98,7 +98,7 @@ class Dispatcher:
         for dispatch in dispatches:
             crash_point("mid_dispatch")
             try:
-                self._broker.publish(dispatch.ordinary, dispatch.urgent, dispatch.engine)
+                self._broker.publish(dispatch.ordinary, dispatch.urgent, engine=dispatch.engine)
             except BrokerUnreachableError:
                 self._leader.ask(
                     "queue/undo_dispatch",

@@ -44,7 +44,6 @@ class Dispatches:
             self._router.sources.remember(row.source_key, row.engine_name)
 
     def engines(self) -> list[RunningEngine]:
-        """The engines that live, or the one without a name."""
         rows = self._ask("queue/engines", worker_seconds=worker_silence(self._settings))
         return [self._state(row) for row in rows]
 
@@ -55,8 +54,7 @@ class Dispatches:
             row.capacity or self._settings.worker_in_flight,
             row.running,
             row.lowest,
-            ready=row.ready and row.staffed is not False,
-            untried=row.staffed is None and not row.running,
+            ready=row.ready and row.staffed,
         )
 
     def dispatch(
@@ -101,7 +99,7 @@ class Dispatches:
         """Give an engine for which nothing waits, and nothing was due, half of what it may run of the longest list.
 
         At the end of a drain all of the queue is in the engines' lists: none of them is done long before the others. An
-        engine that runs nothing gets one job first: it may have no worker.
+        engine that runs nothing gets one job first.
         """
         donors = sorted(engines, key=lambda engine: depths[engine.name].ordinary, reverse=True)
         for engine in engines:

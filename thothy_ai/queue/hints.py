@@ -1,9 +1,8 @@
 """`Hint`: a message's content: a job id and a dispatch number. A hint, never the record; anything else is refused.
 
-Hints wait in lists in Redis, two for each engine: those of urgent jobs, and all others. The lists without an engine are
-those of earlier releases. They are also used while no engine is known; every worker consumes them beside its engine's.
+Hints wait in lists in Redis, two for each engine: those of urgent jobs, and all others.
 
-    {prefix}jobs@{engine}   {prefix}jobs@{engine}:urgent        {prefix}jobs   {prefix}jobs:urgent
+    {prefix}jobs@{engine}   {prefix}jobs@{engine}:urgent
 
 The set {prefix}engines has the names of the engines that have lists.
 """
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 TASK = "thothy.run"
-QUEUE = "jobs"  # the name of the lists, which a message carries
-NO_ENGINE = ""  # the name of the lists without an engine
+QUEUE = "jobs"  # what the names of the lists begin with
 MAX_INTEGER = 2**31 - 1  # of a Postgres integer
 
 
@@ -49,13 +47,11 @@ class ListNames(NamedTuple):
     urgent: str
 
 
-def list_names(engine: str = NO_ENGINE) -> ListNames:
-    """The names of the lists of an engine's hints."""
-    name = f"{QUEUE}@{engine}" if engine else QUEUE
-    return ListNames(name, f"{name}:urgent")
+def list_names(engine: str) -> ListNames:
+    return ListNames(f"{QUEUE}@{engine}", f"{QUEUE}@{engine}:urgent")
 
 
-def list_keys(settings: Settings, engine: str = NO_ENGINE) -> ListNames:
+def list_keys(settings: Settings, engine: str) -> ListNames:
     """The keys of both lists in Redis."""
     return ListNames(*(settings.queue_prefix + name for name in list_names(engine)))
 
@@ -68,9 +64,9 @@ def engines_key(settings: Settings) -> str:
 def count_waiting(client: Redis, settings: Settings) -> ListLengths:
     """How many hints wait in all lists. Raises `RedisError`."""
     names: Any = client.smembers(engines_key(settings))
-    engines = {NO_ENGINE, *(name.decode() if isinstance(name, bytes) else name for name in names)}
-    keys = [list_keys(settings, engine) for engine in engines]
-    return ListLengths(*(sum(int(str(client.llen(key))) for key in same) for same in zip(*keys, strict=True)))
+    keys = [list_keys(settings, name.decode() if isinstance(name, bytes) else name) for name in names]
+    ordinary, urgent = (sum(int(str(client.llen(each[place]))) for each in keys) for place in (0, 1))
+    return ListLengths(ordinary, urgent)
 
 
 def task_id(hint: Hint) -> str:

@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, RECORDED_SILENCE_SECONDS
+from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.dispatches import worker_silence
-from thothy_ai.queue.hints import NO_ENGINE, Hint
+from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
 from thothy_ai.queue.retention import Retention
@@ -70,7 +70,6 @@ class Reaper:
         self._blocked_at = float("-inf")  # when a lock last kept this reaper, and maybe workers, from writing
         self._more = False  # a rule has left work for the next round
         self._missing: set[Hint] = set()  # dispatches that the last round did not find in Redis
-        self._moved: set[Hint] = set()  # of urgent jobs, into the ordinary list
 
     def run(self) -> None:
         """Reap until `stop`."""
@@ -136,8 +135,9 @@ class Reaper:
         """
         timeout = self._settings.dispatch_timeout_seconds
         rows = self._leader.ask("queue/unclaimed_dispatches", timeout_seconds=timeout)
-        silent = {Hint(row.id, row.dispatch_no) for row in rows}
-        missing = silent - self._waiting(silent, {row.engine_name for row in rows}) if silent else silent
+        waiting = [self._broker.waiting(engine) for engine in {row.engine_name for row in rows if row.engine_name}]
+        found = set().union(*(each.ordinary | each.urgent for each in waiting))
+        missing = {Hint(row.id, row.dispatch_no) for row in rows} - found
         lost, self._missing = sorted(missing & self._missing), missing
         if lost:
             rows = self._leader.ask(
@@ -148,20 +148,6 @@ class Reaper:
             )
             REPUBLISHED.inc(len(rows))
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
-
-    def _waiting(self, silent: set[Hint], engines: set[str]) -> set[Hint]:
-        """What waits in Redis for these engines, or for none. Urgent jobs without an engine that nobody takes go to the
-        front of the ordinary list: workers of an earlier release consume no other.
-
-        The next ones stay where they are until those are taken: without workers, the ordinary list would never cease to
-        grow.
-        """
-        waiting = self._broker.waiting()
-        if silent & waiting.urgent and not self._moved & waiting.ordinary:
-            self._broker.move_urgent()
-            self._moved = waiting.urgent
-        lists = [waiting, *(self._broker.waiting(engine) for engine in engines - {NO_ENGINE})]
-        return set().union(*(each.ordinary | each.urgent for each in lists))
 
     def _lost_engines(self) -> None:
         """Take back what was dispatched to engines that are gone, or have no worker any more.
@@ -193,7 +179,7 @@ class Reaper:
         _log_ended("their engine and its worker are lost", rows)
 
     def _silent_engines(self) -> None:
-        for row in self._leader.ask("queue/end_sessions", silence_seconds=RECORDED_SILENCE_SECONDS):
+        for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
             logger.warning("engine %s is silent: its session %s ended at its last heartbeat", row.engine_name, row.id)
 
     def _partitions(self) -> None:

@@ -28,8 +28,7 @@ class RunningEngine:
     """A running engine. `serves`: the models and aliases that jobs may name to run on it.
 
     `lowest`: the lowest priority of a job that is dispatched to it or running on it; None if there is none. `ready`: it
-    accepts jobs, and a worker takes them. `untried`: whether a worker takes them is not known: it gets one job
-    first, for which other engines have no room.
+    accepts jobs, and a worker takes them.
     """
 
     name: str
@@ -38,7 +37,6 @@ class RunningEngine:
     running: int = 0
     lowest: int | None = None
     ready: bool = True
-    untried: bool = False
 
 
 class DueJob(NamedTuple):
@@ -152,15 +150,15 @@ class JobRouter:
         if home is not None and home.may_run(job) and home.takes(job, sibling=True):
             return home
         able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
-        return min(able, key=lambda load: (load.engine.untried, load.per_capacity), default=None)
+        return min(able, key=lambda load: load.per_capacity, default=None)
 
     def _load(self, engine: RunningEngine, depth: ListLengths, max_urgent: int) -> EngineLoad:
-        target = 1 if engine.untried else max(self._min_depth, DEPTH_FACTOR * engine.running)
+        target = max(self._min_depth, DEPTH_FACTOR * engine.running)
         waiting = depth.ordinary + depth.urgent
         return EngineLoad(
             engine,
             jobs=engine.running + waiting,
             places=target - depth.ordinary,
-            urgent_places=(0 if engine.untried else max_urgent) - depth.urgent,
+            urgent_places=max_urgent - depth.urgent,
             sibling_places=target // SIBLINGS_SHARE,
         )

@@ -1,7 +1,7 @@
 """`EngineMonitor`: whether the engine answers, and which session it is in.
 
-It records that session only if the engine's own side does not (`registration/`): an engine of an earlier release, or
-one that knows no database. It also fetches what only the engine knows: the usage of attempts whose worker vanished.
+It notes in the record that this worker reaches the engine, which records its session itself (`registration/`). It also
+fetches what only the engine knows: the usage of attempts whose worker vanished.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import EngineInfo, GenerationRequest
 from thothy_ai.engine.api.errors import ConnectionLostError, EngineError, EngineLostError
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.dispatches import ANSWER_SECONDS
@@ -114,27 +114,26 @@ class EngineMonitor:
         if ended == self.session_id:
             self._refused = str(self.session_id) if self.session_id else None
             self.recheck()
-            if self.info is not None and self.info.registered:  # otherwise the dispatcher would send them here again
-                self._stopping.set()
+            self._stopping.set()
 
     async def run(self) -> None:
         """Check the engine until cancelled: every interval while it answers, with backoff while it does not."""
         while True:
             self._recheck_requested.clear()  # before the check: a request made while it is recorded is not lost
             try:
-                info, stats = await self._check()
+                info = await self._check()
             except (EngineError, EngineAwayError, OSError, TimeoutError) as error:
                 pause = self._set_away(error)
             else:
                 if self._recheck_requested.is_set():  # lost meanwhile: the next session may be another
                     continue
                 pause = self._set_ready(info)
-                pause = pause if await self._record(info, stats) else min(pause, RECORD_PAUSE)
+                pause = pause if await self._show_presence(info) else min(pause, RECORD_PAUSE)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._recheck_requested.wait()
 
-    async def _check(self) -> tuple[EngineInfo, EngineStats]:
+    async def _check(self) -> EngineInfo:
         async with asyncio.timeout(ANSWER_SECONDS):
             await self._client.start()
             info = await self._client.info()
@@ -143,11 +142,13 @@ class EngineMonitor:
                 self._unbilled.add_abandoned(await self._client.take_abandoned_usage())
         if info.session_id == self._refused:
             raise EngineAwayError("it accepts no new requests")
-        return info, stats
+        return info
 
     def _set_ready(self, info: EngineInfo) -> float:
         if not self._ready.is_set():
             logger.info("connected to engine: %s on %s", info.model, info.device)
+            if not info.registered:
+                logger.warning("engine %s gets no jobs: it was started without THOTHY_DATABASE_URL", info.name)
         self.info = info
         self.session_id = UUID(info.session_id)
         self.late_deltas = info.late_deltas
@@ -166,16 +167,10 @@ class EngineMonitor:
         self._ready.clear()
         return min(max(MIN_PAUSE, now - self._away_since), MAX_PAUSE)
 
-    async def _record(self, info: EngineInfo, stats: EngineStats) -> bool:
-        """Record the session, or only that this worker reaches its engine, which records its session itself.
-
-        Returns whether it is recorded: until it is, no jobs are sent here.
-        """
+    async def _show_presence(self, info: EngineInfo) -> bool:
+        """Whether it is noted that this worker reaches the engine: until it is, no jobs are sent here."""
         try:
-            if info.registered:
-                return await self._store.show_presence(info.session_id)
-            await self._store.record_session(info, stats)
+            return await self._store.show_presence(info.session_id)
         except DatabaseError as error:
-            logger.warning("cannot record the engine session: %s", error)
+            logger.warning("cannot note that this worker reaches engine session %s: %s", info.session_id, error)
             return False
-        return True

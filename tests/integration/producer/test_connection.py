@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.support.echo_kind import Echo
+from tests.support.engine_rows import register_first
 from tests.support.queue_bench import Queue, eventually, runner_bench, running
 from tests.support.worker_fleet import KEY
 from thothy_ai.db.states import JobState
@@ -63,6 +64,7 @@ def test_a_transaction_that_rolls_back_leaves_no_job_and_one_that_commits_is_run
 
 
 def test_the_dispatcher_is_woken_by_the_commit_and_not_before(queue: Queue, shop: Engine, redis_url: str) -> None:
+    register_first(queue)
     slow = queue.settings.model_copy(update={"dispatch_interval_seconds": 3600})
     with Redis.from_url(redis_url) as redis, running(dispatcher := Dispatcher(slow)):
         eventually(lambda: dispatcher.leads)

@@ -12,6 +12,7 @@ from redis import Redis
 from sqlalchemy import text
 
 from tests.support.echo_kind import Echo
+from tests.support.engine_rows import register_first
 from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from thothy_ai.db.statements import statement
 from thothy_ai.producer.drafts import EnqueueOptions
@@ -19,7 +20,7 @@ from thothy_ai.queue.dispatcher import BY_INDEX, Dispatcher
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.queue.status import queue_status
 
-KEY = "thothy:jobs"
+KEY = "thothy:jobs@first"
 JOBS = 20_000
 FILL = """
     INSERT INTO job (id, tenant, kind, priority, deadline, not_before, delayed, source_key, request_digest,
@@ -106,6 +107,7 @@ def test_a_delayed_job_goes_out_when_its_time_comes_and_not_before(queue: Queue,
     soon = EnqueueOptions(not_before=datetime.now(UTC) + timedelta(seconds=1.5))
     far, near = (job.id for job in queue.producer.enqueue_many([(Echo(text="ok"), later), (Echo(text="ok"), soon)]))
     assert (queue.job(far).delayed, queue.job(near).delayed) == (True, False)
+    register_first(queue)
     with running(Dispatcher(queue.settings)):
         eventually(lambda: queue.job(near).state == "dispatched")
         assert queue.job(near).dispatched_at >= queue.job(near).not_before
@@ -116,6 +118,7 @@ def test_a_delayed_job_goes_out_when_its_time_comes_and_not_before(queue: Queue,
 
 
 def test_redis_stays_shallow_and_everything_goes_out_in_order(queue: Queue, redis: Redis) -> None:
+    register_first(queue)
     queue.rows(FILL, jobs=JOBS, delay=NOW, model=None)
     queue.rows("ANALYZE job")
     planned = [row.id for row in queue.rows("SELECT id FROM job ORDER BY priority DESC, source_key, id LIMIT 3000")]

@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine, inspect, text
 
+from tests.support.engine_rows import register_first
 from tests.support.next_revision import next_revision
 from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from tests.support.worker_fleet import KEY, WorkerFleet, check_each_once, enqueue, environment
@@ -100,6 +101,7 @@ def test_a_dispatcher_that_dies_amid_a_dispatch_loses_no_job(
     queue: Queue, cast: Cast, tmp_path: Path, place: str, in_redis: int
 ) -> None:
     enqueue(queue, JOBS)
+    register_first(queue)
     assert cast.doomed("dispatcher", place).wait(PATIENCE) == EXIT_CODE
     assert queue.count("dispatched") == JOBS
     with Redis.from_url(queue.settings.require_redis_url()) as redis:

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from redis import Redis
 
 from tests.support.echo_kind import Echo
+from tests.support.engine_rows import register_first
 from tests.support.queue_bench import PATIENCE, Queue, eventually
 from thothy_ai.errors import BrokerUnreachableError
 from thothy_ai.producer.drafts import EnqueueOptions
@@ -23,7 +24,13 @@ from thothy_ai.queue.control import set_paused
 from thothy_ai.queue.dispatcher import Dispatcher
 from thothy_ai.queue.hints import Hint, parse_task_id
 
-KEY = "thothy:jobs"
+KEY = "thothy:jobs@first"
+
+
+@pytest.fixture(autouse=True)
+def first(queue: Queue) -> None:
+    """The one engine that the dispatcher knows."""
+    register_first(queue)
 
 
 @contextmanager
@@ -131,10 +138,10 @@ def test_what_cannot_be_published_goes_back(queue: Queue, redis: Redis, monkeypa
     failures = iter([BrokerUnreachableError("away"), BrokerUnreachableError("away")])
     publish = Broker.publish
 
-    def flaky(broker: Broker, hints: list[Hint], urgent: list[Hint], engine: str) -> None:
+    def flaky(broker: Broker, hints: list[Hint], urgent: list[Hint], *, engine: str) -> None:
         if (failure := next(failures, None)) is not None:
             raise failure
-        publish(broker, hints, urgent, engine)
+        publish(broker, hints, urgent, engine=engine)
 
     monkeypatch.setattr(Broker, "publish", flaky)
     [job_id] = queue.enqueue("ok")
@@ -146,26 +153,27 @@ def test_what_cannot_be_published_goes_back(queue: Queue, redis: Redis, monkeypa
 def test_the_broker_reads_back_what_it_published_and_nothing_else(queue: Queue, redis: Redis) -> None:
     ids = queue.enqueue("ok 1", "ok 2")
     broker = Broker(queue.settings)
-    broker.publish([Hint(ids[0], 1), Hint(ids[1], 4)])
+    broker.publish([Hint(ids[0], 1), Hint(ids[1], 4)], engine="first")
     redis.lpush(KEY, b"\xff\x00 no json", b"[]", b'{"headers": {"id": "x"}}', b'{"headers": null}')
-    assert broker.depth() == (6, 0)
-    assert broker.waiting() == ({Hint(ids[0], 1), Hint(ids[1], 4)}, set())
+    assert broker.depth("first") == (6, 0)
+    assert broker.waiting("first") == ({Hint(ids[0], 1), Hint(ids[1], 4)}, set())
     broker.close()
 
 
 def test_an_unreachable_redis_has_a_name(queue: Queue) -> None:
     broker = Broker(queue.settings.model_copy(update={"redis_url": SecretStr("redis://:secret@127.0.0.1:1/0")}))
     with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:1") as caught:
-        broker.publish([Hint(queue.enqueue("ok")[0], 1)])
+        broker.publish([Hint(queue.enqueue("ok")[0], 1)], engine="first")
     assert "secret" not in str(caught.value)
     with pytest.raises(BrokerUnreachableError):
-        broker.depth()
+        broker.depth("first")
     broker.close()
 
 
 def test_the_list_s_length_is_asked_for_and_not_remembered(queue: Queue, redis: Redis) -> None:
     """Also by one that stands by: a leader of yesterday must not show yesterday's figure."""
     with dispatching(queue) as dispatcher:
+        redis.sadd("thothy:engines", "first")
         redis.lpush(KEY, "a", "b")
         assert dispatcher.list_lengths() == (2, 0)
         redis.delete(KEY)

@@ -51,9 +51,7 @@ def test_siblings_stay_together_after_the_dispatcher_changes(queue: Queue) -> No
 
 
 @pytest.mark.parametrize("state", ["loading", "stopping"])
-def test_an_engine_that_is_not_ready_gets_no_jobs_and_none_go_to_the_lists_without_one(
-    queue: Queue, state: str
-) -> None:
+def test_an_engine_that_is_not_ready_gets_no_jobs(queue: Queue, state: str) -> None:
     register(queue, "a", "small", state=state)
     queue.enqueue("ok")
     queue.enqueue("ok", model="small")
@@ -61,22 +59,19 @@ def test_an_engine_that_is_not_ready_gets_no_jobs_and_none_go_to_the_lists_witho
     assert queue_status(queue.engine).unserved == {}  # it will serve them
 
 
-def test_an_engine_without_a_worker_gets_no_jobs_and_one_that_may_have_none_gets_one(queue: Queue) -> None:
+def test_an_engine_gets_jobs_once_a_worker_has_shown_that_it_reaches_it(queue: Queue) -> None:
     register(queue, "a", worker_silent=30)
-    ids = queue.enqueue(*["ok"] * 3)
+    session = register(queue, "b", worker_silent=None)
+    queue.enqueue(*["ok"] * 3)
     assert queue.dispatches() == []
-    untried = register(queue, "b", worker_silent=None)
-    assert [(each.engine, len(each.hints)) for each in queue.dispatches()] == [("b", 1)]
-    assert queue.dispatches(depth=1) == []
-    [first] = [job_id for job_id in ids if queue.job(job_id).state == "dispatched"]
-    start(queue, first, untried)
-    assert [(each.engine, len(each.hints)) for each in queue.dispatches()] == [("b", 2)]
+    assert len(queue.ask("worker/present", session_id=str(session))) == 1
+    assert [(each.engine, len(each.hints)) for each in queue.dispatches()] == [("b", 3)]
 
 
 def test_what_is_published_while_stale_messages_are_removed_stays(queue: Queue, redis: Redis) -> None:
     stale, fresh = Hint(uuid4(), 1), Hint(uuid4(), 1)
     broker = Broker(queue.settings)
-    broker.publish([stale, fresh], [stale], "a")
+    broker.publish([stale, fresh], [stale], engine="a")
     broker.remove({stale}, "a")
     assert (listed(redis, A), broker.depth("a")) == ([fresh], ListLengths(1, 0))
     broker.close()
@@ -91,12 +86,12 @@ def test_presence_is_not_noted_before_the_engine_has_recorded_itself(queue: Queu
     assert queue.ask("worker/present", session_id=str(uuid4())) == []
 
 
-def test_without_any_engine_jobs_go_to_the_lists_that_every_worker_consumes(queue: Queue) -> None:
+def test_without_any_engine_jobs_stay_queued(queue: Queue) -> None:
     register(queue, "a", silent=ENGINE_SILENCE_SECONDS + 1)
-    [job_id] = queue.enqueue("ok")
+    queue.enqueue("ok")
     queue.enqueue("ok", model="small")
-    assert [each.engine for each in queue.dispatches()] == [""]
-    assert engines_of(queue) == {job_id: ""}
+    assert queue.dispatches() == []
+    assert queue.count("queued") == 2
 
 
 def test_of_an_engine_s_sessions_the_last_one_counts(queue: Queue) -> None:

@@ -39,7 +39,7 @@ def honest(queue: Queue, redis: Redis) -> dict[str, object]:
 
 def publish(queue: Queue, *hints: Hint) -> None:
     broker = Broker(queue.settings)
-    broker.publish(hints)
+    broker.publish(hints, engine="first")
     broker.close()
 
 
@@ -106,7 +106,7 @@ def test_reading_the_list_leaves_out_what_is_not_a_hint(queue: Queue, redis: Red
     publish(queue, ours)
     redis.lpush(KEY, b"[" * 100_000, b"{", b"1", b'{"headers": {"id": 1}}')
     broker = Broker(queue.settings)
-    assert broker.waiting() == ({ours}, set())
+    assert broker.waiting("first") == ({ours}, set())
     broker.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import text
 
-from tests.support.engine_lists import LEASE, A, B, engines_of, listed, start
+from tests.support.engine_lists import LEASE, A, B, listed, start
 from tests.support.engine_rows import fall_silent, register
 from tests.support.queue_bench import Queue, eventually, running
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS, FREE_MACHINE_LOSSES
@@ -32,37 +32,24 @@ def test_what_waited_for_an_engine_that_lost_its_worker_is_queued_again(queue: Q
     assert queue.count("queued") == 1
 
 
-def test_an_engine_that_never_had_a_worker_gives_back_the_job_it_got_and_gets_no_other(queue: Queue) -> None:
-    register(queue, "b", worker_silent=None)
-    [first, _] = queue.enqueue("ok", "ok")
-    assert [each.engine for each in queue.dispatches()] == ["b"]
-    assert queue.ask("queue/recall_lost", worker_seconds=30) == []
-    queue.rows("UPDATE job SET dispatched_at = now() - interval '31 seconds' WHERE state = 'dispatched'")
-    [lost] = queue.ask("queue/recall_lost", worker_seconds=30)
-    assert (lost.engine_name, lost.jobs, lost.dispatch_nos) == ("b", 1, [1])
-    assert queue.count("queued") == 2
-    assert queue.dispatches() == []
-    [session] = queue.rows("SELECT id FROM engine_session")
-    assert len(queue.ask("worker/present", session_id=str(session.id))) == 1
-    assert [len(each.hints) for each in queue.dispatches()] == [2]
-    assert queue.job(first).state == "dispatched"
-
-
 @pytest.mark.parametrize(
-    ("age", "runs", "state"), [(2900.0, False, "ready"), (9000.0, True, "ready"), (9000.0, False, "loading")]
+    ("state", "ready_seconds", "recalled"), [("loading", None, 0), ("ready", 2000, 0), ("ready", 4000, 1)]
 )
-def test_an_engine_that_is_new_or_loads_or_runs_jobs_without_a_word_of_its_worker_keeps_what_it_got(
-    queue: Queue, age: float, runs: bool, state: str
+def test_an_engine_that_starts_again_has_time_to_get_a_worker(
+    queue: Queue, state: str, ready_seconds: int | None, recalled: int
 ) -> None:
-    session = register(queue, "b", worker_silent=None, age=age)
-    ids = queue.enqueue("ok", "ok")
+    session = register(queue, "b")
+    queue.enqueue("ok")
     queue.dispatch()
-    [waiting] = engines_of(queue)
-    if runs:
-        start(queue, *(job_id for job_id in ids if job_id != waiting), session, engine_name="b")
-    queue.rows("UPDATE engine_session SET state = :state", state=state)
-    queue.rows("UPDATE job SET dispatched_at = now() - interval '1 hour' WHERE state = 'dispatched'")
-    assert queue.ask("queue/recall_lost", worker_seconds=3000) == []
+    queue.rows(
+        "UPDATE engine_session SET worker_heartbeat_at = NULL, state = :state,"
+        " ready_at = now() - make_interval(secs => CAST(:ready AS float8)) WHERE id = :id",
+        state=state,
+        ready=ready_seconds,
+        id=session,
+    )
+    assert len(queue.ask("queue/recall_lost", worker_seconds=3000)) == recalled
+    assert queue.count("queued") == recalled
 
 
 def test_what_waited_for_a_lost_engine_goes_to_another_in_order(queue: Queue, redis: Redis) -> None:

@@ -116,7 +116,7 @@ def test_a_lost_dispatch_is_queued_again_and_one_that_waits_in_redis_is_not(queu
     lost, waiting = queue.enqueue("ok 1", "ok 2")
     assert {hint.job_id for hint in queue.dispatch()} == {lost, waiting}
     broker = Broker(queue.settings)
-    broker.publish([Hint(waiting, 1)])
+    broker.publish([Hint(waiting, 1)], engine="first")
     with reaping(queue, dispatch_timeout_seconds=0.1):
         eventually(lambda: queue.job(lost).state == "queued")
     broker.close()

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from tests.support.queue_bench import Queue
-from tests.support.queue_consumer import ENGINE, Consumer, publish
+from tests.support.queue_consumer import OTHER_ENGINE, Consumer, publish
 from tests.support.worker_fleet import KEY, UNACKED
 from thothy_ai.queue.qos import MAX_BYTES, MAX_TAKEN
 
@@ -54,7 +54,7 @@ def test_what_waits_comes_in_order_within_the_prefetch_count(queue: Queue, redis
 
 def test_what_is_recorded_is_what_kombu_records(queue: Queue, redis: Redis, stack: ExitStack) -> None:
     """One message comes by BRPOP and is recorded by kombu, the other by the script: their records differ in nothing."""
-    publish(queue, 2, ENGINE)
+    publish(queue, 2, OTHER_ENGINE)
     consumer = Consumer(queue, stack, PLACES)
     consumer.until(lambda: len(consumer.messages) == 2)
     for message in consumer.messages:
@@ -66,7 +66,7 @@ def test_what_is_recorded_is_what_kombu_records(queue: Queue, redis: Redis, stac
 
 def test_every_list_has_its_turn(queue: Queue, redis: Redis, stack: ExitStack) -> None:
     publish(queue, 10 * PLACES)
-    [wanted] = publish(queue, 1, ENGINE)
+    [wanted] = publish(queue, 1, OTHER_ENGINE)
     consumer = Consumer(queue, stack, PLACES)
     consumer.until(lambda: len(consumer.messages) >= PLACES)
     assert wanted in consumer.ids
@@ -84,7 +84,7 @@ def test_a_kombu_list_of_another_priority_is_consumed_too(queue: Queue, redis: R
 def test_what_is_no_message_is_dropped_wherever_it_stands(queue: Queue, redis: Redis, stack: ExitStack) -> None:
     first, second = publish(queue, 2)
     honest: Any = redis.lpop(KEY)
-    delivery = {"exchange": "", "routing_key": "jobs"}
+    delivery = {"exchange": "", "routing_key": "jobs@first"}
     elements: list[Any] = [
         {"properties": {"delivery_tag": "x"}, "body": {"__type__": "decimal", "__value__": "x"}},
         {"properties": {"delivery_tag": None, "delivery_info": delivery}},

@@ -20,6 +20,7 @@ from redis import Redis
 from sqlalchemy import Connection, create_engine, text
 
 from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.engine_rows import register_first
 from tests.support.next_revision import next_revision
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench, running
 from tests.support.worker_fleet import KEY, WorkerFleet
@@ -44,7 +45,7 @@ MESSAGE = """{"body": "%(body)s", "content-encoding": "utf-8", "content-type": "
  "parent_id": null, "argsrepr": "%(job)s.1", "kwargsrepr": "{}", "origin": "gen1@box", "ignore_result": false,
  "replaced_task_nesting": 0, "stamped_headers": null, "stamps": {}%(more)s},
  "properties": {"correlation_id": "%(job)s.1", "reply_to": "", "delivery_mode": 2,
- "delivery_info": {"exchange": "", "routing_key": "jobs"}, "priority": 0, "body_encoding": "base64",
+ "delivery_info": {"exchange": "", "routing_key": "jobs@first"}, "priority": 0, "body_encoding": "base64",
  "delivery_tag": "%(tag)s"}}"""
 STATES = ("queued", "dispatched", "running", "succeeded", "dead", "cancelled", "expired")
 # Rows as the release before wrote them: the columns of the baseline.
@@ -205,13 +206,13 @@ def test_a_message_of_another_release_is_run_and_unknown_fields_are_ignored(
     """And not held for lost, however long its worker takes to claim: nothing would dispatch it again."""
     queue.rows("UPDATE queue_control SET paused = true")  # the dispatcher stays out of it
     [job_id] = queue.enqueue("ok")
-    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now()")
+    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now(), engine_name = 'first'")
     arguments = [[str(job_id), 1], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
     body = base64.b64encode(json.dumps(arguments).encode()).decode()
     with Redis.from_url(redis_url) as redis:
         redis.lpush(KEY, MESSAGE % {"body": body, "job": job_id, "tag": "t", "more": more})
         broker = Broker(queue.settings)
-        assert broker.waiting().ordinary == {Hint(job_id, 1)}  # the reaper does not hold it for lost
+        assert broker.waiting("first").ordinary == {Hint(job_id, 1)}  # the reaper does not hold it for lost
         broker.close()
     patient_fleet.worker()
     patient_fleet.drained()
@@ -221,6 +222,7 @@ def test_a_message_of_another_release_is_run_and_unknown_fields_are_ignored(
 def test_what_is_published_has_the_fields_of_that_message(queue: Queue, redis_url: str) -> None:
     """Workers of the release before must read it, too: they run beside new ones while a release is rolled out."""
     queue.enqueue("ok")
+    register_first(queue)
     with Redis.from_url(redis_url) as redis, running(Dispatcher(queue.settings)):
         eventually(lambda: redis.llen(KEY) == 1)
         found = json.loads(redis.lindex(KEY, 0))

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
+from tests.support.engine_rows import register_first
 from tests.support.queue_bench import Queue, eventually, running
 from tests.support.worker_fleet import KEY, URGENT_KEY
 from thothy_ai.queue.broker import Broker
@@ -96,6 +97,7 @@ def test_urgent_jobs_have_a_limit_of_their_own_and_never_join_the_others(queue: 
 
 def test_an_urgent_job_passes_a_full_list(queue: Queue, redis: Redis) -> None:
     queue.enqueue(*["ok"] * 30)
+    register_first(queue)
     settings = queue.settings.model_copy(update={"dispatch_min_depth": 10, "dispatch_interval_seconds": 600})
     dispatcher = Dispatcher(settings)
     with running(dispatcher):
@@ -122,6 +124,7 @@ def test_a_paused_queue_dispatches_no_urgent_job(queue: Queue) -> None:
 
 
 def test_a_lost_urgent_message_is_published_again(queue: Queue, redis: Redis) -> None:
+    register_first(queue)
     settings = queue.settings.model_copy(update={"dispatch_timeout_seconds": 0.2})
     with running(Dispatcher(settings)):
         queue.enqueue("ok")
@@ -134,47 +137,12 @@ def test_a_lost_urgent_message_is_published_again(queue: Queue, redis: Redis) ->
     assert "republished" in queue.events(urgent)
 
 
-def test_urgent_messages_that_nobody_takes_go_to_the_front_of_the_other_list(queue: Queue, redis: Redis) -> None:
-    """While an upgrade is rolled out, all workers may be of a release that consumes no other list."""
-    ordinary, urgent = queue.enqueue("ok", "ok"), queue.enqueue("ok", "ok", "ok", priority=1)
-    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now() - interval '1 hour'")
-    broker = Broker(queue.settings)
-    broker.publish([Hint(job_id, 1) for job_id in ordinary], [Hint(job_id, 1) for job_id in urgent])
-    assert broker.waiting().urgent == {Hint(job_id, 1) for job_id in urgent}
-    assert broker.depth() == (2, 3)
-    with running(Reaper(queue.settings)):
-        eventually(lambda: listed(redis, KEY) == urgent + ordinary)
-    assert broker.depth() == (5, 0)
-    broker.close()
-    assert queue.rows("SELECT count(*) FROM job_event") == [(0,)]
-
-
-def test_no_more_urgent_messages_are_moved_until_the_first_are_taken(queue: Queue, redis: Redis) -> None:
-    """Without workers, the dispatcher would fill the place of each again, and Redis with them."""
-    first, later = queue.enqueue("ok", "ok", priority=1), queue.enqueue("ok", priority=1)
-    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now() - interval '1 hour'")
-    broker, reaper = Broker(queue.settings), Reaper(queue.settings)
-    broker.publish([], [Hint(job_id, 1) for job_id in first])
-    with running(reaper):
-        eventually(lambda: listed(redis, KEY) == first)
-        broker.publish([], [Hint(job_id, 1) for job_id in later])
-        [lost] = queue.enqueue("ok")
-        queue.rows(
-            "UPDATE job SET state = 'dispatched', dispatched_at = now() - interval '1 hour' WHERE id = :id", id=lost
-        )
-        eventually(lambda: queue.job(lost).state == "queued")  # two rounds later
-        assert listed(redis, URGENT_KEY) == later
-        redis.delete(KEY)
-        eventually(lambda: listed(redis, KEY) == later)
-    broker.close()
-
-
 def test_urgent_messages_that_wait_for_a_moment_stay_where_they_are(queue: Queue, redis: Redis) -> None:
     ids = queue.enqueue("ok", "ok")
-    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now()")
+    queue.rows("UPDATE job SET state = 'dispatched', dispatch_no = 1, dispatched_at = now(), engine_name = 'first'")
     queue.rows("UPDATE job SET dispatched_at = now() - interval '1 hour' WHERE id = :id", id=ids[0])
     broker = Broker(queue.settings)
-    broker.publish([], [Hint(ids[1], 1)])
+    broker.publish([], [Hint(ids[1], 1)], engine="first")
     broker.close()
     with running(Reaper(queue.settings.model_copy(update={"dispatch_timeout_seconds": 600}))):
         eventually(lambda: queue.job(ids[0]).state == "queued")

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from tests.support.engine_rows import register_first
 from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.worker_fleet import KEY, UNACKED, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.queue.broker import Broker
@@ -120,7 +121,7 @@ def test_hostile_and_malformed_messages_are_dropped_and_end_no_worker(queue: Que
         for element in hostile(queue):
             redis.lpush(KEY, element)
     broker = Broker(queue.settings)
-    broker.publish([Hint(uuid4(), 1), Hint(job_id, 99), Hint(job_id, 1), Hint(job_id, 1)])
+    broker.publish([Hint(uuid4(), 1), Hint(job_id, 99), Hint(job_id, 1), Hint(job_id, 1)], engine="first")
     broker.close()
     worker = fleet.worker()
     fleet.drained()
@@ -135,7 +136,7 @@ def test_hostile_and_malformed_messages_are_dropped_and_end_no_worker(queue: Que
 def hostile(queue: Queue) -> list[bytes]:
     """What any client of Redis could push."""
     broker = Broker(queue.settings)
-    broker.publish([Hint(uuid4(), 1)])
+    broker.publish([Hint(uuid4(), 1)], engine="first")
     broker.close()
     with redis_of(queue) as redis:
         honest = json.loads(redis.rpop(KEY))
@@ -161,16 +162,17 @@ def test_a_worker_whose_loop_dies_ends_with_an_error(queue: Queue, fleet: Worker
     assert worker.wait(PATIENCE) == os.EX_SOFTWARE
 
 
-def test_a_worker_without_an_engine_waits_and_claims_nothing(queue: Queue, fleet: WorkerFleet) -> None:
+def test_a_worker_without_an_engine_waits_and_takes_nothing(queue: Queue, fleet: WorkerFleet) -> None:
+    register_first(queue)
     env = environment(queue.settings)
     main = "from thothy_ai.settings import Settings; from thothy_ai.worker import main; main(Settings.load())"
     worker = subprocess.Popen([sys.executable, "-c", main], env=env, stderr=subprocess.DEVNULL)
     try:
         [job_id] = queue.enqueue("ok")
         with redis_of(queue) as redis:
-            eventually(lambda: redis.hlen(UNACKED) == 1)
-        waiting_since = queue.job(job_id).dispatched_at
-        eventually(lambda: queue.job(job_id).dispatched_at > waiting_since)
+            eventually(lambda: redis.llen(KEY) == 1)
+            eventually(lambda: redis.pubsub_numsub("thothy:watch")[0][1] == 1)
+            assert (redis.llen(KEY), redis.hlen(UNACKED)) == (1, 0)
         assert (queue.job(job_id).attempt, worker.poll()) == (0, None)
         worker.terminate()
         assert worker.wait(PATIENCE) == 0

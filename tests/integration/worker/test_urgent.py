@@ -16,7 +16,7 @@ from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import KEY, UNACKED, URGENT_KEY, WorkerFleet, check_each_once, enqueue
 from thothy_ai.producer.drafts import EnqueueOptions
-from thothy_ai.queue.app import urgent_queue
+from thothy_ai.queue.app import ordinary_queue, urgent_queue
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.dispatcher import MAX_URGENT
 from thothy_ai.queue.hints import Hint
@@ -149,7 +149,7 @@ def test_sigterm_finishes_or_releases_urgent_jobs_and_returns_their_messages(
 def test_messages_of_both_kinds_stay_invisible_while_they_are_held(queue: Queue, redis: Redis) -> None:
     app = make_worker_app(queue.settings, lambda _: FakeClient())
     broker = Broker(queue.settings)
-    broker.publish([Hint(uuid4(), 1)], [Hint(uuid4(), 1)])
+    broker.publish([Hint(uuid4(), 1)], [Hint(uuid4(), 1)], engine="first")
     broker.close()
     held: list[str] = []
     with app.connection_for_read() as connection:
@@ -157,7 +157,7 @@ def test_messages_of_both_kinds_stay_invisible_while_they_are_held(queue: Queue,
             app.amqp.TaskConsumer(
                 connection.channel(), queues=[of], on_message=lambda message: held.append(message.delivery_tag)
             )
-            for of in (app.conf.task_queues[0], urgent_queue())
+            for of in (ordinary_queue("first"), urgent_queue("first"))
         ]
         for consumer in consumers:
             consumer.consume()

@@ -15,7 +15,7 @@ from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served, vanish
 from thothy_ai.db.statements import statement
-from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, CoreStats, EngineInfo, EngineStats
+from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.books import settle_sessions
@@ -35,15 +35,15 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def record(queue: Queue, session_id: UUID, busy: float) -> None:
-    """A worker has reported this engine."""
-
-    async def write() -> None:
-        store = JobStore(queue.settings, "w")
-        info = EngineInfo(str(session_id), "fake", "cpu", "float32", 16, 100, 1024, 0.0)
-        await store.record_session(info, EngineStats(core=CoreStats(busy_seconds=busy)))
-        await store.close()
-
-    asyncio.run(write())
+    """The engine's own side has reported these busy seconds."""
+    queue.rows(
+        "INSERT INTO engine_session (id, model, device, dtype, gpus, num_blocks, block_size, started_at, busy_seconds)"
+        " VALUES (:id, 'fake', 'cpu', 'float32', 0, 100, 16, now(), :busy)"
+        " ON CONFLICT (id) DO UPDATE SET busy_seconds = excluded.busy_seconds, heartbeat_at = now(),"
+        " ended_at = NULL, settled_at = NULL",
+        id=session_id,
+        busy=busy,
+    )
 
 
 def claim(queue: Queue, session_id: UUID | None, worker: str = "gone") -> list[Hint]:

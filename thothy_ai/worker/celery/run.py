@@ -12,6 +12,7 @@ from celery import signals
 
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.producer.drafts import load_kinds
+from thothy_ai.queue.hints import QUEUE
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 from thothy_ai.worker.celery.app import make_worker_app
@@ -38,6 +39,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     app.steps["consumer"].update((UrgentConsumer, EngineLists, VisibilityRefresh))
     signals.setup_logging.connect(_keep_logging)
     worker = app.Worker(
+        exclude_queues=[QUEUE],  # `EngineLists` adds the engine's lists, once the engine has said its name
         loglevel=logging.getLogger("celery").getEffectiveLevel(),
         without_gossip=True,
         without_mingle=True,

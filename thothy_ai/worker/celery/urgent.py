@@ -11,8 +11,6 @@ from typing import Any
 from celery import bootsteps
 from kombu.common import ignore_errors
 
-from thothy_ai.queue.app import urgent_queue
-
 
 class UrgentConsumer(bootsteps.StartStopStep):
     """A second consumer on the worker's connection. Closing the connection restores what it has not acknowledged."""
@@ -28,7 +26,8 @@ class UrgentConsumer(bootsteps.StartStopStep):
         channel = consumer.connection.channel()
         channel.basic_qos(0, consumer.pool.num_processes, False)
         consumer.urgent_consumer = consumer.app.amqp.TaskConsumer(
-            channel, queues=[urgent_queue()], on_decode_error=consumer.on_decode_error
+            channel,
+            on_decode_error=consumer.on_decode_error,  # without lists: `EngineLists` adds the engine's
         )
         consumer.urgent_consumer.on_message = consumer.create_task_handler()
         consumer.urgent_consumer.consume()

@@ -15,7 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
-from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
@@ -25,8 +24,6 @@ from thothy_ai.worker.record.finish import Finish, alike
 logger = logging.getLogger(__name__)
 
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0  # seconds, between two tries of a query
-COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
-RECORDED = ("model", "device", "dtype", "num_blocks", "block_size", "started_at")
 UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
 
 
@@ -205,13 +202,6 @@ class JobStore:
             recorded=list(recorded),
         )
         return {(row.job_id, row.attempt) for row in rows}
-
-    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
-        """Record the session of an engine that does not record it itself, with a heartbeat and its counters."""
-        row = {name: getattr(info, name) for name in RECORDED} | {"id": info.session_id}
-        counters = {name: getattr(stats.core, name) for name in COUNTERS}
-        gpus = len(info.devices) or int(info.device.startswith("cuda"))  # an earlier engine names no devices
-        await self._execute("worker/record_session", gpus=gpus, **row, **counters)
 
     async def show_presence(self, session_id: str) -> bool:
         """Note that this worker reaches the engine of this session: the dispatcher sends jobs there.

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from pydantic import SecretStr
@@ -20,11 +20,10 @@ from tests.support.queue_bench import PATIENCE, Queue, eventually
 from tests.support.registered_engine import engine_process
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.statements import statement
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.settings import Settings
 from thothy_ai.worker.loop import WorkerLoop
-from thothy_ai.worker.record.store import JobStore
 
 HOST = socket.gethostname()
 ONE = "SELECT *, started_at < ready_at AS loaded FROM engine_session WHERE state = '{}'"
@@ -183,22 +182,6 @@ def test_a_locked_table_delays_only_the_record(settings: Settings, rows: Rows, e
             connection.execute(text("LOCK TABLE engine_session"))
             ask(process.url, GenerationRequest("1", text="x"))
         eventually(lambda: rows("SELECT 1 FROM engine_session WHERE busy_seconds > 0"))
-
-
-def test_a_worker_records_only_engines_that_do_not_themselves(queue: Queue, rows: Rows) -> None:
-    """An old worker beside a new engine: its row and the registrar's are one."""
-    with engine_process(queue.settings, engine_name="box"):
-        ready = in_state(rows, "ready")
-        info = EngineInfo(str(ready.id), "old", "cpu", "float32", 16, 100, 1024, 0.0)
-
-        async def record() -> None:
-            store = JobStore(queue.settings, "old")
-            await store.record_session(info, EngineStats())
-            await store.close()
-
-        asyncio.run(record())
-        [after] = rows("SELECT id, engine_name, model, started_at FROM engine_session")
-        assert tuple(after) == (UUID(info.session_id), "box", "null", ready.started_at)
 
 
 def test_an_idle_worker_beside_a_registered_engine_is_seen(queue: Queue, rows: Rows) -> None:

@@ -130,14 +130,3 @@ def test_whatever_comes_no_room_is_wasted_or_exceeded(
             assert after[where[each.id]].may_run(each)
         else:
             assert all(load.places <= 0 for load in after.values() if load.may_run(each))
-
-
-def test_an_engine_that_no_worker_may_reach_gets_one_job_for_which_others_have_no_room_and_no_urgent_one() -> None:
-    router = JobRouter(min_depth=2)
-    untried = RunningEngine("x", capacity=64, lowest=0, untried=True)
-    first = job("a", priority=9)
-    jobs = [first, *(job(name) for name in "bcde")]
-    routed = router.route(jobs, loads(router, untried, engine("y", lowest=0)))
-    assert (first.id in routed["y"].urgent, len(routed["y"].ordinary)) == (True, 2)
-    assert (len(routed["x"].ordinary), routed["x"].urgent) == (1, [])
-    assert router.route([first], loads(router, untried)) == {}

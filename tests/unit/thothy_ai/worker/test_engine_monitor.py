@@ -11,20 +11,21 @@ from uuid import UUID
 import pytest
 
 from tests.support.fake_engine import FakeClient
-from thothy_ai.engine.api import EngineInfo, EngineStats, GenerationRequest
+from thothy_ai.engine.api import EngineStats, GenerationRequest
 from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.worker.engine_monitor import MIN_PAUSE, EngineMonitor
 from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 
 class Recording:
-    """Records sessions."""
+    """Notes which sessions a worker reaches."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
 
-    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
-        self.sessions.append(info.session_id)
+    async def show_presence(self, session_id: str) -> bool:
+        self.sessions.append(session_id)
+        return True
 
 
 @asynccontextmanager
@@ -50,12 +51,12 @@ class LostWhileRecorded(Recording):
         self.client = client
         self.recorded_again = asyncio.Event()
 
-    async def record_session(self, info: EngineInfo, stats: EngineStats) -> None:
-        await super().record_session(info, stats)
-        if len(self.sessions) == 1:
+    async def show_presence(self, session_id: str) -> bool:
+        if len(self.sessions) == 0:
             self.client.on_lost()
         else:
             self.recorded_again.set()
+        return await super().show_presence(session_id)
 
 
 def test_a_recheck_that_is_requested_while_a_check_is_recorded_leads_to_another() -> None:

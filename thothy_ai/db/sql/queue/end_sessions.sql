@@ -1,9 +1,9 @@
--- Ends the sessions of engines that have been silent for too long, or for so many seconds, at their last heartbeat.
+-- Ends the sessions of engines that have been silent for so many seconds, at their last heartbeat.
 -- A later heartbeat opens the session again.
 WITH silent AS (
     SELECT id
     FROM engine_session
-    WHERE ended_at IS NULL AND heartbeat_at < now() - least({engine_silence}, make_interval(secs => :silence_seconds))
+    WHERE ended_at IS NULL AND heartbeat_at < now() - make_interval(secs => :silence_seconds)
     ORDER BY id
     FOR NO KEY UPDATE
 )

@@ -7,7 +7,7 @@ SELECT
         epoch FROM now() - max(coalesce(ended_at, heartbeat_at)) FILTER (WHERE ready_at IS NOT NULL)
     )::float8 AS seconds
 FROM engine_session
-WHERE heartbeat_at > now() - interval '1 day' AND engine_name <> ''
+WHERE heartbeat_at > now() - interval '1 day'
 GROUP BY engine_name
 HAVING bool_or(ready_at IS NOT NULL)
     AND NOT bool_or(ended_at IS NULL AND state IN ('ready', 'stopping') AND heartbeat_at > now() - {engine_silence})

@@ -1,32 +1,16 @@
 -- Queues again what was dispatched to engines that are gone: no session of that name was heard of recently, or no worker
--- has reached it within `worker_seconds`. An engine that soon starts again under its name keeps what waits for it.
+-- has reached it within `worker_seconds`. An engine that soon starts again under its name keeps what waits for it, while
+-- it loads and for as long after that.
 -- Returns the dispatches: their messages are stale from now on.
--- An engine to which no worker has ever come, and which has run nothing of what has waited for it for that long, has none:
--- it gets no jobs until one comes.
-WITH unstaffed AS (
-    UPDATE engine_session
-    SET worker_heartbeat_at = started_at
-    WHERE worker_heartbeat_at IS NULL AND engine_name <> '' AND state = 'ready' AND ended_at IS NULL
-        AND coalesce(ready_at, started_at) < now() - make_interval(secs => :worker_seconds)
-        AND EXISTS (
-            SELECT
-            FROM job
-            WHERE job.state = 'dispatched' AND job.engine_name = engine_session.engine_name
-                AND dispatched_at < now() - make_interval(secs => :worker_seconds)
-        )
-        AND NOT EXISTS (SELECT FROM job WHERE job.state = 'running' AND job.engine_name = engine_session.engine_name)
-    RETURNING engine_name
-), lost AS (
+WITH lost AS (
     SELECT id
     FROM job
-    WHERE state = 'dispatched' AND engine_name <> '' AND (
-        engine_name = ANY(ARRAY(SELECT engine_name FROM unstaffed))
-        OR engine_name <> ALL(ARRAY(
-            SELECT engine_name
-            FROM engine_session
-            WHERE {heard_of} AND ({staffed}) IS NOT FALSE
-        ))
-    )
+    WHERE state = 'dispatched' AND engine_name IS NOT NULL AND engine_name <> ALL(ARRAY(
+        SELECT engine_name
+        FROM engine_session
+        WHERE {heard_of}
+            AND coalesce(worker_heartbeat_at, ready_at, now()) > now() - make_interval(secs => :worker_seconds)
+    ))
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ), recalled AS (

@@ -75,18 +75,18 @@ def simulate(seed: int, days: float = 1.0, every: float = 240.0, load: float = 0
     world = World(machine, KINDS, rng, _faults(rng, machine, days))
     world.engines = [EngineRun() for _ in range(machine.engines)]
     arrivals = deque(_arrivals(rng, machine, days, load))
-    learnt, next_sample, ended, open_now = History(), 0.0, list[Sample](), list[Sample]()
+    history, next_sample, ended, open_now = History(), 0.0, list[Sample](), list[Sample]()
     for number in range(1, int(days * DAY / TICK)):
         tick = number * TICK
         _let_arrive(world, arrivals, tick)
         seen = observe(world)
-        learnt = learn(learnt, seen)
+        history = learn(history, seen)
         if not seen.open_jobs:
             ended += [replace(sample, emptied=tick - sample.at) for sample in open_now]
             open_now.clear()
         elif tick >= next_sample:
             next_sample = tick + every * rng.uniform(0.5, 1.5)
-            open_now += _sampled(learnt, seen, world)
+            open_now += _sampled(history, seen, world)
     return ended + open_now
 
 
@@ -99,12 +99,12 @@ def _let_arrive(world: World, arrivals: deque[Arrival], until: float) -> None:
     world.until(until)
 
 
-def _sampled(learnt: History, seen: Observation, world: World) -> Iterator[Sample]:
-    costs = Costs(learnt)
-    spell = time_to_empty(learnt, seen, costs)
-    if spell is not None:
+def _sampled(history: History, seen: Observation, world: World) -> Iterator[Sample]:
+    costs = Costs(history)
+    time = time_to_empty(seen, costs)
+    if time is not None:
         truth = world.fork(world.rng.randrange(2**31)).until_empty()
-        yield Sample(seen.at, spell.p50, spell.p90, truth, seen.waiting_jobs > 0, with_arrivals(learnt, seen, costs))
+        yield Sample(seen.at, time.p50, time.p90, truth, seen.waiting_jobs > 0, with_arrivals(seen, costs))
 
 
 def job_seconds(machine: Machine, kind: Kind) -> float:

@@ -34,6 +34,6 @@ def test_a_drain_is_forecast_and_compared(queue: Queue, patient_fleet: WorkerFle
     with queue.engine.connect() as connection:
         kept = read_kept(asking(connection))
     assert kept is not None
-    [sums] = [sums for key, sums in kept.learnt.long.items() if not key.model]
+    [sums] = [sums for key, sums in kept.history.long.items() if not key.model]
     assert sums.finished > JOBS * 0.05  # weighted by how full the engine was
     assert sums.finished == pytest.approx(sums.attempts, rel=0.05)  # some are committed between the two readings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -44,9 +44,5 @@ def accuracy(past: Iterable[Past]) -> Accuracy:
         forecasts=len(clean),
         disturbed=len(judged) - len(clean),
         median_error=median(abs(each.p50 - each.actual) / each.actual for each in clean) if clean else None,
-        p90_held=_held(clean) if clean else None,
+        p90_held=sum(each.actual <= each.p90 for each in clean) / len(clean) if clean else None,
     )
-
-
-def _held(past: Sequence[Past]) -> float:
-    return sum(each.actual <= each.p90 for each in past) / len(past)

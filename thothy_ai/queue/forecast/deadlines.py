@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from thothy_ai.queue.forecast.estimate import Costs, busy_share, head_start, work_per_job
-from thothy_ai.queue.forecast.learning import History
+from thothy_ai.queue.forecast.estimate import Costs, head_start
 from thothy_ai.queue.forecast.values import Observation, WaitingJobs
 
 
@@ -23,17 +22,16 @@ class Late:
     late_p90: float
 
 
-def late_jobs(learnt: History, seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
+def late_jobs(seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
     """The jobs per deadline, the soonest first. `slow`: the ninth decile of the time to empty over its median.
 
     While no engine is ready, as if those that were ready last came back now: how long they stay away is not known, and
-    every job that is late then is late in any case. Empty without any, or without anything learnt.
+    every job that is late then is late in any case. Empty without any, or without any history.
     """
-    if not _engines(learnt, seen) or not costs.known:
+    if not _engines(seen, costs) or not costs.known:
         return ()
     groups = sorted(seen.waiting, key=lambda group: group.order)
-    median = list(_missed(learnt, seen, costs, groups, 1.0))
-    decile = list(_missed(learnt, seen, costs, groups, slow))
+    median, decile = (list(_missed(seen, costs, groups, pace)) for pace in (1.0, slow))
     found: dict[float, list[float]] = {}
     for group, late, late_p90 in zip(groups, median, decile, strict=True):
         if group.deadline is not None:
@@ -42,31 +40,29 @@ def late_jobs(learnt: History, seen: Observation, costs: Costs, slow: float) -> 
     return tuple(Late(seconds, *found[seconds]) for seconds in sorted(found))
 
 
-def left_at(learnt: History, seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
+def left_at(seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
     """How many of the waiting jobs are not finished so many seconds from now; None if that is not known.
 
     While no engine is ready, as in `late_jobs`.
     """
-    if not _engines(learnt, seen) or not costs.known:
+    if not _engines(seen, costs) or not costs.known:
         return None
     groups = sorted(seen.waiting, key=lambda group: group.order)
     until = [WaitingJobs(group.key, group.jobs, group.order, seconds) for group in groups]
-    return sum(_missed(learnt, seen, costs, until, slow))
+    return sum(_missed(seen, costs, until, slow))
 
 
-def _engines(learnt: History, seen: Observation) -> int:
-    return seen.expected or learnt.engines
+def _engines(seen: Observation, costs: Costs) -> int:
+    return seen.expected or costs.history.engines
 
 
-def _missed(
-    learnt: History, seen: Observation, costs: Costs, groups: Sequence[WaitingJobs], slow: float
-) -> Iterator[float]:
+def _missed(seen: Observation, costs: Costs, groups: Sequence[WaitingJobs], slow: float) -> Iterator[float]:
     """How many jobs of each group, which are in planned order, are not finished at their deadline."""
-    each_engine = busy_share(learnt) / slow
-    rate = each_engine * _engines(learnt, seen)
-    ahead = head_start(seen, costs, learnt) + each_engine * sum(seen.until_back)
+    each_engine = costs.busy_share() / slow
+    rate = each_engine * _engines(seen, costs)
+    ahead = head_start(seen, costs) + each_engine * sum(seen.until_back)
     for group in groups:
-        each = work_per_job(learnt, costs, group.key)
+        each = costs.with_follow_ups(group.key)
         runs = group.jobs
         if group.deadline is not None:
             claimed_by = group.deadline - costs[group.key].duration.mean * slow

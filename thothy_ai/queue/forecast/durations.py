@@ -20,11 +20,9 @@ class Duration:
 
     @property
     def mean(self) -> float:
-        """Its mean."""
         return math.exp(self.mu + self.sigma**2 / 2)
 
     def survival(self, seconds: float) -> float:
-        """The probability that it is longer."""
         if seconds <= 0:
             return 1.0
         return 0.5 * math.erfc((math.log(seconds) - self.mu) / (self.sigma * math.sqrt(2)))
@@ -93,12 +91,15 @@ def last_end(cells: Sequence[Cell], pace: Callable[[float], float]) -> tuple[flo
     cells = [cell for cell in cells if cell.jobs > 0]
     if not cells:
         return 0.0, 0.0
-    horizon = _horizon(cells)
+    # A time by which all have ended with a probability of at least 0.9, and not much more.
+    horizon = max(cell.duration.mean for cell in cells) / 8
+    while _all_done(cells, horizon) < 0.9 and horizon < 1e7:
+        horizon *= 1.5
     step, elapsed, median = horizon / POINTS, 0.0, None
     for number in range(1, POINTS + 1):
         at = number * step
-        alive, done = _state(cells, at - step / 2, at)
-        elapsed += step * pace(alive)
+        done = _all_done(cells, at)
+        elapsed += step * pace(sum(cell.alive(at - step / 2) for cell in cells))
         if median is None and done >= 0.5:
             median = elapsed
         if done >= 0.9:
@@ -106,13 +107,8 @@ def last_end(cells: Sequence[Cell], pace: Callable[[float], float]) -> tuple[flo
     return median or elapsed, elapsed
 
 
-def _state(cells: Sequence[Cell], middle: float, at: float) -> tuple[float, float]:
-    """The expected number in flight at `middle`, and the probability that all have ended at `at`."""
-    alive = sum(cell.alive(middle) for cell in cells)
-    return alive, _all_done(cells, at)
-
-
 def _all_done(cells: Sequence[Cell], at: float) -> float:
+    """The probability that all have ended by then."""
     total = 0.0
     for cell in cells:
         left = cell.survival(at)
@@ -120,11 +116,3 @@ def _all_done(cells: Sequence[Cell], at: float) -> float:
             return 0.0
         total += cell.jobs * math.log1p(-left)
     return math.exp(total)
-
-
-def _horizon(cells: Sequence[Cell]) -> float:
-    """A time by which all have ended with a probability of at least 0.9, and not much more."""
-    high = max(cell.duration.mean for cell in cells) / 8
-    while _all_done(cells, high) < 0.9 and high < 1e7:
-        high *= 1.5
-    return high

@@ -34,7 +34,7 @@ class Forecaster:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._leader = Leader(settings, ROLE, session=SESSION)
-        self._learnt: History | None = None
+        self._history: History | None = None
         self._recorded_at = 0.0
         self._kept_at = 0.0
         self._pruned_at = 0.0
@@ -59,38 +59,38 @@ class Forecaster:
         self._leader.stop()
 
     def _round(self) -> float:
-        if self._learnt is None or self._leader.led_seconds < MIN_INTERVAL:  # another may have led
+        if self._history is None or self._leader.led_seconds < MIN_INTERVAL:  # another may have led
             kept = read_kept(self._leader.ask)
-            self._learnt = kept.learnt if kept else History()
-        begun, before = time.monotonic(), self._learnt
+            self._history = kept.history if kept else History()
+        begun, before = time.monotonic(), self._history
         with self._leader.snapshot():
             seen = observe(self._leader.ask, before.at)
-        self._learnt = learn(before, seen)
-        made = made_of(self._learnt, seen, self._settings.publish_by)
+        self._history = learn(before, seen)
+        made = made_of(self._history, seen, self._settings.publish_by)
         seconds = time.monotonic() - begun
         every = interval(seconds, made)
-        self._write(before, self._learnt, made, every)
+        self._write(before, self._history, made, every)
         if seen.open_jobs or before.open_jobs:
-            self._compare(before, self._learnt, seen, made)
+            self._compare(before, self._history, seen, made)
         return every
 
-    def _write(self, before: History, learnt: History, made: Forecast, every: float) -> None:
+    def _write(self, before: History, history: History, made: Forecast, every: float) -> None:
         if made.open_jobs or before.open_jobs or made.at - self._kept_at >= RECORD_SECONDS:
-            keep(self._leader.ask, learnt, made, every)
+            keep(self._leader.ask, history, made, every)
             self._kept_at = made.at
         if made.at - self._pruned_at >= PRUNE_SECONDS:
             self._leader.ask("forecast/prune", days=KEEP_DAYS)
             self._pruned_at = made.at
 
-    def _compare(self, before: History, learnt: History, seen: Observation, made: Forecast) -> None:
+    def _compare(self, before: History, history: History, seen: Observation, made: Forecast) -> None:
         """End the forecasts whose jobs have ended; record this one, once a minute."""
-        if learnt.arrived or made.paused:
-            self._leader.ask("forecast/disturb", arrived=round(learnt.arrived), paused=made.paused)
+        if history.arrived or made.paused:
+            self._leader.ask("forecast/disturb", arrived=round(history.arrived), paused=made.paused)
         self._leader.ask("forecast/settle", since=before.at, oldest=seen.oldest)
         figures = statistics(made)
-        new_drain = learnt.open_since != before.open_since
+        new_drain = history.open_since != before.open_since
         if figures and (new_drain or made.at - self._recorded_at >= RECORD_SECONDS):
-            self._leader.ask("forecast/record", made_at=made.at, began_at=learnt.open_since, **figures)
+            self._leader.ask("forecast/record", made_at=made.at, began_at=history.open_since, **figures)
             self._recorded_at = made.at
 
 

@@ -47,7 +47,6 @@ class Sums:
         )
 
     def faded(self, factor: float) -> Sums:
-        """Decayed by `factor`."""
         return Sums(*(factor * getattr(self, name) for name in self.__slots__))
 
 
@@ -59,19 +58,21 @@ class Busy:
     engine_seconds: float = 0.0
 
     def faded(self, factor: float) -> Busy:
-        """Decayed by `factor`."""
         return Busy(self.compute * factor, self.engine_seconds * factor)
+
+    def plus(self, more: Busy) -> Busy:
+        return Busy(self.compute + more.compute, self.engine_seconds + more.engine_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is learnt. `slots`: jobs in flight per engine while others wait. `full_since`: since when they wait.
+    """All that is known of the past. `slots`: jobs in flight per engine while others wait. `full_since`: since when
+    jobs wait. `open_since`: since when jobs are open without a break.
 
-    `open_since`: since when jobs are open without a break. `open_jobs`: by key, at the last observation. `arrivals`:
-    jobs per second, by kind. `children`: follow-ups by their parents' kind and their own, beside `parents`, the
-    finished jobs by kind. `engines`: that were ready when any last was. `gpus`, `on_gpu`: devices per engine when there
-    last was one, ready or starting again (0: never), and whether they are GPUs. `arrived`: jobs that arrived between
-    the last two observations, except follow-ups.
+    `open_jobs`: by key, at the last observation. `arrivals`: jobs per second, by kind. `children`: follow-ups by their
+    parents' kind and their own, beside `parents`, the finished jobs by kind. `engines`: that were ready when any last
+    was. `gpus`, `on_gpu`: devices per engine when there last was one, ready or starting again (0: never), and whether
+    they are GPUs. `arrived`: jobs that arrived between the last two observations, except follow-ups.
     """
 
     at: float = 0.0
@@ -94,55 +95,61 @@ class History:
 
     @property
     def load_share(self) -> float:
-        """The share of a full engine's step time that grows with the number of its sequences, from 0 to 1."""
-        return _load_share(self.load, self.slots)
+        """The share of a full engine's step time that grows with the number of its sequences, from 0 to 1.
+
+        From the regression of the time per token on the number of sequences; near `LOAD_SHARE` while it says little.
+        """
+        load, slots = self.load, self.slots
+        if not slots or load.n < 2:
+            return LOAD_SHARE
+        spread = load.xx - load.x**2 / load.n
+        if spread <= 0.01 * load.xx:
+            return LOAD_SHARE
+        slope = (load.xy - load.x * load.y / load.n) / spread
+        base = (load.y - slope * load.x) / load.n
+        at_full = base + slope * slots
+        found = min(max(slope * slots / at_full, 0.05), 0.95) if at_full > 0 else LOAD_SHARE
+        weight = spread / slots**2
+        return (LOAD_PRIOR * LOAD_SHARE + weight * found) / (LOAD_PRIOR + weight)
 
     def pace(self, filled: float) -> float:
         """How long a step takes on an engine that is `filled` (0 to 1), relative to a full one."""
         return 1 - self.load_share + self.load_share * min(filled, 1.0)
 
 
-def learn(learnt: History, seen: Observation) -> History:
+def learn(history: History, seen: Observation) -> History:
     """What is known after one more observation. One that is not later than the last teaches nothing."""
-    seconds = seen.at - learnt.at
+    seconds = seen.at - history.at
     if seconds <= 0:  # a clock that was set back
-        return replace(learnt, at=seen.at, full_since=None, arrived=0.0)
-    if learnt.at == 0 or seconds > MAX_STEP:  # what ended meanwhile is known, at which load is not
-        return _noted(_counted(learnt, seen, seconds, full=False), seen, full=False)
-    full = _full(learnt, seen)
-    counted = _counted(learnt, seen, seconds, full=full)
-    new = _new(learnt, seen)
-    rates = _arrivals(learnt.arrivals, new, seconds)
-    return _noted(replace(counted, arrivals=rates, arrived=_from_outside(new, seen)), seen, full=full)
-
-
-def _full(learnt: History, seen: Observation) -> bool:
-    """Whether jobs have waited since the last observation, and engines neither joined, left nor started again."""
-    return (
-        learnt.full_since is not None
+        return replace(history, at=seen.at, full_since=None, arrived=0.0)
+    if history.at == 0 or seconds > MAX_STEP:  # what ended meanwhile is known, at which load is not
+        return _with_state(_with_ended(history, seen, seconds, full=False), seen, full=False)
+    # Jobs have waited since the last observation, and engines neither joined, left nor started again.
+    full = (
+        history.full_since is not None
         and seen.waiting_jobs > 0
         and not seen.paused
-        and seen.ready == learnt.engines
+        and seen.ready == history.engines
         and seen.ready > 0
-        and (seen.joined or 0.0) <= learnt.at
+        and (seen.joined or 0.0) <= history.at
     )
-
-
-def _noted(learnt: History, seen: Observation, *, full: bool) -> History:
-    """With what the next observation is compared to."""
-    waits = seen.waiting_jobs > 0 and seen.ready > 0 and not seen.paused
-    since = learnt.full_since if full and learnt.full_since is not None else seen.at
-    return replace(
-        learnt,
-        at=seen.at,
-        full_since=since if waits else None,
-        open_since=(learnt.open_since or seen.at) if seen.open_jobs else None,
-        engines=seen.ready or learnt.engines,
-        gpus=seen.gpus if seen.expected else learnt.gpus,
-        on_gpu=seen.on_gpu if seen.expected else learnt.on_gpu,
-        open_jobs=open_by_key(seen),
-        slots=_slots(learnt, seen, full=full),
+    now, before = _by_kind(open_by_key(seen)), _by_kind(history.open_jobs)
+    left = _by_kind({key: each.left for key, each in seen.ended.items()})
+    new = {
+        key: max(now.get(key, 0.0) - before.get(key, 0.0) + left.get(key, 0.0), 0.0) for key in {*now, *before, *left}
+    }
+    follow_ups = sum(sum(each.children.values()) for each in seen.ended.values())
+    factor = 0.5 ** (seconds / ARRIVALS)
+    rates = {
+        key: factor * history.arrivals.get(key, 0.0) + (1 - factor) * new.get(key, 0.0) / seconds
+        for key in {*history.arrivals, *new}
+    }
+    learnt = replace(
+        _with_ended(history, seen, seconds, full=full),
+        arrivals={key: rate for key, rate in rates.items() if rate > NO_RATE},
+        arrived=max(sum(new.values()) - follow_ups, 0.0),
     )
+    return _with_state(learnt, seen, full=full)
 
 
 def open_by_key(seen: Observation) -> dict[Key, float]:
@@ -154,52 +161,81 @@ def open_by_key(seen: Observation) -> dict[Key, float]:
     return found
 
 
-def _slots(learnt: History, seen: Observation, *, full: bool) -> float | None:
-    if not full or not seen.running_jobs:
-        return learnt.slots or (float(seen.capacity) or None)
-    now = seen.running_jobs / seen.ready
-    return now if learnt.slots is None else learnt.slots + 0.1 * (now - learnt.slots)
-
-
-def _counted(learnt: History, seen: Observation, seconds: float, *, full: bool) -> History:
-    """With the attempts that ended since the last observation."""
-    filled = 1.0 if full else _filled(learnt, seen)
-    pace = learnt.pace(filled)
-    cost = filled / pace
-    days, minutes = 0.5 ** (seconds / LONG), 0.5 ** (seconds / RECENT)
-    mature = full and seen.at - (learnt.full_since or seen.at) > MATURE * _typical_run(learnt)
-    weight = 1.0 if full else max(filled, 0.1)
+def _with_state(history: History, seen: Observation, *, full: bool) -> History:
+    """With what the next observation is compared to."""
+    waits = seen.waiting_jobs > 0 and seen.ready > 0 and not seen.paused
+    since = history.full_since if full and history.full_since is not None else seen.at
+    slots = history.slots or (float(seen.capacity) or None)
+    if full and seen.running_jobs:
+        now = seen.running_jobs / seen.ready
+        slots = now if history.slots is None else history.slots + 0.1 * (now - history.slots)
     return replace(
-        learnt,
-        long=_added(learnt.long, seen.ended, days, cost, pace, weight),
-        recent=_added(learnt.recent, seen.ended if mature else {}, minutes, 1.0, 1.0, 1.0),
-        busy=_busy(learnt.busy.faded(days), seen, seconds) if mature else learnt.busy,
-        busy_recent=_busy(learnt.busy_recent.faded(minutes), seen, seconds)
-        if mature
-        else learnt.busy_recent.faded(minutes),
-        load=_summed(learnt.load, seen.load, days),
-        parents=_parents(learnt.parents, seen.ended, days),
-        children=_children(learnt.children, seen.ended, days),
+        history,
+        at=seen.at,
+        full_since=since if waits else None,
+        open_since=(history.open_since or seen.at) if seen.open_jobs else None,
+        engines=seen.ready or history.engines,
+        gpus=seen.gpus if seen.expected else history.gpus,
+        on_gpu=seen.on_gpu if seen.expected else history.on_gpu,
+        open_jobs=open_by_key(seen),
+        slots=slots,
     )
 
 
-def _filled(learnt: History, seen: Observation) -> float:
+def _with_ended(history: History, seen: Observation, seconds: float, *, full: bool) -> History:
+    """With the attempts that ended since the last observation."""
+    filled = 1.0 if full else _filled(history, seen)
+    pace = history.pace(filled)
+    days, minutes = 0.5 ** (seconds / LONG), 0.5 ** (seconds / RECENT)
+    mature = full and seen.at - (history.full_since or seen.at) > MATURE * _typical_run(history)
+    weight = 1.0 if full else max(filled, 0.1)
+    busy, busy_recent = history.busy, history.busy_recent.faded(minutes)
+    if mature:
+        compute = sum(each.compute for each in seen.ended.values())
+        done = Busy(compute, seconds * seen.ready)
+        busy, busy_recent = busy.faded(days).plus(done), busy_recent.plus(done)
+    parents = {kind: number * days for kind, number in history.parents.items()}
+    children = {parent: {kind: n * days for kind, n in each.items()} for parent, each in history.children.items()}
+    for key, each in seen.ended.items():
+        parents[key.kind] = parents.get(key.kind, 0.0) + each.finished
+        for kind, number in each.children.items():
+            under = children.setdefault(key.kind, {})
+            under[kind] = under.get(kind, 0.0) + number
+    return replace(
+        history,
+        long=_added(history.long, seen.ended, days, filled / pace, pace, weight),
+        recent=_added(history.recent, seen.ended if mature else {}, minutes, 1.0, 1.0, 1.0),
+        busy=busy,
+        busy_recent=busy_recent,
+        load=LoadSums(*(days * getattr(history.load, name) + getattr(seen.load, name) for name in LoadSums.__slots__)),
+        parents=parents,
+        children=children,
+    )
+
+
+def _filled(history: History, seen: Observation) -> float:
     """How full the engines are, from 0 to 1: the running jobs over those of full engines."""
-    if not learnt.slots or not seen.ready:
+    if not history.slots or not seen.ready:
         return 1.0
-    before = sum(learnt.open_jobs.values())
-    running = max(seen.running_jobs, min(before, learnt.slots * seen.ready))
-    return min(1.0, max(running, 1.0) / (learnt.slots * seen.ready))
+    before = sum(history.open_jobs.values())
+    running = max(seen.running_jobs, min(before, history.slots * seen.ready))
+    return min(1.0, max(running, 1.0) / (history.slots * seen.ready))
 
 
-def _typical_run(learnt: History) -> float:
+def _typical_run(history: History) -> float:
     """A duration between the mean and the longest, over all kinds: seconds at full load."""
-    runs = sum(sums.runs for key, sums in learnt.long.items() if not key.model)
-    return math.exp(sum(s.log_run for key, s in learnt.long.items() if not key.model) / runs) if runs else 0.0
+    kinds = [sums for key, sums in history.long.items() if not key.model]
+    runs = sum(sums.runs for sums in kinds)
+    return math.exp(sum(sums.log_run for sums in kinds) / runs) if runs else 0.0
 
 
 def _added(
-    sums: Mapping[Key, Sums], ended: Mapping[Key, EndedAttempts], factor: float, cost: float, pace: float, weight: float
+    sums: Mapping[Key, Sums],
+    ended: Mapping[Key, EndedAttempts],
+    factor: float,
+    cost: float,
+    pace: float,
+    weight: float,
 ) -> dict[Key, Sums]:
     """Decayed sums with these attempts, each under its kind alone and under its kind and model."""
     found = {key: value.faded(factor) for key, value in sums.items()}
@@ -209,71 +245,8 @@ def _added(
     return {key: value for key, value in found.items() if value.attempts > 1e-3}
 
 
-def _busy(busy: Busy, seen: Observation, seconds: float) -> Busy:
-    compute = sum(each.compute for each in seen.ended.values())
-    return Busy(busy.compute + compute, busy.engine_seconds + seconds * seen.ready)
-
-
-def _summed(load: LoadSums, more: LoadSums, factor: float) -> LoadSums:
-    return LoadSums(*(factor * getattr(load, name) + getattr(more, name) for name in load.__slots__))
-
-
-def _load_share(load: LoadSums, slots: float | None) -> float:
-    """From the regression of the time per token on the number of sequences; near `LOAD_SHARE` while it says little."""
-    if not slots or load.n < 2:
-        return LOAD_SHARE
-    spread = load.xx - load.x**2 / load.n
-    if spread <= 0.01 * load.xx:
-        return LOAD_SHARE
-    slope = (load.xy - load.x * load.y / load.n) / spread
-    base = (load.y - slope * load.x) / load.n
-    at_full = base + slope * slots
-    found = min(max(slope * slots / at_full, 0.05), 0.95) if at_full > 0 else LOAD_SHARE
-    weight = spread / slots**2
-    return (LOAD_PRIOR * LOAD_SHARE + weight * found) / (LOAD_PRIOR + weight)
-
-
-def _new(learnt: History, seen: Observation) -> dict[Key, float]:
-    """Jobs that arrived since the last observation, by kind; follow-ups count, too."""
-    now, before = _by_kind(open_by_key(seen)), _by_kind(learnt.open_jobs)
-    left = _by_kind({key: each.left for key, each in seen.ended.items()})
-    return {
-        key: max(now.get(key, 0.0) - before.get(key, 0.0) + left.get(key, 0.0), 0.0) for key in {*now, *before, *left}
-    }
-
-
-def _from_outside(new: Mapping[Key, float], seen: Observation) -> float:
-    """How many of the new jobs are not follow-ups."""
-    return max(sum(new.values()) - sum(sum(each.children.values()) for each in seen.ended.values()), 0.0)
-
-
-def _arrivals(rates: Mapping[Key, float], new: Mapping[Key, float], seconds: float) -> dict[Key, float]:
-    """Jobs that arrived per second, decayed."""
-    factor = 0.5 ** (seconds / ARRIVALS)
-    found = {key: factor * rates.get(key, 0.0) + (1 - factor) * new.get(key, 0.0) / seconds for key in {*rates, *new}}
-    return {key: rate for key, rate in found.items() if rate > NO_RATE}
-
-
 def _by_kind(jobs: Mapping[Key, float]) -> dict[Key, float]:
     found: dict[Key, float] = {}
     for key, number in jobs.items():
         found[Key(key.kind)] = found.get(Key(key.kind), 0.0) + number
-    return found
-
-
-def _parents(parents: Mapping[str, float], ended: Mapping[Key, EndedAttempts], factor: float) -> dict[str, float]:
-    found = {kind: number * factor for kind, number in parents.items()}
-    for key, each in ended.items():
-        found[key.kind] = found.get(key.kind, 0.0) + each.finished
-    return found
-
-
-def _children(
-    children: Mapping[str, Mapping[str, float]], ended: Mapping[Key, EndedAttempts], factor: float
-) -> dict[str, dict[str, float]]:
-    found = {parent: {kind: n * factor for kind, n in each.items()} for parent, each in children.items()}
-    for key, each in ended.items():
-        for kind, number in each.children.items():
-            under = found.setdefault(key.kind, {})
-            under[kind] = under.get(kind, 0.0) + number
     return found

@@ -13,11 +13,12 @@ from thothy_ai.queue.forecast.outlook import Basis, Forecast
 
 def forecast_families(made: Forecast) -> Iterator[Metric]:
     """The metric families of a forecast: infinity where no engine is ready, NaN where nothing is known yet."""
+    unknown = math.inf if made.basis is Basis.NO_ENGINE else math.nan
     yield _quantiles(
         "thothy_forecast_empty_seconds",
         "Seconds until the jobs that are due now are done, with their retries and follow-ups: median and 0.9 quantile.",
-        _seconds(made, made.p50),
-        _seconds(made, made.p90),
+        unknown if made.p50 is None else made.p50,
+        unknown if made.p90 is None else made.p90,
     )
     yield _quantiles(
         "thothy_forecast_late_jobs", "Waiting jobs expected to miss their deadline.", made.late, made.late_p90
@@ -29,31 +30,21 @@ def forecast_families(made: Forecast) -> Iterator[Metric]:
             made.publish_left,
             made.publish_left_p90,
         )
-    yield _work(made)
-
-
-def _seconds(made: Forecast, seconds: float | None) -> float:
-    if seconds is not None:
-        return seconds
-    return math.inf if made.basis is Basis.NO_ENGINE else math.nan
+    left: dict[str, float] = {}
+    for each in made.kinds:
+        left[each.kind] = left.get(each.kind, 0.0) + (each.gpu_seconds if each.gpu_seconds is not None else math.nan)
+    work = GaugeMetricFamily(
+        "thothy_forecast_gpu_seconds",
+        "Seconds of devices, GPUs or CPUs, that the open jobs will still take, by kind.",
+        labels=["kind"],
+    )
+    for kind, seconds in left.items():
+        work.add_metric([kind], seconds)
+    yield work
 
 
 def _quantiles(name: str, text: str, median: float, decile: float) -> Metric:
     family = GaugeMetricFamily(name, text, labels=["quantile"])
     family.add_metric(["0.5"], median)
     family.add_metric(["0.9"], decile)
-    return family
-
-
-def _work(made: Forecast) -> Metric:
-    family = GaugeMetricFamily(
-        "thothy_forecast_gpu_seconds",
-        "Seconds of devices, GPUs or CPUs, that the open jobs will still take, by kind.",
-        labels=["kind"],
-    )
-    left: dict[str, float] = {}
-    for each in made.kinds:
-        left[each.kind] = left.get(each.kind, 0.0) + (each.gpu_seconds if each.gpu_seconds is not None else math.nan)
-    for kind, seconds in left.items():
-        family.add_metric([kind], seconds)
     return family

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any
 
 from thothy_ai.queue.forecast.deadlines import Late, late_jobs, left_at
-from thothy_ai.queue.forecast.estimate import Costs, Quantiles, time_to_empty, work_done, work_per_job
+from thothy_ai.queue.forecast.estimate import Costs, Quantiles, time_to_empty, work_done
 from thothy_ai.queue.forecast.learning import History, open_by_key
-from thothy_ai.queue.forecast.values import Key, Observation
+from thothy_ai.queue.forecast.values import Observation
 
 MAX_DEADLINES = 50  # the soonest
 
@@ -82,100 +82,80 @@ class Forecast:
         """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
         if self.paused or seconds <= 0:
             return self
-        return replace(
-            self,
-            at=self.at + seconds,
-            p50=_less(self.p50, seconds),
-            p90=_less(self.p90, seconds),
-            with_arrivals_p50=_less(self.with_arrivals_p50, seconds),
-        )
+        times = {name: getattr(self, name) for name in ("p50", "p90", "with_arrivals_p50")}
+        less = {name: None if time is None else max(time - seconds, 0.0) for name, time in times.items()}
+        return replace(self, at=self.at + seconds, **less)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys, described in docs/forecast.md. Infinity becomes None."""
-        return {key: _plain(value) for key, value in asdict(self).items()}
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Forecast:
-        """The forecast of `to_json`."""
-        rest = {key: value for key, value in values.items() if key not in {"basis", "kinds", "deadlines"}}
-        return cls(
-            **rest,
-            basis=Basis(values["basis"]),
-            kinds=tuple(KindLeft(**each) for each in values["kinds"]),
-            deadlines=tuple(Late(**each) for each in values["deadlines"]),
-        )
+        nested = {
+            "basis": Basis(values["basis"]),
+            "kinds": tuple(KindLeft(**each) for each in values["kinds"]),
+            "deadlines": tuple(Late(**each) for each in values["deadlines"]),
+        }
+        return cls(**{**values, **nested})
 
 
-def _less(value: float | None, seconds: float) -> float | None:
-    return None if value is None else max(value - seconds, 0.0)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def forecast(learnt: History, observed: Observation, publish_at: float | None = None) -> Forecast:
-    """The forecast for an observation that `learnt` has seen, or for a later one. A pause is taken to end now."""
-    seen, costs = observed.served(), Costs(learnt)
-    spell = time_to_empty(learnt, seen, costs)
-    coming = with_arrivals(learnt, seen, costs)
-    slow = spell.p90 / spell.p50 if spell and spell.p50 > 0 else 1.0
-    kinds = tuple(_kinds(learnt, seen, costs))
-    deadlines = late_jobs(learnt, seen, costs, slow)
+def forecast(history: History, observed: Observation, publish_at: float | None = None) -> Forecast:
+    """The forecast for an observation that is part of `history`, or for a later one. A pause is taken to end now."""
+    seen, costs = observed.served(), Costs(history)
+    time = time_to_empty(seen, costs)
+    coming = with_arrivals(seen, costs)
+    slow = time.p90 / time.p50 if time and time.p50 > 0 else 1.0
+    kinds = tuple(_kinds(seen, costs))
+    deadlines = late_jobs(seen, costs, slow)
     until = None if publish_at is None else max(publish_at - seen.at, 0.0)
     known = all(kind.gpu_seconds is not None for kind in kinds)
+    if not seen.open_jobs:
+        basis = Basis.EMPTY
+    elif not seen.expected:
+        basis = Basis.NO_ENGINE
+    else:
+        basis = Basis.LEARNT if costs.known else Basis.NO_HISTORY
     return Forecast(
         at=seen.at,
-        basis=_basis(seen, costs),
+        basis=basis,
         paused=seen.paused,
         open_jobs=seen.open_jobs,
         delayed=sum(observed.delayed.values()),
         unserved=observed.waiting_jobs - seen.waiting_jobs,
         engines=seen.ready,
         gpu_seconds=sum(kind.gpu_seconds or 0.0 for kind in kinds) if known else None,
-        p50=spell.p50 if spell else None,
-        p90=spell.p90 if spell else None,
+        p50=time.p50 if time else None,
+        p90=time.p90 if time else None,
         with_arrivals_p50=coming.p50 if coming else None,
-        arrivals_per_second=sum(learnt.arrivals.values()),
+        arrivals_per_second=sum(history.arrivals.values()),
         late=sum(each.late for each in deadlines),
         late_p90=sum(each.late_p90 for each in deadlines),
         publish_at=publish_at,
-        publish_left=None if until is None else left_at(learnt, seen, costs, until, 1.0),
-        publish_left_p90=None if until is None else left_at(learnt, seen, costs, until, slow),
+        publish_left=None if until is None else left_at(seen, costs, until, 1.0),
+        publish_left_p90=None if until is None else left_at(seen, costs, until, slow),
         returning=len(seen.until_back),
-        on_gpu=learnt.on_gpu,
+        on_gpu=history.on_gpu,
         kinds=kinds,
         deadlines=deadlines[:MAX_DEADLINES],
     )
 
 
-def _basis(seen: Observation, costs: Costs) -> Basis:
-    if not seen.open_jobs:
-        return Basis.EMPTY
-    if not seen.expected:
-        return Basis.NO_ENGINE
-    return Basis.LEARNT if costs.known else Basis.NO_HISTORY
-
-
-def with_arrivals(learnt: History, seen: Observation, costs: Costs) -> Quantiles | None:
+def with_arrivals(seen: Observation, costs: Costs) -> Quantiles | None:
     """The time to empty if jobs go on arriving at the rate of the last minutes; None if not known, or never."""
     if not costs.known or not seen.open_jobs:
         return None
-    arriving = sum(rate * costs[key].work for key, rate in learnt.arrivals.items())  # follow-ups arrive as well
-    found = time_to_empty(learnt, seen, costs, arriving)
+    arriving = sum(rate * costs[key].work for key, rate in costs.history.arrivals.items())  # follow-ups arrive as well
+    found = time_to_empty(seen, costs, arriving)
     return found if found is not None and math.isfinite(found.p50) else None
 
 
-def _kinds(learnt: History, seen: Observation, costs: Costs) -> Iterator[KindLeft]:
-    known = costs.known and learnt.gpus
-    done = work_done(seen, costs) if known else {}
+def _kinds(seen: Observation, costs: Costs) -> Iterator[KindLeft]:
+    devices = costs.history.gpus if costs.known else 0.0  # per engine
+    done = work_done(seen, costs) if devices else {}
     for key, jobs in sorted(open_by_key(seen).items()):
-        work = jobs * work_per_job(learnt, costs, key) - done.get(key, 0.0) if known else None
-        seconds = None if work is None else work * learnt.gpus
-        yield KindLeft(key.kind, key.model, jobs, seconds, _evidence(costs, key))
-
-
-def _evidence(costs: Costs, key: Key) -> float:
-    return round(costs[key].known, 1) if costs.known else 0.0
+        seconds = (jobs * costs.with_follow_ups(key) - done.get(key, 0.0)) * devices if devices else None
+        yield KindLeft(key.kind, key.model, jobs, seconds, round(costs[key].known, 1) if costs.known else 0.0)

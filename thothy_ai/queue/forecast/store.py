@@ -1,4 +1,4 @@
-"""Reads observations from Postgres; keeps what was learnt, the latest forecast, and past ones with what came."""
+"""Reads observations from Postgres; keeps the history, the latest forecast, and past ones with their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thothy_ai.queue.forecast.outlook import Forecast, forecast
 from thothy_ai.queue.forecast.values import EndedAttempts, Key, LoadSums, Observation, RunningJobs, WaitingJobs
 from thothy_ai.settings import PublishingTime
 
-LOOK_BACK = 6 * 3600.0  # seconds of history from which a service that has just been upgraded learns
+LOOK_BACK = 6 * 3600.0  # seconds of history from which a service without a kept history learns
 SLACK = 5.0  # seconds that a forecast may be late before it counts as stale
 
 SNAPSHOT: Mapping[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -30,7 +30,7 @@ Ask = Callable[..., Sequence[Any]]  # the rows of the statement of a name
 class Kept:
     """The row of `forecast_state`. `age`: seconds since it was written; `every`: until the next one is due."""
 
-    learnt: History
+    history: History
     forecast: Forecast
     every: float
     age: float
@@ -61,14 +61,14 @@ def current(engine: Engine, publish_by: PublishingTime | None = None) -> Forecas
         kept = read_kept(ask)
         if kept is not None and kept.fresh:
             return kept.forecast.after(kept.age)
-        before = kept.learnt if kept else History()
+        before = kept.history if kept else History()
         seen = observe(ask, before.at)
         return made_of(learn(before, seen), seen, publish_by)
 
 
-def made_of(learnt: History, seen: Observation, publish_by: PublishingTime | None) -> Forecast:
-    """The forecast for an observation that `learnt` has seen."""
-    return forecast(learnt, seen, publish_by.next_after(seen.at) if publish_by else None)
+def made_of(history: History, seen: Observation, publish_by: PublishingTime | None) -> Forecast:
+    """The forecast for an observation that is part of `history`."""
+    return forecast(history, seen, publish_by.next_after(seen.at) if publish_by else None)
 
 
 def read_kept(ask: Ask) -> Kept | None:
@@ -84,10 +84,10 @@ def read_kept(ask: Ask) -> Kept | None:
         return None
 
 
-def keep(ask: Ask, learnt: History, made: Forecast, every: float) -> None:
+def keep(ask: Ask, history: History, made: Forecast, every: float) -> None:
     """Replace what was kept."""
     latest = {"forecast": made.to_json(), "every": every}
-    ask("forecast/keep", learnt=json.dumps(memory.to_json(learnt)), latest=json.dumps(latest))
+    ask("forecast/keep", learnt=json.dumps(memory.to_json(history)), latest=json.dumps(latest))
 
 
 def past_accuracy(engine: Engine, drains: int = DRAINS) -> Accuracy:
@@ -103,46 +103,32 @@ def observe(ask: Ask, since: float) -> Observation:
     `ask` reads one snapshot: a job that ended between two statements would be in one of them and not in the other.
     """
     now = ask("admin/now")[0][0]
-    window = {"since": _moment(max(since, now.timestamp() - LOOK_BACK), now), "until": now}
-    attempts, finished = ask("forecast/attempts", **window), ask("forecast/finished", **window)
-    return replace(
-        _standing(ask, now.timestamp()),
-        ended=_ended(attempts, finished, ask("forecast/follow_ups", **window)),
-        load=LoadSums(*(float(sum(getattr(row, name) for row in attempts)) for name in LoadSums.__slots__)),
-    )
-
-
-def _moment(seconds: float, like: datetime) -> datetime:
-    return datetime.fromtimestamp(seconds, like.tzinfo)
-
-
-def _standing(ask: Ask, at: float) -> Observation:
+    begin = datetime.fromtimestamp(max(since, now.timestamp() - LOOK_BACK), now.tzinfo)
+    attempts = ask("forecast/attempts", since=begin, until=now)
     waiting, running, engines = ask("forecast/waiting"), ask("forecast/running"), ask("forecast/engines")
     control = ask("queue/control")
+    devices = [row.devices for row in engines for _ in range(row.engines + len(row.returning))]
     return Observation(
-        at=at,
+        at=now.timestamp(),
         waiting=tuple(WaitingJobs(Key(row.kind, row.model), row.jobs, row.planned, row.deadline) for row in waiting),
         running=tuple(RunningJobs(Key(row.kind, row.model), row.jobs, row.age) for row in running),
         oldest=min((row.oldest for row in (*waiting, *running)), default=None),
         engines={row.model: row.engines for row in engines},
         returning={row.model: row.returning for row in engines},
         joined=max((row.joined for row in engines if row.joined is not None), default=None),
+        ended=_ended(ask, attempts, begin, now),
+        load=LoadSums(*(float(sum(getattr(row, name) for row in attempts)) for name in LoadSums.__slots__)),
         paused=bool(control and control[0].paused),
         delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},
         capacity=min((row.capacity for row in engines), default=0),
-        gpus=_mean([row.devices for row in engines for _ in range(row.engines + len(row.returning))]),
+        gpus=sum(devices) / len(devices) if devices else 1.0,
         on_gpu=bool(engines) and all(row.on_gpu for row in engines),
     )
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 1.0
-
-
-def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequence[Any]) -> dict[Key, EndedAttempts]:
-    found: dict[Key, EndedAttempts] = {}
-    for row in attempts:
-        found[Key(row.kind, row.model)] = EndedAttempts(
+def _ended(ask: Ask, attempts: Sequence[Any], since: datetime, until: datetime) -> dict[Key, EndedAttempts]:
+    found = {
+        Key(row.kind, row.model): EndedAttempts(
             attempts=row.attempts,
             compute=row.compute,
             compute_squares=row.compute_squares,
@@ -150,18 +136,15 @@ def _ended(attempts: Sequence[Any], finished: Sequence[Any], follow_ups: Sequenc
             log_run=row.log_run,
             log_run_squares=row.log_run_squares,
         )
-    for row in finished:
+        for row in attempts
+    }
+    for row in ask("forecast/finished", since=since, until=until):
         key = Key(row.kind, row.model)
         found[key] = replace(found.get(key, EndedAttempts()), finished=row.finished, left=row.ended)
-    return _with_children(found, follow_ups)
-
-
-def _with_children(found: dict[Key, EndedAttempts], follow_ups: Sequence[Any]) -> dict[Key, EndedAttempts]:
-    """Follow-ups are learnt by their parents' kind alone: they are put under any of its keys."""
     children: dict[str, dict[str, float]] = {}
-    for row in follow_ups:
+    for row in ask("forecast/follow_ups", since=since, until=until):
         children.setdefault(row.parent, {})[row.kind] = row.jobs
-    for parent, each in children.items():
+    for parent, each in children.items():  # learnt by the parents' kind alone: they go under any of its keys
         key = next((key for key in found if key.kind == parent), Key(parent))
         found[key] = replace(found.get(key, EndedAttempts()), children=each)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -136,29 +136,26 @@ def reaching(settings: Settings) -> Iterator[None]:
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     where = endpoint(settings.require_database_url())
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
+    first = lines[0].strip()
     state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)  # of psycopg 2
     if STARTUP_REFUSED in str(error.orig):
         return PoolerError(f"the pooler at {where} refuses the options of a connection, such as its search path")
     if state == REFUSED:
-        return PermissionDeniedError(lines[0].strip(), settings.tenant, state)
+        return PermissionDeniedError(first, settings.tenant, state)
     if state in SCHEMA_STATES:
         from thothy_ai.db.revisions import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 
         return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
-    if _unreachable(error, state):
-        why = _cause(lines) if state is None else lines[0].strip()  # a server's message comes first, a hint last
-        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {why}", state)
-    return DatabaseError(f"Postgres at {where} refused a statement: {lines[0].strip()}", state)
+    if state is not None and (state == READ_ONLY or state[:2] in UNREACHABLE_CLASSES):
+        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {first}", state)
+    if state is None and _is_lost(error):
+        # The last line that names a cause, without libpq's hint and without the server's address.
+        causes = [line for line in lines if "Is the server running" not in line] or lines
+        cause = " ".join(causes[-1].rpartition(" failed: ")[2].split())
+        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {cause}")
+    return DatabaseError(f"Postgres at {where} refused a statement: {first}", state)
 
 
-def _cause(lines: Sequence[str]) -> str:
-    """The last line that names a cause, without libpq's hint and without the server's address."""
-    causes = [line for line in lines if "Is the server running" not in line] or lines
-    return " ".join(causes[-1].rpartition(" failed: ")[2].split())
-
-
-def _unreachable(error: DBAPIError, state: str | None) -> bool:
-    """Without a code from Postgres: connecting failed (there is no statement), or the connection broke."""
-    if state is not None:
-        return state == READ_ONLY or state[:2] in UNREACHABLE_CLASSES
+def _is_lost(error: DBAPIError) -> bool:
+    """Whether connecting failed (there is no statement), or the connection broke."""
     return isinstance(error, OperationalError) and (error.statement is None or error.connection_invalidated)

@@ -19,15 +19,21 @@ SEARCH_PATH = text("SELECT current_setting('search_path')")
 
 def refuse_pooler(settings: Settings) -> None:
     """Raises `PoolerError` if two open connections share one of Postgres, or if their options were ignored."""
+    where = endpoint(settings.require_database_url())
     engine = make_engine(settings, application="check", pool_size=2)
     try:
         with reaching(settings), engine.connect() as first:
             if first.scalar(SEARCH_PATH) != settings.database_schema:
-                raise PoolerError(f"the pooler at {_where(settings)} drops the search path of a connection")
+                raise PoolerError(f"the pooler at {where} drops the search path of a connection")
             first.rollback()
-            if not _is_direct(first):
-                with engine.connect() as second:
-                    _refuse_shared(settings, first, second)
+            # A pooler invents the backend that it names when a connection is opened.
+            driver = first.connection.driver_connection
+            if driver is not None and driver.info.backend_pid == _backend(first):
+                return
+            with engine.connect() as second:
+                for _ in range(ROUNDS):
+                    if _backend(first) == _backend(second):
+                        raise PoolerError(f"{where} is a pooler in transaction mode")
     finally:
         engine.dispose()
 
@@ -38,23 +44,7 @@ def refuse_undeclared_mode(settings: Settings) -> None:
         refuse_pooler(settings)
 
 
-def _is_direct(connection: Connection) -> bool:
-    """Whether the backend is the one that answered when the connection was opened; a pooler invents one of its own."""
-    driver = connection.connection.driver_connection
-    direct: bool = driver is not None and driver.info.backend_pid == connection.scalar(BACKEND)
+def _backend(connection: Connection) -> int:
+    found: int = connection.scalar(BACKEND)
     connection.rollback()
-    return direct
-
-
-def _refuse_shared(settings: Settings, first: Connection, second: Connection) -> None:
-    for _ in range(ROUNDS):
-        backends = set()
-        for connection in (first, second):
-            backends.add(connection.scalar(BACKEND))
-            connection.rollback()
-        if len(backends) == 1:
-            raise PoolerError(f"{_where(settings)} is a pooler in transaction mode")
-
-
-def _where(settings: Settings) -> str:
-    return endpoint(settings.require_database_url())
+    return found

@@ -86,7 +86,15 @@ def create_role(engine: Engine, name: str, tenant: str, *, login: bool = True) -
     """
     check_name(name, tenant)
     role = Role(name, tenant, login, token_urlsafe(24) if login else None)
-    _patiently(engine, lambda connection: _create(connection, role))
+
+    def create(connection: Connection) -> None:
+        _refuse_existing(connection, role.name)
+        login = sql.SQL("LOGIN PASSWORD {}").format(role.password) if role.password else sql.SQL("NOLOGIN")
+        created = sql.SQL("CREATE ROLE {} NOSUPERUSER NOCREATEDB NOCREATEROLE {}")
+        _run(connection, created.format(_name(role.name), login))
+        _allow(connection, role)
+
+    _patiently(engine, create)
     return role
 
 
@@ -104,7 +112,12 @@ def drop_role(engine: Engine, name: str) -> bool:
     with engine.connect() as connection:
         if name not in {role.name for role in list_roles(connection)}:
             return False
-    _patiently(engine, lambda connection: _drop(connection, name))
+
+    def drop(connection: Connection) -> None:
+        _run(connection, sql.SQL("DROP OWNED BY {}").format(_name(name)))
+        _run(connection, sql.SQL("DROP ROLE {}").format(_name(name)))
+
+    _patiently(engine, drop)
     return True
 
 
@@ -129,15 +142,6 @@ def written_columns() -> dict[tuple[str, str], tuple[str, ...]]:
         for table, assigned in UPDATE.findall(code):
             found["UPDATE", table] = tuple(ASSIGNED.findall(assigned))
     return found
-
-
-def _create(connection: Connection, role: Role) -> None:
-    _refuse_existing(connection, role.name)
-    password = sql.SQL("LOGIN PASSWORD {}").format(role.password) if role.password else sql.SQL("NOLOGIN")
-    _run(
-        connection, sql.SQL("CREATE ROLE {} NOSUPERUSER NOCREATEDB NOCREATEROLE {}").format(_name(role.name), password)
-    )
-    _allow(connection, role)
 
 
 def _refuse_existing(connection: Connection, name: str) -> None:
@@ -184,11 +188,6 @@ def _restrict(
     create += f" WITH CHECK ({written})" if written else ""
     parts = {"name": _name(name), "table": _name(table), "role": _name(role.name), "tenant": sql.Literal(role.tenant)}
     _run(connection, sql.SQL(create).format(**{key: part for key, part in parts.items() if f"{{{key}}}" in create}))
-
-
-def _drop(connection: Connection, name: str) -> None:
-    _run(connection, sql.SQL("DROP OWNED BY {}").format(_name(name)))
-    _run(connection, sql.SQL("DROP ROLE {}").format(_name(name)))
 
 
 def _grant(right: str, table: str, role: Role) -> sql.Composed:

@@ -40,11 +40,13 @@ def make_app(settings: Settings, kind: type[App]) -> App:
 
 def configuration(settings: Settings) -> dict[str, Any]:
     """Celery's settings. Order, time, retries and chains live in Postgres, and so do results."""
+    tls = settings.require_redis_url().startswith("rediss:")
     return {
         "broker_url": settings.require_redis_url(),
         "broker_transport": "thothy_ai.queue.transport:Transport",
         "broker_transport_options": transport_options(settings),
-        "broker_use_ssl": _tls(settings),
+        # Kombu adds what the URL says in its query (`ssl_ca_certs`).
+        "broker_use_ssl": {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True} if tls else None,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "accept_content": ["json"],
@@ -76,7 +78,6 @@ def urgent_queue(engine: str) -> Queue:
 
 
 def transport_options(settings: Settings) -> dict[str, Any]:
-    """Kombu's settings for Redis."""
     return {
         "global_keyprefix": settings.queue_prefix,
         "visibility_timeout": VISIBILITY_TIMEOUT,
@@ -93,13 +94,6 @@ def transport_options(settings: Settings) -> dict[str, Any]:
 def _queue(name: str) -> Queue:
     """The anonymous exchange needs no bindings in Redis: a FLUSHALL cannot take them away."""
     return Queue(name, Exchange(""), routing_key=name)
-
-
-def _tls(settings: Settings) -> dict[str, Any] | None:
-    """Kombu's TLS options; None without TLS. What the URL says in its query (`ssl_ca_certs`) is added by kombu."""
-    if not settings.require_redis_url().startswith("rediss:"):
-        return None
-    return {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
 
 
 def _run(job_id: str, dispatch_no: int) -> None:

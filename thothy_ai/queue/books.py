@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Thread
-from typing import Any
 
 from sqlalchemy import Connection, Engine, TextClause, text
 
@@ -77,7 +76,8 @@ class Books:
         try:
             with self._transaction(PATIENT) as connection:
                 for drain in self._drains.record(connection, self._settings.drain_gap_seconds):
-                    logger.info("drain from %s to %s; jobs: %d", drain.started_at, drain.ended_at, _jobs(drain))
+                    jobs = drain.succeeded + drain.dead + drain.cancelled + drain.expired
+                    logger.info("drain from %s to %s; jobs: %d", drain.started_at, drain.ended_at, jobs)
         except Exception as error:  # noqa: BLE001 - raised by the rule's next run, which counts it
             self._failure = error
 
@@ -119,7 +119,3 @@ def settle_sessions(connection: Connection) -> None:
     """
     if ids := connection.execute(statement("queue/lock_sessions")).scalars().all():
         connection.execute(statement("queue/settle_sessions"), {"ids": ids})
-
-
-def _jobs(drain: Any) -> int:
-    return int(drain.succeeded + drain.dead + drain.cancelled + drain.expired)

@@ -77,7 +77,8 @@ class Broker:
 
     def waiting(self, engine: str) -> WaitingHints:
         """The hints that wait for this engine. The lists are kept shallow."""
-        return WaitingHints(*map(self._hints, list_keys(self._settings, engine)))
+        found = (map(_hint, self._elements(key)) for key in list_keys(self._settings, engine))
+        return WaitingHints(*({hint for hint in hints if hint is not None} for hints in found))
 
     def delete(self, engines: Collection[str]) -> None:
         """Delete the lists of these engines: their hints are stale."""
@@ -113,12 +114,8 @@ class Broker:
                 raise
 
     def close(self) -> None:
-        """Close all connections."""
         self._redis.close()
         self._app.close()
-
-    def _hints(self, key: str) -> set[Hint]:
-        return {hint for hint in map(_hint, self._elements(key)) if hint is not None}
 
     def _elements(self, key: str) -> list[Any]:
         with self._reaching():

@@ -10,7 +10,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client import REGISTRY, Metric
@@ -70,31 +71,26 @@ class QueueCollector(Collector):
     def read(self) -> float:
         """Read the tables; returns how many seconds to wait until the next time. Called by one thread."""
         began = time.monotonic()
-        reading = self._read()
-        ended = time.monotonic()
-        pause = max(READING_SECONDS, READING_SHARE * reading.seconds)
-        self._reading, self._good_until = reading, ended + pause + STALE_SECONDS + (ended - began)
-        return pause
-
-    def _read(self) -> QueueReading:
-        began = time.monotonic()
-        try:
+        reading = QueueReading(None)
+        with suppress(SQLAlchemyError):
             status = queue_status(self._engine)
             with self._engine.connect() as connection:
                 dead = connection.execute(statement("queue/dead_jobs")).all()
                 partitions = connection.execute(statement("queue/missing_partitions")).all()
                 lost = connection.execute(statement("queue/lost_engines")).all()
                 kept = read_kept(asking(connection))
-        except SQLAlchemyError:
-            return QueueReading(None)
-        return QueueReading(
-            status,
-            tuple((row.kind, row.reason, row.jobs) for row in dead),
-            kept.forecast.after(kept.age) if kept and kept.fresh else None,
-            tuple((row.name, row.missing) for row in partitions),
-            tuple((row.name, row.machine, row.seconds) for row in lost),
-            time.monotonic() - began,
-        )
+            reading = QueueReading(
+                status,
+                tuple((row.kind, row.reason, row.jobs) for row in dead),
+                kept.forecast.after(kept.age) if kept and kept.fresh else None,
+                tuple((row.name, row.missing) for row in partitions),
+                tuple((row.name, row.machine, row.seconds) for row in lost),
+                time.monotonic() - began,
+            )
+        ended = time.monotonic()
+        pause = max(READING_SECONDS, READING_SHARE * reading.seconds)
+        self._reading, self._good_until = reading, ended + pause + STALE_SECONDS + (ended - began)
+        return pause
 
 
 def export_queue(settings: Settings, list_lengths: Callable[[], tuple[float, float]]) -> None:
@@ -106,8 +102,8 @@ def export_queue(settings: Settings, list_lengths: Callable[[], tuple[float, flo
         return
     collector = QueueCollector(make_engine(settings, application="metrics", pool_size=1))
     REGISTRY.register(collector)
-    _keep_reading("queue-metrics", collector.read)
-    _keep_reading("redis-metrics", lambda: read_redis(list_lengths))
+    for name, read in (("queue-metrics", collector.read), ("redis-metrics", lambda: read_redis(list_lengths))):
+        threading.Thread(target=_read_forever, args=(read,), name=name, daemon=True).start()
 
 
 def read_redis(list_lengths: Callable[[], tuple[float, float]]) -> float:
@@ -119,11 +115,7 @@ def read_redis(list_lengths: Callable[[], tuple[float, float]]) -> float:
     return READING_SECONDS
 
 
-def _keep_reading(name: str, read: Callable[[], float]) -> None:
-    threading.Thread(target=_read_for_ever, args=(read,), name=name, daemon=True).start()
-
-
-def _read_for_ever(read: Callable[[], float]) -> None:
+def _read_forever(read: Callable[[], float]) -> None:
     while True:
         try:
             pause = read()
@@ -137,23 +129,40 @@ def families(reading: QueueReading) -> Iterator[Metric]:
     """The metric families of a reading."""
     yield GaugeMetricFamily("thothy_database_up", "1 when Postgres answered.", value=float(reading.status is not None))
     if reading.status is not None:
-        yield from _waiting(reading.status)
-        yield _deadlines(reading.status)
-        yield _leases(reading.status)
-        yield _dead(reading.dead)
-        yield _partitions(reading.partitions)
-        yield _lost(reading.lost)
+        yield from _status_families(reading.status)
+        yield _family(
+            "thothy_dead_jobs",
+            "Jobs that died in the last 24 hours and were not retried.",
+            ["kind", "reason"],
+            (((kind, reason), jobs) for kind, reason, jobs in reading.dead),
+        )
+        yield _family(
+            "thothy_partition_missing",
+            "1 if a history table has no partition for tomorrow's jobs.",
+            ["table"],
+            (((table,), missing) for table, missing in reading.partitions),
+        )
+        yield _family(
+            "thothy_lost_engine_seconds",
+            "Seconds since a lost engine was last ready: one that was ready within the last day, is not now, and was"
+            " not stopped.",
+            ["engine", "machine"],
+            (((name, machine), seconds) for name, machine, seconds in reading.lost),
+        )
         text = "How long it took to read the queue's metrics from Postgres."
         yield GaugeMetricFamily("thothy_queue_reading_seconds", text, value=reading.seconds)
     if reading.forecast is not None:
         yield from forecast_families(reading.forecast)
 
 
-def _waiting(status: QueueStatus) -> Iterator[Metric]:
-    depth = GaugeMetricFamily("thothy_queue_depth", "Open jobs, by state.", labels=["state"])
-    for state in OPEN_STATES:
-        depth.add_metric([state], float(status[state].jobs))
-    yield depth
+def _status_families(status: QueueStatus) -> Iterator[Metric]:
+    states = status.states.values()
+    yield _family(
+        "thothy_queue_depth",
+        "Open jobs, by state.",
+        ["state"],
+        (((state,), status[state].jobs) for state in OPEN_STATES),
+    )
     yield GaugeMetricFamily(
         "thothy_queue_oldest_age_seconds",
         "Seconds since the oldest waiting job became due.",
@@ -162,67 +171,42 @@ def _waiting(status: QueueStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "thothy_queue_paused", "1 while an operator has paused the queue.", value=float(status.paused)
     )
-    delayed = sum(count.delayed for count in status.states.values())
-    unserved = GaugeMetricFamily(
+    unserved = [((model,), jobs) for model, jobs in status.unserved.items()]
+    if status.unserved_others:
+        unserved.append(((OTHER_MODELS,), status.unserved_others))
+    yield _family(
         "thothy_queue_unserved_jobs",
         f"Queued jobs for a model or alias that no engine serves, counted up to {MAX_UNSERVED:,};"
         f" those of names after the first {MAX_MODELS} together, as `{OTHER_MODELS}`.",
-        labels=["model"],
+        ["model"],
+        unserved,
     )
-    for model, jobs in status.unserved.items():
-        unserved.add_metric([model], float(jobs))
-    if status.unserved_others:
-        unserved.add_metric([OTHER_MODELS], float(status.unserved_others))
-    yield unserved
-    yield GaugeMetricFamily("thothy_queue_delayed_jobs", "Queued jobs that are not due yet.", value=float(delayed))
-
-
-def _deadlines(status: QueueStatus) -> Metric:
-    deadlines = GaugeMetricFamily(
-        "thothy_queue_deadline_jobs", "Open jobs whose deadline is within this time.", labels=["within"]
+    yield GaugeMetricFamily(
+        "thothy_queue_delayed_jobs",
+        "Queued jobs that are not due yet.",
+        value=float(sum(count.delayed for count in states)),
     )
-    counts = status.states.values()
-    deadlines.add_metric(["1h"], float(sum(count.due_1h for count in counts)))
-    deadlines.add_metric(["6h"], float(sum(count.due_6h for count in counts)))
-    deadlines.add_metric(["24h"], float(sum(count.due_24h for count in counts)))
-    return deadlines
-
-
-def _leases(status: QueueStatus) -> Metric:
+    yield _family(
+        "thothy_queue_deadline_jobs",
+        "Open jobs whose deadline is within this time.",
+        ["within"],
+        (
+            (("1h",), sum(count.due_1h for count in states)),
+            (("6h",), sum(count.due_6h for count in states)),
+            (("24h",), sum(count.due_24h for count in states)),
+        ),
+    )
     running = status["running"]
-    leases = GaugeMetricFamily(
-        "thothy_leases", "Running jobs by whether their worker still sends heartbeats.", labels=["state"]
+    yield _family(
+        "thothy_leases",
+        "Running jobs by whether their worker still sends heartbeats.",
+        ["state"],
+        ((("held",), running.jobs - running.expired_leases), (("expired",), running.expired_leases)),
     )
-    leases.add_metric(["held"], float(running.jobs - running.expired_leases))
-    leases.add_metric(["expired"], float(running.expired_leases))
-    return leases
 
 
-def _dead(dead: Iterable[tuple[str, str, int]]) -> Metric:
-    family = GaugeMetricFamily(
-        "thothy_dead_jobs", "Jobs that died in the last 24 hours and were not retried.", labels=["kind", "reason"]
-    )
-    for kind, reason, jobs in dead:
-        family.add_metric([kind, reason], float(jobs))
-    return family
-
-
-def _partitions(partitions: Iterable[tuple[str, bool]]) -> Metric:
-    family = GaugeMetricFamily(
-        "thothy_partition_missing", "1 if a history table has no partition for tomorrow's jobs.", labels=["table"]
-    )
-    for table, missing in partitions:
-        family.add_metric([table], float(missing))
-    return family
-
-
-def _lost(lost: Iterable[tuple[str, str, float]]) -> Metric:
-    family = GaugeMetricFamily(
-        "thothy_lost_engine_seconds",
-        "Seconds since a lost engine was last ready: one that was ready within the last day, is not now, and was not"
-        " stopped.",
-        labels=["engine", "machine"],
-    )
-    for name, machine, seconds in lost:
-        family.add_metric([name, machine], seconds)
+def _family(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for label, value in values:
+        family.add_metric(label, float(value))
     return family

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import QUEUED
@@ -23,9 +23,7 @@ from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.collector import export_queue
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
 from thothy_ai.queue.forecast.forecaster import Forecaster
-from thothy_ai.queue.hints import ListLengths
 from thothy_ai.queue.leader import Leader
-from thothy_ai.queue.routing import RunningEngine
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -50,7 +48,6 @@ class Dispatcher:
         self._term = 0
 
     def run(self) -> None:
-        """Dispatch until `stop`."""
         try:
             self._leader.lead(self._round)
         finally:
@@ -58,7 +55,6 @@ class Dispatcher:
 
     @property
     def leads(self) -> bool:
-        """Whether this dispatcher leads."""
         return self._leader.leads
 
     def stop(self) -> None:
@@ -90,7 +86,9 @@ class Dispatcher:
         interval = self._settings.dispatch_interval_seconds
         if fed:
             return interval * BUSY_FACTOR
-        return interval if self._any_full(engines, depths) else interval * IDLE_FACTOR
+        least = self._settings.dispatch_min_depth
+        full = any(depth.ordinary >= least or depth.urgent >= MAX_URGENT for depth in depths.values())
+        return interval if full else interval * IDLE_FACTOR  # jobs may wait for a place in a full list
 
     def _publish(self, dispatches: Iterable[Dispatch]) -> set[str]:
         """Publish each as it is recorded; returns the engines that got jobs."""
@@ -110,12 +108,6 @@ class Dispatcher:
             metrics.DISPATCHED.inc(len(dispatch.hints))
             fed.add(dispatch.engine)
         return fed
-
-    def _any_full(self, engines: Iterable[RunningEngine], depths: Mapping[str, ListLengths]) -> bool:
-        """Whether a list is full, so that jobs may wait for it."""
-        found = [depths[engine.name] for engine in engines]
-        least = self._settings.dispatch_min_depth
-        return any(depth.ordinary >= least or depth.urgent >= MAX_URGENT for depth in found)
 
 
 def main(settings: Settings) -> None:

@@ -26,7 +26,6 @@ class Dispatch(NamedTuple):
 
     @property
     def hints(self) -> list[Hint]:
-        """All of it."""
         return self.ordinary + self.urgent
 
 
@@ -45,17 +44,17 @@ class Dispatches:
 
     def engines(self) -> list[RunningEngine]:
         rows = self._ask("queue/engines", worker_seconds=worker_silence(self._settings))
-        return [self._state(row) for row in rows]
-
-    def _state(self, row: Any) -> RunningEngine:
-        return RunningEngine(
-            row.name,
-            frozenset(row.serves),
-            row.capacity or self._settings.worker_in_flight,
-            row.running,
-            row.lowest,
-            ready=row.ready and row.staffed,
-        )
+        return [
+            RunningEngine(
+                row.name,
+                frozenset(row.serves),
+                row.capacity or self._settings.worker_in_flight,
+                row.running,
+                row.lowest,
+                ready=row.ready and row.staffed,
+            )
+            for row in rows
+        ]
 
     def dispatch(
         self, engines: Iterable[RunningEngine], depths: Mapping[str, ListLengths], max_urgent: int
@@ -65,7 +64,13 @@ class Dispatches:
         if len(loads) == 1:
             yield from self._dispatch_next(*loads.values())
             return
-        jobs = self._due(loads)
+        # The next jobs, as many as the engines that may run them have room for; of urgent jobs, too.
+        models = sorted({model for load in loads.values() for model in load.engine.serves})
+        limits = [_room(load for load in loads.values() if model in load.engine.serves) for model in models]
+        if not (any_limit := _room(loads.values())):
+            return
+        rows = self._ask("queue/due", any_limit=any_limit, models=models, limits=limits)
+        jobs = [DueJob(row.id, row.model, row.priority, row.source_key) for row in rows]
         for engine, routed in self._router.route(jobs, loads).items():
             ids = routed.ordinary + routed.urgent
             numbers = {row.id: row.dispatch_no for row in self._ask("queue/dispatch", ids=ids, engine=engine)}
@@ -117,16 +122,6 @@ class Dispatches:
             self._router.sources.remember(row.source_key, engine.name)
         if rows:
             yield Dispatch(engine.name, [Hint(row.id, row.dispatch_no) for row in rows], [])
-
-    def _due(self, loads: Mapping[str, EngineLoad]) -> list[DueJob]:
-        """The next jobs, as many as the engines that may run them have room for; of urgent jobs, too."""
-        models = sorted({model for load in loads.values() for model in load.engine.serves})
-        limits = [_room(load for load in loads.values() if model in load.engine.serves) for model in models]
-        any_limit = _room(loads.values())
-        if not any_limit:
-            return []
-        rows = self._ask("queue/due", any_limit=any_limit, models=models, limits=limits)
-        return [DueJob(row.id, row.model, row.priority, row.source_key) for row in rows]
 
 
 def worker_silence(settings: Settings) -> float:

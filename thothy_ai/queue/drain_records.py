@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from thothy_ai.db.statements import statement
 
-LONGEST_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
+MAX_DRAIN = timedelta(days=1)  # a queue that is never empty is recorded in parts
 ABSENCE_SECONDS = 15 * 60.0  # an engine that was heard of within that time may come back
 
 
@@ -27,7 +27,11 @@ class DrainRecords:
         """
         known = {"empty_at": self._empty_at, "absence_seconds": ABSENCE_SECONDS}
         state = connection.execute(statement("queue/drain_state"), known).one()
-        if state.is_unsettled or not _is_over(state, gap_seconds):
+        if state.is_open:
+            is_over = state.first_finish is not None and state.now - state.first_finish > MAX_DRAIN
+        else:
+            is_over = state.last_finish is None or state.now - state.last_finish > timedelta(seconds=gap_seconds)
+        if state.is_unsettled or not is_over:
             return []
         drains: list[Any] = []
         if state.first_finish is not None:
@@ -37,10 +41,3 @@ class DrainRecords:
         if not drains and not state.is_open:
             self._empty_at = state.now
         return drains
-
-
-def _is_over(state: Any, gap_seconds: float) -> bool:
-    """Whether what has finished since the last drain can be recorded."""
-    if state.is_open:
-        return state.first_finish is not None and state.now - state.first_finish > LONGEST_DRAIN
-    return state.last_finish is None or state.now - state.last_finish > timedelta(seconds=gap_seconds)

@@ -83,7 +83,12 @@ def parse(args: Any, kwargs: Any) -> Hint:
     job_id, dispatch_no = args
     if not isinstance(dispatch_no, int) or isinstance(dispatch_no, bool) or not 0 < dispatch_no <= MAX_INTEGER:
         raise MalformedHintError("its dispatch number is not a whole number")
-    return Hint(_uuid(job_id), dispatch_no)
+    if not isinstance(job_id, str) or len(job_id) != 36:
+        raise MalformedHintError("its job id is not a UUID")
+    try:
+        return Hint(UUID(job_id), dispatch_no)
+    except ValueError:
+        raise MalformedHintError("its job id is not a UUID") from None
 
 
 def parse_task_id(text: Any) -> Hint | None:
@@ -93,12 +98,3 @@ def parse_task_id(text: Any) -> Hint | None:
         return parse((job_id, int(dispatch_no)), {})
     except (MalformedHintError, ValueError):
         return None
-
-
-def _uuid(text: Any) -> UUID:
-    if not isinstance(text, str) or len(text) != 36:
-        raise MalformedHintError("its job id is not a UUID")
-    try:
-        return UUID(text)
-    except ValueError:
-        raise MalformedHintError("its job id is not a UUID") from None

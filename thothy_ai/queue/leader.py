@@ -65,13 +65,18 @@ class Leader:
         try:
             while not self._stopping:
                 try:
-                    self._sleep(self._worked(work) if self._take_lead() else STANDBY_SECONDS)
+                    seconds = STANDBY_SECONDS
+                    if self._take_lead():
+                        seconds = work()
+                        metrics.LAST_ROUND.labels(self._role).set_to_current_time()
+                    self._sleep(seconds)
                     pause = MIN_PAUSE
                 except (ThothyError, SQLAlchemyError, psycopg.Error, OSError) as error:
                     logger.warning("%s: %s", self._role, error)
                     if not isinstance(error, BrokerUnreachableError):
                         self._disconnect()
-                    self._nap(pause)
+                    if not self._stopping:
+                        select.select([self._wake_reader], [], [], pause)
                     pause = min(pause * 2, MAX_PAUSE)
         finally:
             self._disconnect()
@@ -152,11 +157,6 @@ class Leader:
         signal.signal(signal.SIGTERM, handle)
         signal.signal(signal.SIGINT, handle)
 
-    def _worked(self, work: Callable[[], float]) -> float:
-        seconds = work()
-        metrics.LAST_ROUND.labels(self._role).set_to_current_time()
-        return seconds
-
     def _take_lead(self) -> bool:
         if not self._leads:
             with reaching(self._settings):
@@ -198,10 +198,6 @@ class Leader:
         except psycopg.Error as error:
             where = endpoint(self._settings.require_database_url())
             raise DatabaseUnreachableError(f"Postgres at {where} closed the connection: {error}") from error
-
-    def _nap(self, seconds: float) -> None:
-        if not self._stopping:
-            select.select([self._wake_reader], [], [], seconds)
 
     @staticmethod
     def _notified(driver: psycopg.Connection[Any]) -> bool:

@@ -112,7 +112,6 @@ class TextWatcher:
         return None
 
     def close(self) -> None:
-        """Stop watching."""
         self._disconnect()
         if self._redis is not None:
             self._redis.close()

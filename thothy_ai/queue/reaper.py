@@ -16,6 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
@@ -54,12 +55,12 @@ class Reaper:
         rules = (
             Rule("lost_machines", 0.0, self._lost_machines),
             Rule("leases", 0.0, self._leases),
-            Rule("expired", 0.0, self._expired),
+            Rule("expired", 0.0, partial(self._end, "their deadline passed", "queue/reap_expired")),
             Rule("dispatches", 0.0, self._dispatches),
             Rule("silent_engines", 0.0, self._silent_engines),
             Rule("lost_engines", 0.0, self._lost_engines),
             Rule("gone_engines", MINUTE, self._gone_engines),
-            Rule("cancelled", MINUTE, self._cancelled),
+            Rule("cancelled", MINUTE, partial(self._end, "cancelled", "queue/reap_cancelled")),
             Rule("usage", MINUTE, self._books.usage),
             Rule("sessions", MINUTE, self._books.settle),
             Rule("drains", LOOK, self._books.drains),
@@ -72,7 +73,6 @@ class Reaper:
         self._missing: set[Hint] = set()  # dispatches that the last round did not find in Redis
 
     def run(self) -> None:
-        """Reap until `stop`."""
         try:
             self._leader.lead(self._round)
         finally:
@@ -99,10 +99,8 @@ class Reaper:
         length of a lease to extend its own. Errors of other rules do not matter here.
         """
         extendable = min(self._leader.led_seconds, time.monotonic() - self._blocked_at)
-        if extendable >= self._settings.lease_seconds:
-            self._take_back()
-
-    def _take_back(self) -> None:
+        if extendable < self._settings.lease_seconds:
+            return
         try:
             rows = self._leader.ask(
                 "queue/reap_leases",
@@ -115,12 +113,6 @@ class Reaper:
             raise
         LEASES_LOST.inc(len(rows))
         _log_ended("their lease expired", rows)
-
-    def _expired(self) -> None:
-        self._end("their deadline passed", "queue/reap_expired")
-
-    def _cancelled(self) -> None:
-        self._end("cancelled", "queue/reap_cancelled")
 
     def _end(self, why: str, name: str) -> None:
         """End a batch. After a full one the next round comes at once, with the other rules in between."""

@@ -59,7 +59,8 @@ class Retention:
         before = datetime.now(UTC) - self._keep
         try:
             if self._texts.due():
-                self._drop_texts()
+                [row] = self._ask("queue/drop_texts", after=self._after, limit=BATCH)
+                self._after = row.last or FIRST
             if self._keep and not self._months and self._look.due():
                 self._months = [row.name for row in self._ask("queue/past_months", before=before)]
                 self._seen = FIRST
@@ -85,16 +86,10 @@ class Retention:
         self._seen = FIRST
 
     def _delete(self, month: str, before: datetime) -> None:
-        if len(self._ask("queue/history_delete", month=month, before=before, limit=BATCH)) < BATCH:
-            self._drop(month)
-
-    def _drop(self, month: str) -> None:
-        """Drop the partitions, except when a job of that month runs again."""
+        """Delete a batch of jobs; after the last, drop the partitions, except when a job of that month runs again."""
+        if len(self._ask("queue/history_delete", month=month, before=before, limit=BATCH)) == BATCH:
+            return
         [row] = self._ask("queue/drop_month", month=month, lock_wait=LOCK_WAIT)
         self._leave(month)
         if row.dropped:
             logger.warning("history of %s is deleted: older than %d days", month.replace("_", "-"), self._keep.days)
-
-    def _drop_texts(self) -> None:
-        [row] = self._ask("queue/drop_texts", after=self._after, limit=BATCH)
-        self._after = row.last or FIRST

@@ -78,7 +78,6 @@ class EngineLoad:
         return self.places > (-self.sibling_places if sibling else 0)
 
     def place(self, job: DueJob) -> None:
-        """Take a place."""
         self.jobs += 1
         if self.urgent(job):
             self.urgent_places -= 1
@@ -125,10 +124,17 @@ class JobRouter:
     ) -> dict[str, EngineLoad]:
         """What each engine that accepts jobs has room for, by name."""
         ready = [engine for engine in engines if engine.ready]
-        loads = {engine.name: self._load(engine, depths[engine.name], max_urgent) for engine in ready}
-        if len(loads) == 1:  # siblings have nowhere else to go
-            for load in loads.values():
-                load.sibling_places = 0
+        loads: dict[str, EngineLoad] = {}
+        for engine in ready:
+            depth = depths[engine.name]
+            target = max(self._min_depth, DEPTH_FACTOR * engine.running)
+            loads[engine.name] = EngineLoad(
+                engine,
+                jobs=engine.running + depth.ordinary + depth.urgent,
+                places=target - depth.ordinary,
+                urgent_places=max_urgent - depth.urgent,
+                sibling_places=target // SIBLINGS_SHARE if len(ready) > 1 else 0,  # of one, none goes elsewhere
+            )
         return loads
 
     def route(self, jobs: Sequence[DueJob], loads: Mapping[str, EngineLoad]) -> dict[str, RoutedJobs]:
@@ -151,14 +157,3 @@ class JobRouter:
             return home
         able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
         return min(able, key=lambda load: load.per_capacity, default=None)
-
-    def _load(self, engine: RunningEngine, depth: ListLengths, max_urgent: int) -> EngineLoad:
-        target = max(self._min_depth, DEPTH_FACTOR * engine.running)
-        waiting = depth.ordinary + depth.urgent
-        return EngineLoad(
-            engine,
-            jobs=engine.running + waiting,
-            places=target - depth.ordinary,
-            urgent_places=max_urgent - depth.urgent,
-            sibling_places=target // SIBLINGS_SHARE,
-        )

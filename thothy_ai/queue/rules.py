@@ -20,7 +20,7 @@ from thothy_ai.queue.metrics import RULE_AGE, RULE_FAILURES
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 600.0  # seconds until a rule that failed is tried again: doubled each time
+FIRST_PAUSE, MAX_PAUSE = 1.0, 600.0  # seconds until a rule that failed is tried again: doubled each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Rule:
 
     def pause(self, failures: int) -> float:
         """Seconds until it is tried again after so many failures in a row: never longer than it would have waited."""
-        return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), max(self.every / 6, FIRST_PAUSE), LONGEST_PAUSE)
+        return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), max(self.every / 6, FIRST_PAUSE), MAX_PAUSE)
 
 
 @dataclass(slots=True)
@@ -61,20 +61,17 @@ class Rules:
         """Run the rules that are due. Raises the error of one that lost the connection."""
         for rule, record in self._records.items():
             if time.monotonic() >= record.due:
-                self._run(rule, record)
+                try:
+                    self._leader.limit(rule.lock_seconds, rule.statement_seconds)
+                    rule.run()
+                except Exception as error:
+                    if self._leader.is_lost(error):
+                        raise
+                    self._note_failure(rule, record, error)
+                else:
+                    record.failures, record.succeeded = 0, time.monotonic()
+                    record.due = record.succeeded + rule.every
                 crash_point("mid_reap")
-
-    def _run(self, rule: Rule, record: _Record) -> None:
-        try:
-            self._leader.limit(rule.lock_seconds, rule.statement_seconds)
-            rule.run()
-        except Exception as error:
-            if self._leader.is_lost(error):
-                raise
-            self._note_failure(rule, record, error)
-        else:
-            record.failures, record.succeeded = 0, time.monotonic()
-            record.due = record.succeeded + rule.every
 
     def _note_failure(self, rule: Rule, record: _Record, error: Exception) -> None:
         record.failures += 1

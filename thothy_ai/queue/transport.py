@@ -48,17 +48,15 @@ class HintChannel(redis.Channel):
             read = _read(self, **options)
         except UNREADABLE as error:
             dropped(error)
-        if not self._closing:
-            self._deliver_more()
-        return read
-
-    def _deliver_more(self) -> None:
+        if self._closing:
+            return read
         for queue, text, tag in self.qos.take(self._queue_cycle.consume(len(self.active_queues))):
             try:
                 self.connection._deliver(loads(bytes_to_str(text)), queue)
             except UNREADABLE as error:
                 dropped(error)
                 self.basic_ack(tag)
+        return read
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Acknowledge. A message of a closed channel was restored and is delivered again; by then it is stale."""

@@ -82,9 +82,17 @@ class Forecast:
         """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
         if self.paused or seconds <= 0:
             return self
-        times = {name: getattr(self, name) for name in ("p50", "p90", "with_arrivals_p50")}
-        less = {name: None if time is None else max(time - seconds, 0.0) for name, time in times.items()}
-        return replace(self, at=self.at + seconds, **less)
+
+        def less(time: float | None) -> float | None:
+            return None if time is None else max(time - seconds, 0.0)
+
+        return replace(
+            self,
+            at=self.at + seconds,
+            p50=less(self.p50),
+            p90=less(self.p90),
+            with_arrivals_p50=less(self.with_arrivals_p50),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys, described in docs/forecast.md. Infinity becomes None."""

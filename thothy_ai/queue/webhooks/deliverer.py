@@ -1,8 +1,8 @@
 """`Deliverer`: ends batches and delivers webhooks, on a thread of the reaper's process.
 
 It has a connection and a lead of its own: neither a slow receiver nor a slow statement here holds up the reaper. The
-leader takes due deliveries, sends each on a thread, and records what came of them. A delivery that nobody
-recorded, because its process died, is due again after `LEASE_SECONDS`: receivers may get a message twice, with one id.
+leader takes due deliveries, sends each on a thread, and records the results. A delivery whose result was not recorded,
+because its process died, is due again after `LEASE_SECONDS`: receivers may get a message twice, with one id.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Deliverer:
         self._warned = False
 
     def run(self) -> None:
-        """Deliver until `stop`."""
         self._leader.lead(self._round)
 
     def stop(self) -> None:
@@ -75,23 +74,20 @@ class Deliverer:
             thread.join()
 
     def _round(self) -> float:
-        self._purge()
-        looked = self._end_batches()
+        now = time.monotonic()
+        if now - self._last_purge >= HOUR:
+            self._leader.ask("queue/purge_deliveries", days=KEPT_DAYS, dead_days=DEAD_KEPT_DAYS)
+            self._last_purge = now
+        if looks := now - self._last_ended >= MIN_INTERVAL:  # each end of a job of a batch may be the batch's
+            self._leader.ask("queue/end_batches", limit=BATCHES)
+            self._last_ended = time.monotonic()
         self._record()
         if len(self._sent) < THREADS:
             self._send()
         if not self._sent:
-            return INTERVAL if looked else MIN_INTERVAL
+            return INTERVAL if looks else MIN_INTERVAL
         wait(self._sent, BUSY_INTERVAL, FIRST_COMPLETED)
         return 0.0
-
-    def _end_batches(self) -> bool:
-        """At most every `MIN_INTERVAL`: each end of a job of a batch may be the batch's. Whether it was time."""
-        if time.monotonic() - self._last_ended < MIN_INTERVAL:
-            return False
-        self._leader.ask("queue/end_batches", limit=BATCHES)
-        self._last_ended = time.monotonic()
-        return True
 
     def _send(self) -> None:
         secrets = self._settings.reveal_webhook_secrets()
@@ -113,16 +109,14 @@ class Deliverer:
 
     def _post_into(self, future: Future[PostResult], row: Any, secrets: tuple[str, ...]) -> None:
         try:
-            future.set_result(self._post(row, secrets))
+            body = json.dumps(row.payload, ensure_ascii=False, separators=(",", ":")).encode()
+            theirs = (receiver_secret(secret, row.tenant) for secret in secrets)
+            plain = {"content-type": "application/json", "user-agent": "thothy-ai"}
+            signed = plain | headers(str(row.id), body, theirs, int(time.time()))
+            future.set_result(post(row.url, body, signed, self._allowed))
         except Exception as error:
-            logger.exception("webhook %s", row.id)
+            logger.exception("webhook %s failed", row.id)
             future.set_result(PostResult(error=repr(error)[:SHOWN_CHARS]))
-
-    def _post(self, row: Any, secrets: tuple[str, ...]) -> PostResult:
-        body = json.dumps(row.payload, ensure_ascii=False, separators=(",", ":")).encode()
-        theirs = (receiver_secret(secret, row.tenant) for secret in secrets)
-        plain = {"content-type": "application/json", "user-agent": "thothy-ai"}
-        return post(row.url, body, plain | headers(str(row.id), body, theirs, int(time.time())), self._allowed)
 
     def _record(self) -> None:
         """Record what has come back. While Postgres is away, it is kept for the next round."""
@@ -141,21 +135,12 @@ class Deliverer:
         )
         self._sent = {future: row for future, row in self._sent.items() if future not in done}
         for row in rows:
-            _count(row)
+            WEBHOOK_ATTEMPTS.labels("failed" if row.state == "waiting" else row.state).inc()
+            if row.state == "dead":
+                logger.warning("webhook %s is dead; attempts: %d; last error: %s", row.id, row.attempts, row.error)
 
     def _warn(self) -> None:
         [row] = self._leader.ask("queue/waiting_deliveries")
         if row.waiting and not self._warned:
             logger.warning("webhooks wait: THOTHY_WEBHOOK_SECRETS is not set")
         self._warned = row.waiting
-
-    def _purge(self) -> None:
-        if time.monotonic() - self._last_purge >= HOUR:
-            self._leader.ask("queue/purge_deliveries", days=KEPT_DAYS, dead_days=DEAD_KEPT_DAYS)
-            self._last_purge = time.monotonic()
-
-
-def _count(row: Any) -> None:
-    WEBHOOK_ATTEMPTS.labels("failed" if row.state == "waiting" else row.state).inc()
-    if row.state == "dead":
-        logger.warning("webhook %s is dead; attempts: %d; last error: %s", row.id, row.attempts, row.error)

@@ -1,4 +1,4 @@
-"""Sends one POST, and says what came of it: one connection to a checked address, no redirects, little of the answer.
+"""Sends one POST and returns its result: one connection to a checked address, no redirects, little of the answer.
 
 `http.client`, because it lets the caller connect: libraries above it resolve the name themselves, after the check.
 """
@@ -28,7 +28,7 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
-    """What came of a POST. `final`: another try would end in the same way."""
+    """The result of a POST. `final`: another try would end in the same way."""
 
     status: int | None = None
     error: str | None = None
@@ -59,7 +59,13 @@ def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], allowed: 
         with closing(connection):
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("POST", path, body, dict(headers))
-            return _answer(connection.getresponse())
+            response = connection.getresponse()
+            start = response.read(READ_BYTES).decode("utf-8", "replace")
+            if 200 <= response.status < 300:
+                return PostResult(response.status)
+            said = "".join(char if char.isprintable() else " " for char in start)[:SHOWN_CHARS]
+            error = f"HTTP {response.status} {said}".strip()
+            return PostResult(response.status, error, final=response.status == GONE)
 
 
 def _connected(addresses: Sequence[str], port: int) -> socket.socket:
@@ -101,11 +107,3 @@ def _shut_down(plain: socket.socket, over: threading.Event) -> None:
 @cache
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-def _answer(response: http.client.HTTPResponse) -> PostResult:
-    start = response.read(READ_BYTES).decode("utf-8", "replace")
-    if 200 <= response.status < 300:
-        return PostResult(response.status)
-    said = "".join(char if char.isprintable() else " " for char in start)[:SHOWN_CHARS]
-    return PostResult(response.status, f"HTTP {response.status} {said}".strip(), final=response.status == GONE)

@@ -69,7 +69,12 @@ def verify_webhook(
     expected = [_signature(one, message_id, at, raw) for one in secrets]
     if not any(hmac.compare_digest(one, given) for one in expected for given in signatures):
         raise WebhookVerificationError("no signature fits the secret")
-    return _parsed(message_id, raw)
+    try:
+        document = json.loads(raw)
+        sent_at = datetime.fromisoformat(document["timestamp"])
+        return WebhookMessage(message_id, document["type"], sent_at, document["data"])
+    except (ValueError, KeyError, TypeError):
+        raise WebhookVerificationError("the body is not a message of this service") from None
 
 
 def _parts(headers: Mapping[str, str]) -> tuple[str, int, list[str]]:
@@ -91,13 +96,3 @@ def _signature(secret: str, message_id: str, at: int, body: bytes) -> str:
     if not key:
         raise WebhookVerificationError("the secret is empty")
     return b64encode(hmac.digest(key, f"{message_id}.{at}.".encode() + body, sha256)).decode()
-
-
-def _parsed(message_id: str, body: bytes) -> WebhookMessage:
-    try:
-        document = json.loads(body)
-        return WebhookMessage(
-            message_id, document["type"], datetime.fromisoformat(document["timestamp"]), document["data"]
-        )
-    except (ValueError, KeyError, TypeError):
-        raise WebhookVerificationError("the body is not a message of this service") from None

@@ -24,12 +24,13 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
 from thothy_ai.engine.text.detokenizer import Detokenizer
-from thothy_ai.engine.text.groups import Advance, Stop, core_ids, graver, late_deltas, usage_of_all
+from thothy_ai.engine.text.followers import core_ids, failed, graver, late_deltas, usage_of_all
+from thothy_ai.engine.text.stream import Advance, Stop
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
 class Beams:
-    """Implements `RequestGroup`. `end_tokens` are the model's; `max_context` bounds prompt and output together."""
+    """Implements `Follower`. `end_tokens` are the model's; `max_context` bounds prompt and output together."""
 
     def __init__(
         self,
@@ -88,11 +89,16 @@ class Beams:
                 return Advance(submits=self._requests())
         return Advance(self._outputs(), ended=True)
 
+    def fail(self, event: Event, error: EngineError) -> Advance:
+        del event
+        return failed(self, error)
+
     def start_deltas(self) -> list[Output]:
         self._late_deltas = True
         return []  # no text is certain before the end
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
+        """Stop the present step; the first error is kept."""
         self._error = graver(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]

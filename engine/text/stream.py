@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob
 from thothy_ai.engine.api.backend import Failure, Output, Sink
-from thothy_ai.engine.api.core import FinishedEvent, RefusedEvent
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.repetition import RepetitionDetector
@@ -19,14 +20,32 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 Logprobs = Sequence[TokenLogprob | None]
 
 
+class Stop(NamedTuple):
+    """A core request that is to end. `saved`: unused tokens of its budget, if it was stopped in a loop."""
+
+    core_id: str
+    reason: FinishReason = FinishReason.ABORTED
+    saved: int = 0
+
+
+class Advance(NamedTuple):
+    """What follows from an event: outputs to the client, requests to the core, and core requests to stop."""
+
+    outputs: Sequence[Output] = ()
+    submits: Sequence[CoreRequest] = ()
+    stops: Sequence[Stop] = ()
+    ended: bool = False
+
+
 class Stream:
-    """Owned by the frontend's output thread. The text ends before a stop string; the tokens end with its last one.
+    """Implements `Follower` for a single text, which ends before a stop string; its tokens end with that string's last.
 
     `number`: which of the request's candidates it is.
     """
 
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes, number: int = 0) -> None:
         self.request, self.sink, self._number = request, sink, number
+        self.core_ids = (request.id,)
         self._detokenizer = Detokenizer(vocabulary)
         self._stops = StopStrings(request.sampling.stop)
         is_json = request.schema is not None
@@ -48,13 +67,29 @@ class Stream:
             return FinishReason.STOP
         return FinishReason.REPETITION if self._repetition is not None and self._repetition.found else None
 
-    @property
-    def saved_tokens(self) -> int:
-        """Tokens of `max_tokens` that the output does not use."""
-        return max(0, self.request.sampling.max_tokens - len(self._tokens))
+    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+        return (base,)
+
+    def advance(self, event: Event) -> Advance:
+        if not isinstance(event, TokenEvent):
+            return Advance(self.end(event), ended=True)
+        before, outputs, reason = self.stop_reason, self.take(event.tokens, event.logprobs), self.stop_reason
+        if reason is None or before is not None:
+            return Advance(outputs)
+        saved = max(0, self.request.sampling.max_tokens - len(self._tokens))
+        return Advance(outputs, stops=(Stop(event.id, reason, saved if reason is FinishReason.REPETITION else 0),))
+
+    def fail(self, event: Event, error: EngineError) -> Advance:
+        """Ignore further tokens; the request fails with its usage, once the core has ended it."""
+        self._error = error
+        if isinstance(event, TokenEvent):
+            return Advance(stops=(Stop(event.id),))
+        return Advance(self.end(event), ended=True)
+
+    def stop(self) -> Sequence[Stop]:
+        return ()
 
     def start_deltas(self) -> list[Output]:
-        """Send deltas from now on; the first has all the text not sent yet. No effect if it streams already."""
         if self._streams:
             return []
         self._streams = True
@@ -78,10 +113,6 @@ class Stream:
         if self._repetition is not None:
             self._repetition.push(tokens)
         return self._delta()
-
-    def fail(self, error: EngineError) -> None:
-        """Ignore further tokens; the request ends with this error, and with its usage."""
-        self._error = error
 
     def end(self, event: FinishedEvent | RefusedEvent) -> list[Output]:
         """The remaining text and the result, or the failure."""

@@ -16,7 +16,7 @@ from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, SamplingParams
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import InvalidRequestError, NoFiniteScoreError, PromptTooLongError
-from thothy_ai.engine.text.groups import candidate_seed, core_ids
+from thothy_ai.engine.text.followers import candidate_seed, core_ids
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 PROMPT = tuple(range(3, 33))

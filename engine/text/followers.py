@@ -1,45 +1,27 @@
-"""Requests that are several requests to the core: how the frontend follows them.
+"""How the frontend follows a request, which may be several requests to the core.
 
-The core's first request has the id of the whole; the others' ids are made from it. Each is computed separately, and
-finds the prompt in the prefix cache. The usage of the whole is their sum.
+The first of them has the id of the whole; the others' ids are made from it. Each is computed separately, and finds the
+prompt in the prefix cache. The usage of the whole is their sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.api.backend import Failure, Output, Sink
-from thothy_ai.engine.api.core import CoreRequest, Event, TokenEvent
+from thothy_ai.engine.api.core import CoreRequest, Event
 from thothy_ai.engine.api.errors import EngineError, UninvolvedError
-from thothy_ai.engine.text.stream import Stream
+from thothy_ai.engine.text.stream import Advance, Stop, Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
-class Stop(NamedTuple):
-    """A core request that is to end. `saved`: unused tokens of its budget, if it was stopped in a loop."""
-
-    core_id: str
-    reason: FinishReason = FinishReason.ABORTED
-    saved: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """What follows from an event: outputs to the client, requests to the core, and core requests to stop."""
-
-    outputs: list[Output] = field(default_factory=list)
-    submits: Sequence[CoreRequest] = ()
-    stops: Sequence[Stop] = ()
-    ended: bool = False
-
-
-class RequestGroup(Protocol):
-    """A request that is several to the core. Used by the frontend's output thread, `begin` before that."""
+class Follower(Protocol):
+    """Turns the core's events into a request's outputs. Used by the frontend's output thread, `begin` before that."""
 
     request: GenerationRequest
     sink: Sink
@@ -54,16 +36,25 @@ class RequestGroup(Protocol):
     def advance(self, event: Event) -> Advance:
         """What follows from an event of one of its requests; at the end of the last, the result or the failure."""
 
-    def start_deltas(self) -> list[Output]:
-        """Send deltas from now on; returns the deltas that are due already."""
+    def fail(self, event: Event, error: EngineError) -> Advance:
+        """End with this error, since `advance` raised an exception for the event."""
 
-    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """End early, with this error if there is one; the first error is kept. Returns the requests to stop."""
+    def start_deltas(self) -> list[Output]:
+        """Send deltas from now on; returns the deltas that are due already. No effect if it sends them already."""
+
+    def stop(self) -> Sequence[Stop]:
+        """End early; returns the core requests to stop for it, besides the one with the request's own id."""
 
 
 def core_ids(request_id: str, count: int) -> tuple[str, ...]:
     """Ids of the core's requests for a request; the first is its own."""
     return (request_id, *(f"{request_id}\0{number}" for number in range(1, count)))
+
+
+def failed(follower: Follower, error: EngineError) -> Advance:
+    """End at once: no usage is known that could be waited for."""
+    stops = [Stop(core_id) for core_id in follower.core_ids]
+    return Advance([Failure(follower.request.id, error)], stops=stops, ended=True)
 
 
 def graver(first: EngineError | None, second: EngineError | None) -> EngineError | None:
@@ -85,7 +76,7 @@ def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
 
 
 class Candidates:
-    """Implements `RequestGroup`: texts drawn over one prompt; if there are more than wanted, the best are returned."""
+    """Implements `Follower`: texts drawn over one prompt; if there are more than wanted, the best are returned."""
 
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
         self.request, self.sink = request, sink
@@ -108,14 +99,10 @@ class Candidates:
         ]
 
     def advance(self, event: Event) -> Advance:
-        stream = self._streams[event.id]
-        if isinstance(event, TokenEvent):
-            before, gained, reason = stream.stop_reason, stream.take(event.tokens, event.logprobs), stream.stop_reason
-            if reason is None or before is not None:
-                return Advance(gained)
-            saved = stream.saved_tokens if reason is FinishReason.REPETITION else 0
-            return Advance(gained, stops=[Stop(event.id, reason, saved)])
-        *outputs, end = stream.end(event)
+        advance = self._streams[event.id].advance(event)
+        if not advance.ended:
+            return advance
+        *outputs, end = advance.outputs
         del self._open[event.id]
         stops: Sequence[Stop] = ()
         if isinstance(end, GenerationResult):
@@ -128,6 +115,10 @@ class Candidates:
             return Advance(outputs, stops=stops)
         return Advance([*outputs, *self._outputs()], ended=True)
 
+    def fail(self, event: Event, error: EngineError) -> Advance:
+        del event
+        return failed(self, error)
+
     def start_deltas(self) -> list[Output]:
         self._late_deltas = True
         if self._ranked:
@@ -135,6 +126,7 @@ class Candidates:
         return [output for stream in self._streams.values() for output in stream.start_deltas()]
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
+        """Stop all texts; the first error is kept."""
         self._error = graver(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]

@@ -73,7 +73,6 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
 
 
 def transformers_configuration(folder: Path) -> PreTrainedConfig:
-    """As transformers reads it."""
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
     config: PreTrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)

@@ -94,7 +94,6 @@ class _Check:
             plan.require(self._path.name)
 
     def values(self, on_read: OnRead) -> None:
-        """Read all weights."""
         with self._part("weights"):
             for problem in self._checkpoint.not_finite(on_read):
                 self._problem("weights", problem)

@@ -58,8 +58,6 @@ class Checkpoint(Protocol):
 
 
 class FolderCheckpoint:
-    """A Hugging Face folder."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._renamed: Callable[[str], str | None] = renaming(None)
@@ -68,11 +66,9 @@ class FolderCheckpoint:
         self.files = 0
 
     def folder(self) -> AbstractContextManager[Path]:
-        """Itself."""
         return nullcontext(self._path)
 
     def stored(self) -> dict[str, int]:
-        """From the files' headers."""
         if self._random:
             return {}
         tensors = self._source().places.values()
@@ -88,7 +84,6 @@ class FolderCheckpoint:
             return fitting(self._path, config, source)
 
     def rope(self, folder: Path) -> str:
-        """From config.json."""
         return rope_variant(folder)
 
     def not_finite(self, on_read: OnRead) -> Iterator[str]:
@@ -127,7 +122,6 @@ class GGUFCheckpoint:
             yield Path(made)
 
     def stored(self) -> dict[str, int]:
-        """From the headers."""
         from thothy_ai.engine.weights.gguf.file import GGUFFile  # noqa: PLC0415  as above
 
         file = GGUFFile(self._path)
@@ -143,7 +137,6 @@ class GGUFCheckpoint:
         return rope_variant(folder)
 
     def not_finite(self, on_read: OnRead) -> Iterator[str]:
-        """Each tensor dequantized."""
         from thothy_ai.engine.weights.gguf.file import GGUFFile  # noqa: PLC0415  as above
 
         file = GGUFFile(self._path)

@@ -33,7 +33,6 @@ class Target:
         return cls(device, dtype, memory)
 
     def __str__(self) -> str:
-        """The device."""
         return str(self.device) if self.memory is None else f"a GPU with {self.memory / GB:.1f} GB"
 
 

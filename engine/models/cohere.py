@@ -55,12 +55,12 @@ class Cohere:
 
     def build(self, build: ModelBuilder) -> Decoder:
         embedding = TokenEmbedding(build.embedding)
-        layers = build.layers(self._layer)
+        layers = build.layers(self.layer)
         weight = build.float32("model.norm.weight", build.shape.hidden_size).mul_(self.logit_scale)
         norm = FinalLayerNorm(build.held(weight), build.shape.norm_eps)
         return Decoder(embedding, layers, norm, LinearHead(build.head()))
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> ParallelLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> ParallelLayer:
         heads, shape = prefix + "self_attn.", build.shape
         return ParallelLayer(
             norm=LayerNorm(build.vector(prefix + "input_layernorm.weight", shape.hidden_size), shape.norm_eps),

@@ -19,8 +19,10 @@ from thothy_ai.kernels.step import StepTokens
 
 
 class DecoderLayer(Protocol):
-    """A family's layer, in two parts. An update that is not added to the residual stream yet goes in, and another one
-    comes out: addition and the norm after it are one operation.
+    """A family's layer, in two parts.
+
+    It takes an update that is not added to the residual stream yet and returns another one: an addition and the norm
+    after it are one operation.
     """
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext, /) -> Tensor:
@@ -35,7 +37,7 @@ class DecoderLayer(Protocol):
 
 
 class StepDecoder(Protocol):
-    """What computes a step."""
+    """Computes a step, in parts: what lies between attention can be captured apart from it."""
 
     @property
     def captures(self) -> bool:
@@ -97,7 +99,6 @@ class Decoder:
     def body(
         self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations
     ) -> tuple[Tensor, Tensor]:
-        """As `StepDecoder` says."""
         first, *others = zip(self.layers, caches, strict=True)
         residual = self.embedding(tokens.ids)
         layer, layer_cache = first
@@ -110,23 +111,19 @@ class Decoder:
         return attended, residual
 
     def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None, operations: Operations) -> Tensor:
-        """Of a prompt only the last token is wanted: for the others the last layer leaves out its output projection
-        and its MLP, which is nearly all of it.
-        """
+        # Of a prompt only the last token is wanted: for the others the last layer leaves out its output projection and
+        # its MLP, which is nearly all of it.
         if wanted is not None:
             attended, residual = attended.index_select(0, wanted), residual.index_select(0, wanted)
         update = self.layers[-1].finish(attended, residual, operations)
         return self.norm(update, residual, operations)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """By the head."""
         return self.head(hidden)
 
     def logits_into(self, hidden: Tensor, out: Tensor) -> None:
-        """By the head."""
         self.head.into(hidden, out)
 
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[Decoder, Sequence[LayerCache]]:
-        """As `StepDecoder` says."""
         kept = one_of_each_kind(zip(self.layers, caches, strict=True))
         return replace(self, layers=tuple(self.layers[index] for index in kept)), [caches[index] for index in kept]

@@ -21,9 +21,9 @@ Parts = Sequence[Tensor | Quantized]  # of an expert's matrix, below each other
 
 @dataclass(frozen=True, slots=True)
 class ExpertSizes:
-    """Of a model's experts: how many a layer has and uses per token, and their inner size.
+    """The `count` of a layer's experts, of which each token goes to `top_k`, and their inner size.
 
-    `shared` is the inner size of those that every token uses, `layers` the number of layers that have experts at all.
+    `shared` is the inner size of experts that every token goes to, `layers` the number of layers that have experts.
     UnsupportedModelError for sizes that kernels can't compute with.
     """
 
@@ -49,7 +49,10 @@ class ExpertSizes:
 
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
-    """Where a layer's experts are: `experts` followed by their number and a projection's name, or `stacked` alone."""
+    """Where a layer's experts are.
+
+    Experts one by one are at `experts`, their number and a projection's name; stacks of all at `stacked` and that name.
+    """
 
     experts: str
     stacked: str
@@ -58,7 +61,6 @@ class ExpertNames:
     down: str = "down_proj"
 
     def projection(self, expert: int, name: str) -> str:
-        """An expert's own weight."""
         return f"{self.experts}{expert}.{name}.weight"
 
 
@@ -66,17 +68,17 @@ def read_experts(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, quantize: Quantize | None
 ) -> ExpertWeights:
     """A layer's experts, dequantized unless they come in fp8, and turned into that by `quantize`, one at a time."""
-    stacks = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
-    gate_up, down = (stack_experts(part, sizes.count, quantize) for part in stacks(source, names, sizes, hidden))
+    read = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
+    gate_up, down = (stack_experts(part, sizes.count, quantize) for part in read(source, names, sizes, hidden))
     if type(gate_up) is not type(down):
         raise UnsupportedModelError(f"{names.experts}: a layer whose experts are fp8 in part is not implemented")
     return ExpertWeights(gate_up, down)
 
 
 def _stacked(source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int) -> tuple[Tensor, Tensor]:
-    """As transformers has them, or both transposed, as Qwen3-VL is published; at most one of them may be square."""
     gate_up, down = f"{names.stacked}gate_up_proj", f"{names.stacked}down_proj"
     rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
+    # Qwen3-VL is published with both transposed; at most one of them may be square.
     if source.holds(gate_up, experts, hidden, rows) and source.holds(down, experts, inner, hidden):
         pair = source.tensor(gate_up, experts, hidden, rows), source.tensor(down, experts, inner, hidden)
         return pair[0].transpose(1, 2), pair[1].transpose(1, 2)
@@ -86,18 +88,17 @@ def _stacked(source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidde
 def _one_by_one(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
 ) -> tuple[Iterable[Parts], Iterable[Parts]]:
-    def read(expert: int, projection: str, *shape: int) -> Tensor | Quantized:
-        return source.dense(names.projection(expert, projection), *shape)
-
     def gate_up(expert: int) -> Parts:
-        gate, up = (read(expert, name, sizes.inner, hidden) for name in (names.gate, names.up))
+        gate, up = (
+            source.dense(names.projection(expert, name), sizes.inner, hidden) for name in (names.gate, names.up)
+        )
         if isinstance(gate, Tensor) is not isinstance(up, Tensor):
             name = names.projection(expert, names.gate)
             raise UnsupportedModelError(f"{name}: only a part of this expert is quantized")
         return gate, up
 
     def down(expert: int) -> Parts:
-        return (read(expert, names.down, hidden, sizes.inner),)
+        return (source.dense(names.projection(expert, names.down), hidden, sizes.inner),)
 
     return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
 
@@ -127,24 +128,16 @@ def stack_experts(matrices: Tensor | Iterable[Parts], count: int, quantize: Quan
     for expert, parts in enumerate(matrices):
         if stacks and stacks[0].is_meta:
             continue  # all are alike, and there is nothing to copy
-        pieces = list(zip(*(_held(part, quantize) for part in parts), strict=True))
-        stacks = stacks or [_stack(count, each) for each in pieces]
+        made = [quantize(part) if quantize is not None and isinstance(part, Tensor) else part for part in parts]
+        held = [(part,) if isinstance(part, Tensor) else part for part in made]  # with its scales, if it is fp8
+        pieces = list(zip(*held, strict=True))
+        stacks = stacks or [each[0].new_empty(count, sum(map(len, each)), *each[0].shape[1:]) for each in pieces]
         for stack, each in zip(stacks, pieces, strict=True):
             if not stack.is_meta:
                 torch.cat([_raw(piece) for piece in each], out=_raw(stack)[expert])
     return stacks[0] if len(stacks) == 1 else Quantized(*stacks)
 
 
-def _held(part: Tensor | Quantized, quantize: Quantize | None) -> Sequence[Tensor]:
-    """The tensors that hold it."""
-    made = quantize(part) if quantize is not None and isinstance(part, Tensor) else part
-    return (made,) if isinstance(made, Tensor) else made
-
-
-def _stack(count: int, pieces: Sequence[Tensor]) -> Tensor:
-    """Room for as many matrices of these pieces below each other."""
-    return pieces[0].new_empty(count, sum(map(len, pieces)), *pieces[0].shape[1:])
-
-
 def _raw(tensor: Tensor) -> Tensor:
+    """The tensor, as bytes if it is fp8, which torch.cat does not take."""
     return tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor

@@ -80,7 +80,7 @@ class Gemma2:
     def build(self, build: ModelBuilder) -> Decoder:
         # transformers rounds the factor to the model's type
         factor = torch.tensor(build.shape.hidden_size**0.5).to(build.embedding.dtype).item()
-        layers = build.layers(self._layer)
+        layers = build.layers(self.layer)
         norm = FinalNorm(one_plus(build, "model.norm", build.shape.hidden_size), build.shape.norm_eps)
         head = build.head()
         return Decoder(
@@ -90,7 +90,7 @@ class Gemma2:
             head=LinearHead(head) if self.logit_cap is None else SoftCappedHead(head, self.logit_cap),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SandwichNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> SandwichNormLayer:
         hidden, eps = build.shape.hidden_size, build.shape.norm_eps
         attention = self._attention(build, prefix + "self_attn.", index)
         gate_up = build.gate_up(prefix + "mlp.")

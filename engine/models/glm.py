@@ -28,9 +28,9 @@ class Glm:
         return cls(windows=same_window(config), qkv_bias=config.attention_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, _index: int) -> PreNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, _index: int) -> PreNormLayer:
         qkv = build.interleaved_qkv(prefix + "self_attn.", bias=self.qkv_bias)
         output = build.attention_output(prefix + "self_attn.")
         gate_up = build.fused_gate_up(prefix + "mlp.")

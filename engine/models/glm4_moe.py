@@ -99,9 +99,9 @@ class Glm4Moe:
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
         heads = prefix + "self_attn."
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads)

@@ -67,9 +67,9 @@ class GptOss:
         return cls(windows=layer_windows(config), experts=experts, attention_bias=config.attention_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
         qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
         params = AttentionParams(window=self.windows[index])

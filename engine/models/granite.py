@@ -69,12 +69,12 @@ class Granite:
         weight = build.float32("model.norm.weight", build.shape.hidden_size).div_(self.logits_scaling)
         return Decoder(
             embedding=ScaledEmbedding(build.embedding, self.embedding_multiplier / self.residual_multiplier),
-            layers=build.layers(self._layer),
+            layers=build.layers(self.layer),
             norm=FinalNorm(build.held(weight), self._eps(build)),
             head=LinearHead(build.head()),
         )
 
-    def _layer(self, build: ModelBuilder, prefix: str, _index: int) -> PreNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, _index: int) -> PreNormLayer:
         qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
         gate_up = build.gate_up(prefix + "mlp.", bias=self.mlp_bias)

@@ -1,6 +1,6 @@
-"""Families whose rotary pairs lie side by side in a head (as in GPT-J), served by kernels that split heads in halves.
+"""Families whose rotary pairs lie side by side in a head (as in GPT-J), while our kernels split heads in halves.
 
-Rows of query and key projections are put in another order at load. Scores are the same: both change alike.
+Rows of query and key projections are reordered at load. Scores are the same, since both change alike.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.kernels.fp8 import Quantized
 
 
-def half_split_order(heads: int, head_dim: int, turned: int) -> Tensor:
+def half_split_order(heads: int, head_dim: int, rotated: int) -> Tensor:
     """Where each row of a half-split projection is in an interleaved one, [heads * head_dim] int64.
 
-    The first `turned` dimensions of a head turn, pairs (0, 1), (2, 3), …; the others stay where they are.
+    The first `rotated` dimensions of a head are pairs (0, 1), (2, 3), …; the others stay where they are.
     """
     inside = torch.arange(head_dim)
-    inside[:turned] = torch.arange(turned).view(-1, 2).t().flatten()
+    inside[:rotated] = torch.arange(rotated).view(-1, 2).t().flatten()
     return (torch.arange(heads)[:, None] * head_dim + inside).flatten()
 
 
@@ -35,5 +35,4 @@ def reordered(weight: Weight, order: Tensor | None) -> Weight:
 
 
 def reordered_rows(tensor: Tensor, order: Tensor | None) -> Tensor:
-    """As `reordered`, of a tensor."""
     return tensor if order is None else tensor.index_select(0, order)

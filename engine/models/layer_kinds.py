@@ -6,7 +6,7 @@ that cannot be compared are taken to be different.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import fields, is_dataclass
 
 from torch import Tensor
@@ -31,11 +31,10 @@ def kind_of(part: object) -> Hashable:
     if isinstance(part, tuple | list):
         return type(part), *map(kind_of, part)
     if type(part).__module__.startswith(_OURS):
-        return type(part), *map(kind_of, _values(part))
+        values: Iterable[object] = [id(part)]  # of what can't be looked into
+        if is_dataclass(part):
+            values = [getattr(part, field.name) for field in fields(part)]
+        elif hasattr(part, "__dict__"):
+            values = vars(part).values()
+        return type(part), *map(kind_of, values)
     return part if isinstance(part, Hashable) else id(part)
-
-
-def _values(part: object) -> Iterator[object]:
-    if is_dataclass(part):
-        return (getattr(part, field.name) for field in fields(part))
-    return iter(vars(part).values()) if hasattr(part, "__dict__") else iter([id(part)])

@@ -39,9 +39,9 @@ class Llama:
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
         qkv = build.qkv(prefix + "self_attn.", bias=self.qkv_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.output_bias)
         gate_up = build.gate_up(prefix + "mlp.", bias=self.mlp_bias)

@@ -45,9 +45,9 @@ class Mixtral:
         return cls(windows=same_window(config, config.sliding_window), experts=experts)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:
         qkv = build.qkv(prefix + "self_attn.")
         output = build.attention_output(prefix + "self_attn.")
         # Published checkpoints name the block `block_sparse_moe`; with stacked experts it is `mlp`.

@@ -26,7 +26,6 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.decoder.table.device
 
     @property
@@ -81,8 +80,9 @@ class Model:
         self.decoder.logits_into(hidden, out)
 
     def abridged(self, cache: KVCache) -> tuple[Model, KVCache]:
-        """With one layer of each kind, and the cache of these: it computes nothing of use, with the same kernels. If
-        these are all its layers, itself.
+        """The model with one layer of each kind, and the cache of these, to run the same kernels in less time.
+
+        Its results are of no use. The model itself if it has no other layers.
         """
         decoder, layers = self.decoder.abridged(cache.layers)
         if len(layers) == len(cache.layers):

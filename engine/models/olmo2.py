@@ -39,9 +39,9 @@ class Olmo2:
         return cls(windows=same_window(config), attention_bias=config.attention_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, _index: int) -> PostNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, _index: int) -> PostNormLayer:
         heads, shape = prefix + "self_attn.", build.shape
         return PostNormLayer(
             attention=build.attention(

@@ -47,9 +47,9 @@ class Phi3:
         return cls(windows=same_window(config, config.sliding_window))
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
         qkv = build.fused_qkv(prefix + "self_attn.")
         output = build.attention_output(prefix + "self_attn.")
         gate_up = build.fused_gate_up(prefix + "mlp.")

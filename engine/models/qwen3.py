@@ -30,9 +30,9 @@ class Qwen3:
         return cls(windows=layer_windows(config), attention_bias=config.attention_bias)
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
         qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
         gate_up = build.gate_up(prefix + "mlp.")

@@ -1,7 +1,7 @@
-"""Rotary frequencies as a configuration wants them, and how far they reach.
+"""The rotary frequencies of a configuration, and the context that they reach.
 
-Dynamic and long rotary embeddings depend on a length. Here that is the context which the engine serves: the KV cache
-never holds keys of two kinds, and a prefix is the same for every sequence (vLLM chooses alike).
+Dynamic and long rotary embeddings depend on a length. Here that is the context that the engine serves, as in vLLM: the
+KV cache never holds keys of two kinds, and a prefix is the same for every sequence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thothy_ai.engine.models.rope_scaling import Scaled
 if TYPE_CHECKING:
     from thothy_ai.engine.checkpoint.configuration import Configuration
 
-_SAID_APART = ("cohere", "cohere2")  # whose positions reach to model_max_length
+_LONGER = ("cohere", "cohere2")  # whose positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
 
 
@@ -25,15 +25,15 @@ class Stretch(Protocol):
     """Frequencies that depend on the context."""
 
     def at(self, context: int) -> tuple[float, ...]:
-        """Those for sequences of at most `context` tokens."""
+        """The frequencies for sequences of at most `context` tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary frequencies, one for each pair of dimensions that turns, and what cosines and sines are multiplied by.
+    """A frequency for each pair of dimensions that rotates, and the factor of cosines and sines.
 
-    With fewer than head_dim / 2 frequencies a head's last dimensions do not turn (partial rotary embedding).
+    With fewer than head_dim / 2 frequencies a head's last dimensions do not rotate (partial rotary embedding).
     """
 
     inverse_frequencies: tuple[float, ...]
@@ -41,7 +41,7 @@ class Rope:
     stretch: Stretch | None = None
 
     def within(self, context: int) -> Rope:
-        """The same for a context of at most so many tokens."""
+        """The same for a context of at most `context` tokens."""
         return self if self.stretch is None else replace(self, inverse_frequencies=self.stretch.at(context))
 
 
@@ -54,7 +54,6 @@ class LongRope:
     original_context: int
 
     def at(self, context: int) -> tuple[float, ...]:
-        """`short` or `long`."""
         return self.long if context > self.original_context else self.short
 
 
@@ -68,7 +67,6 @@ class DynamicNTK:
     original_context: int
 
     def at(self, context: int) -> tuple[float, ...]:
-        """Those of the base for sequences of `context` tokens."""
         ratio = max(context, self.original_context) / self.original_context
         growth = self.factor * ratio - (self.factor - 1)
         return plain_frequencies(self.theta * growth ** (self.dimensions / (self.dimensions - 2)), self.dimensions)
@@ -89,7 +87,7 @@ def read_ropes(config: Configuration, head_dim: int) -> tuple[Rope, Rope | None]
 def extended_context(config: Configuration) -> int:
     """Positions that the configuration's rotary embedding reaches: yarn's and dynamic scaling extend what it says."""
     said: int = config.max_position_embeddings
-    if config.model_type in _SAID_APART:
+    if config.model_type in _LONGER:
         said = getattr(config, "model_max_length", None) or said
     parameters = config.rope_parameters
     parameters = parameters.get(_USUAL_LAYERS, parameters)
@@ -135,16 +133,12 @@ def _fixed(scaled: Scaled) -> Rope:
 
 
 def _long(parameters: Mapping[str, Any], dimensions: int, context: int) -> Rope:
-    short, long = (
-        _fixed(rope_scaling.long(parameters, dimensions, context, _factors(parameters, name, dimensions // 2)))
-        for name in ("short_factor", "long_factor")
-    )
+    ropes, pairs = [], dimensions // 2
+    for name in ("short_factor", "long_factor"):
+        factors = parameters.get(name)
+        if not isinstance(factors, list) or len(factors) != pairs:
+            raise UnsupportedModelError(f"{name} must have {pairs} values, one per pair of rotary dimensions")
+        ropes.append(_fixed(rope_scaling.long(parameters, dimensions, context, factors)))
+    short, long = ropes
     original: int = parameters["original_max_position_embeddings"]
     return replace(short, stretch=LongRope(short.inverse_frequencies, long.inverse_frequencies, original))
-
-
-def _factors(parameters: Mapping[str, Any], name: str, pairs: int) -> list[float]:
-    factors = parameters.get(name)
-    if not isinstance(factors, list) or len(factors) != pairs:
-        raise UnsupportedModelError(f"{name} must have {pairs} values, one per pair of rotary dimensions")
-    return factors

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_FASTEST, _SLOWEST = 32.0, 1.0  # rotations over the original context: yarn keeps the faster ones, and stretches slower
-_SINGULAR = 0.001
+_FASTEST, _SLOWEST = 32.0, 1.0  # rotations over the original context: yarn keeps faster ones, and stretches slower
+_SINGULAR = 0.001  # instead of a width of 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def llama3(parameters: Mapping[str, Any], dimensions: int) -> Scaled:
 
 def yarn(parameters: Mapping[str, Any], dimensions: int, context: int, *, truncate: bool = True) -> Scaled:
     """YaRN (Peng et al., 2023): frequencies of few rotations over the original context are stretched, those of many
-    kept, and attention is sharpened. `context` is the extended one, which tells a missing factor.
+    kept, and attention is sharpened. A missing factor follows from `context`, the extended one.
     """
     original, theta = parameters["original_max_position_embeddings"], parameters["rope_theta"]
     factor = _factor(parameters, context)
@@ -60,13 +60,15 @@ def yarn(parameters: Mapping[str, Any], dimensions: int, context: int, *, trunca
     ]
     if truncate:
         bounds = [math.floor(bounds[0]), math.ceil(bounds[1])]
-    kept = 1 - _ramp(max(bounds[0], 0), min(bounds[1], dimensions - 1), dimensions // 2)
+    low, high = max(bounds[0], 0), min(bounds[1], dimensions - 1)
+    pairs = torch.arange(dimensions // 2, dtype=torch.float32)
+    kept = 1 - ((pairs - low) / (high - low or _SINGULAR)).clamp(0, 1)  # from pair `low` to `high`, less and less
     return Scaled(1.0 / (factor * periods) * (1 - kept) + 1.0 / periods * kept, _sharpening(parameters, factor))
 
 
 def long(parameters: Mapping[str, Any], dimensions: int, context: int, factors: Sequence[float]) -> Scaled:
     """LongRoPE (Ding et al., 2024): each pair's frequency divided by a factor of its own, and attention sharpened.
-    `context` is the extended one, which tells a missing factor.
+    A missing factor follows from `context`, the extended one.
     """
     factor, scaling = _factor(parameters, context), parameters.get("attention_factor")
     if scaling is None:
@@ -87,14 +89,8 @@ def _factor(parameters: Mapping[str, Any], context: int) -> float:
     return context / parameters["original_max_position_embeddings"] if said is None else said
 
 
-def _ramp(low: float, high: float, pairs: int) -> Tensor:
-    """From 0 up to pair `low` to 1 from pair `high` on."""
-    width = high - low or _SINGULAR
-    return ((torch.arange(pairs, dtype=torch.float32) - low) / width).clamp(0, 1)
-
-
 def _sharpening(parameters: Mapping[str, Any], factor: float) -> float:
-    """What yarn multiplies cosines and sines by."""
+    """The factor of yarn's cosines and sines."""
     said: float | None = parameters.get("attention_factor")
     if said is not None:
         return said

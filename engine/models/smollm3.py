@@ -50,9 +50,9 @@ class SmolLM3:
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
-        return build.decoder(self._layer)
+        return build.decoder(self.layer)
 
-    def _layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> PreNormLayer:
         qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
         rotary = build.rotary if self.rotates[index] else None

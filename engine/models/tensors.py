@@ -19,14 +19,10 @@ class PackedWeight(Protocol):
     """A weight [rows, inputs] in a quantized format of its own, which knows the layer that multiplies it."""
 
     @property
-    def rows(self) -> int:
-        """Outputs of the layer."""
-        ...
+    def rows(self) -> int: ...
 
     @property
-    def inputs(self) -> int:
-        """Inputs of the layer."""
-        ...
+    def inputs(self) -> int: ...
 
     def joined(self, below: Sequence[PackedWeight], /) -> PackedWeight | None:
         """This weight with others `below` it, which have as many inputs; None if the format can't hold them in one."""
@@ -48,9 +44,7 @@ class TensorSource(Protocol):
     """Tensors under the names that transformers saves them by, on `device` and in their type already."""
 
     @property
-    def device(self) -> torch.device:
-        """Where they are."""
-        ...
+    def device(self) -> torch.device: ...
 
     @property
     def dtype(self) -> torch.dtype:
@@ -71,7 +65,7 @@ class TensorSource(Protocol):
         ...
 
     def dense(self, name: str, *shape: int) -> Tensor | Quantized:
-        """As `weight`, with packed ones dequantized: plain, or in fp8."""
+        """The same weight, dequantized if it is packed: plain, or in fp8."""
         ...
 
     def stored(self, name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -89,7 +83,11 @@ class TensorSource(Protocol):
 
 def stacked(parts: Sequence[Weight]) -> list[Weight]:
     """Weights with as many inputs, below each other: neighbours of one format are one weight where it allows that."""
-    return [weight for _, run in groupby(parts, key=_form) for weight in _one_form(list(run))]
+
+    def form(weight: Weight) -> type:
+        return Tensor if isinstance(weight, Tensor) else type(weight)  # whichever subclass it is
+
+    return [weight for _, run in groupby(parts, key=form) for weight in _joined(list(run))]
 
 
 def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -103,17 +101,13 @@ def concatenated(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def num_rows(weight: Weight) -> int:
-    """Outputs of its layer."""
     if isinstance(weight, Quantized):
         return len(weight.values)
     return len(weight) if isinstance(weight, Tensor) else weight.rows
 
 
-def _form(weight: Weight) -> type:
-    return next((form for form in (Tensor, Quantized) if isinstance(weight, form)), type(weight))
-
-
-def _one_form(run: list[Weight]) -> list[Weight]:
+def _joined(run: list[Weight]) -> list[Weight]:
+    """Weights of one format as one, if that is possible."""
     plain = [weight for weight in run if isinstance(weight, Tensor)]
     quantized = [weight for weight in run if isinstance(weight, Quantized)]
     packed = [weight for weight in run if not isinstance(weight, Tensor | Quantized)]

@@ -71,7 +71,6 @@ class SafetensorsFolder:
 
     @property
     def folder(self) -> Path:
-        """The folder."""
         return self._folder
 
     @property
@@ -115,7 +114,6 @@ class SafetensorsFolder:
         return self.tensor(name, *shape)
 
     def dense(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`."""
         return self.tensor(name, *shape)
 
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -41,11 +41,9 @@ class WithoutStorage:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def weight(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`."""
         return self.tensor(name, *shape)
 
     def dense(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`."""
         return self.tensor(name, *shape)
 
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

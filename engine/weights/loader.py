@@ -168,7 +168,6 @@ def ending(config: ModelConfig, path: Path, tokenizer: CoreTokenizer | None) -> 
 
 
 def default_cache_dir() -> Path:
-    """`$XDG_CACHE_HOME/thothy-ai`, or `~/.cache/thothy-ai`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "thothy-ai"
 
 

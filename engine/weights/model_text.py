@@ -42,11 +42,9 @@ class LocalText:
         self.loaded: PreTrainedTokenizerBase | None = None
 
     def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
-        """As `ModelText`."""
         return read_configuration(folder, named)
 
     def tokenizer(self, folder: Path, /) -> CoreTokenizer | None:
-        """As `ModelText`."""
         from transformers import PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
 
         self.loaded = load_tokenizer(folder)

@@ -35,7 +35,7 @@ class RandomWeights:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """There are no files to close."""
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A new tensor of this shape."""
@@ -49,7 +49,6 @@ class RandomWeights:
         return self.tensor(name, *shape)
 
     def dense(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`."""
         return self.tensor(name, *shape)
 
     def stored(self, _name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

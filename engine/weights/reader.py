@@ -26,7 +26,6 @@ _THREADS_PER_CORE = 2  # they wait for the disk
 
 
 def num_threads() -> int:
-    """How many threads read."""
     return min(_MOST_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1))
 
 
@@ -91,7 +90,6 @@ class ParallelReader:
         return read
 
     def _own_staging(self) -> _Staging:
-        """The calling thread's."""
         if not hasattr(self._staging, "own"):
             self._staging.own = _Staging(self._device)
         staging: _Staging = self._staging.own
@@ -139,7 +137,7 @@ def _to_host(content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
 
 
 def _at_once() -> None:
-    """It is there already."""
+    """The piece is there already."""
 
 
 def _fill(buffer: Tensor, file: int, stored: StoredTensor, begin: int) -> None:

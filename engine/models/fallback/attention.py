@@ -3,7 +3,7 @@
 transformers' attention modules call what is registered under their configuration's `attn_implementation` with queries,
 keys and values after rotary embedding. Here keys and values go to the paged cache, and queries attend to that: the
 packed row [1, T] of a step holds tokens of any sequences, each at its own position. vLLM's backend for transformers and
-transformers' own continuous batching do alike. No mask is made: which tokens a query sees, the step says.
+transformers' own continuous batching do the same. No mask is made: the step says which tokens a query sees.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ATTRIBUTE = "thothy_ai_layer"  # of attention modules
 
 
 class StepContext(NamedTuple):
-    """What layers compute a step with. `attention` has planned it; `caches` are those of all layers."""
+    """A step's tokens, its planned attention, and the caches of all layers."""
 
     tokens: StepTokens
     attention: Attention
@@ -35,7 +35,7 @@ class StepContext(NamedTuple):
 
 @dataclass(slots=True)
 class CurrentStep:
-    """The step that is computed now, of one model on one thread."""
+    """The step that a model computes now; one thread uses it."""
 
     context: StepContext | None = None
 
@@ -61,20 +61,19 @@ class PagedLayer:
         if context is None:
             raise RuntimeError("the model was called outside a step")
         cache, tokens = context.caches[self.index], context.tokens
-        qkv = torch.cat([self._widened(part) for part in (q, k, v)], dim=1)
+        widened = [functional.pad(x[0].transpose(0, 1), (0, self.width - x.shape[-1])) for x in (q, k, v)]
+        qkv = torch.cat(widened, dim=1)  # [T, heads, width]
+        # Queries and keys are rotated already: this table has one position, and turns nothing.
+        half = qkv.shape[-1] // 2
+        rotary = Rotary(torch.ones(1, half, device=qkv.device), torch.zeros(1, half, device=qkv.device))
         nowhere = torch.zeros_like(tokens.positions)
-        rotary = _no_turn(qkv)
         q = self.operations.rotate_and_cache(qkv, None, 0.0, rotary, nowhere, tokens.slots, cache, self.num_heads)
         scores = None if sinks is None else sinks.float()
         return context.attention(q, cache, self.params, sinks=scores)[..., : self.value_dim].unsqueeze(0)
 
-    def _widened(self, x: Tensor) -> Tensor:
-        """[1, heads, T, dim] -> [T, heads, width]."""
-        return functional.pad(x[0].transpose(0, 1), (0, self.width - x.shape[-1]))
-
 
 def register() -> None:
-    """Make the implementation known to transformers; again does nothing."""
+    """Make the implementation known to transformers; it may be called again."""
     from transformers import AttentionInterface  # noqa: PLC0415  slow to import
 
     AttentionInterface.register(IMPLEMENTATION, _attend)
@@ -94,13 +93,7 @@ def _attend(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """As transformers calls it, with sinks in `s_aux`; what else attention depends on was read from a dry run."""
+    """As transformers calls it, with sinks in `s_aux`. All else that attention depends on was seen in a dry run."""
     del attention_mask
     layer: PagedLayer = getattr(module, _ATTRIBUTE)
     return layer(query, key, value, s_aux), None
-
-
-def _no_turn(qkv: Tensor) -> Rotary:
-    """A rotary table of one position, which turns nothing."""
-    half = qkv.shape[-1] // 2
-    return Rotary(torch.ones(1, half, device=qkv.device), torch.zeros(1, half, device=qkv.device))

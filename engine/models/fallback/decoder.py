@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 class TransformersDecoder:
-    """transformers' model, whose attention modules belong to `step`. All T tokens of a step are one row [1, T].
+    """transformers' model, whose attention modules read `step`. All T tokens of a step are one row [1, T].
 
-    `captures` is found out once it is built: some models wait for the device amid their pass (experts that count their
-    tokens).
+    `captures` is set once that was tried: some models wait for the device in their pass (experts that count tokens).
     """
 
     captures_between_attention = False
@@ -55,7 +54,6 @@ class TransformersDecoder:
         return hidden, hidden
 
     def tail(self, attended: Tensor, residual: Tensor, wanted: Tensor | None, operations: Operations) -> Tensor:
-        """Those of `wanted`."""
         del residual, operations
         return attended if wanted is None else attended.index_select(0, wanted)
 
@@ -65,7 +63,6 @@ class TransformersDecoder:
         return logits
 
     def logits_into(self, hidden: Tensor, out: Tensor) -> None:
-        """The same, copied."""
         out.copy_(self.logits(hidden))
 
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[TransformersDecoder, Sequence[LayerCache]]:
@@ -79,12 +76,10 @@ class _Output(tuple[Tensor]):
     __slots__ = ()
 
     def __new__(cls, hidden: Tensor) -> _Output:
-        """Of these hidden states."""
         return super().__new__(cls, (hidden,))
 
     @property
     def last_hidden_state(self) -> Tensor:
-        """The hidden states."""
         return self[0]
 
     def __getattr__(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""What a model's attention modules do, seen in a forward pass of tensors without storage.
+"""What a model's attention modules do, as seen in a forward pass of tensors without storage.
 
 Each call of the attention interface is recorded with its head sizes, its scale and its mask. Masks are not guessed from
-configurations: transformers' functions that make masks are asked which tokens a query sees. What paged attention does
-not compute raises UnsupportedModelError.
+configurations: transformers' functions that make masks are asked which tokens a query sees. UnsupportedModelError for
+what paged attention does not compute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _DRY_RUN = "thothy_ai_dry_run"
 _EXPERTS = "batched_mm"  # the form of experts that counts no tokens, thus runs without storage
-_LOCK = threading.Lock()  # what is registered is everybody's
+_LOCK = threading.Lock()  # transformers' registers belong to the process
 _TOKENS = 4
 _PASSED = {"dropout", "scaling", "sliding_window", "softcap", "s_aux", "position_ids", "is_causal"}  # understood
 _ROPE_TYPE = "rope_type"  # of rotary modules
@@ -51,25 +51,20 @@ def attention_of(model: PreTrainedModel, max_context: int) -> dict[str, LayerAtt
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS)
     names = {module: name for name, module in model.named_modules()}
-    for module in names:
-        _depend_on_no_length(module)
+    for module in names:  # rotary embedding that asks for the longest position has none to look at here
+        kind = getattr(module, _ROPE_TYPE, None)
+        if isinstance(kind, str) and kind in BY_LENGTH:
+            setattr(module, _ROPE_TYPE, "default")
+        elif isinstance(kind, dict):
+            fixed = {layers: "default" if each in BY_LENGTH else each for layers, each in kind.items()}
+            setattr(module, _ROPE_TYPE, fixed)
     with _LOCK:
         calls = _Recorder(max_context).run(model)
     return {names[module]: layer for module, layer in calls.items()}
 
 
-def _depend_on_no_length(module: nn.Module) -> None:
-    """Rotary embedding that asks for the longest position has none to look at here."""
-    kind = getattr(module, _ROPE_TYPE, None)
-    if isinstance(kind, str) and kind in BY_LENGTH:
-        setattr(module, _ROPE_TYPE, "default")
-    elif isinstance(kind, dict):
-        fixed = {layers: "default" if each in BY_LENGTH else each for layers, each in kind.items()}
-        setattr(module, _ROPE_TYPE, fixed)
-
-
 class _Recorder:
-    """Stands for attention, and for the makers of its masks."""
+    """Takes the place of attention and of the functions that make its masks."""
 
     def __init__(self, max_context: int) -> None:
         self._max_context = max_context
@@ -77,7 +72,7 @@ class _Recorder:
 
     @torch.no_grad()
     def run(self, model: PreTrainedModel) -> dict[nn.Module, LayerAttention]:
-        """What the attention modules of the model are called with, in order."""
+        """The calls of the model's attention modules, in order."""
         from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415  slow to import
 
         AttentionInterface.register(_DRY_RUN, self._attend)
@@ -89,13 +84,21 @@ class _Recorder:
             model(input_ids=ids, attention_mask=mask, position_ids=ids, use_cache=False)
         except UnsupportedModelError:
             raise
-        except Exception as error:  # a model's code is foreign
+        except Exception as error:  # a model's code may raise anything
             raise UnsupportedModelError(f"its pass can't be followed without weights: {one_line(error)}") from error
-        self._require_layers(model.config.num_hidden_layers)
+        expected = model.config.num_hidden_layers
+        if len(self._layers) != expected:
+            raise UnsupportedModelError(
+                f"{len(self._layers)} of {expected} layers attend through transformers' attention interface; others "
+                "keep recurrent state, or attend in a way of their own"
+            )
+        shapes = {(each.num_heads, each.num_kv_heads, each.key_dim, each.value_dim) for each in self._layers.values()}
+        if len(shapes) > 1:
+            raise UnsupportedModelError(f"layers have heads of different numbers or sizes: {sorted(shapes)}")
         return self._layers
 
     def _mask(self, *, q_length: int, kv_length: int, mask_function: _MaskFunction, **_: object) -> Tensor:
-        """Stands for transformers' makers of masks: a mask without storage that knows its window."""
+        """In the place of transformers' makers of masks: a mask without storage that knows its window."""
         mask = torch.empty(1, 1, q_length, kv_length, dtype=torch.bool, device="meta")
         setattr(mask, _WINDOW, _window_of(mask_function, self._max_context))
         return mask
@@ -109,7 +112,6 @@ class _Recorder:
         attention_mask: Tensor | None,
         **passed: Any,  # noqa: ANN401  of many types
     ) -> tuple[Tensor, None]:
-        """Stands for an attention function."""
         if module in self._layers:
             raise UnsupportedModelError("an attention module attends more than once per pass")
         _require_plain(module, query, key, value, passed)
@@ -125,16 +127,6 @@ class _Recorder:
             ),
         )
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None
-
-    def _require_layers(self, expected: int) -> None:
-        if len(self._layers) != expected:
-            raise UnsupportedModelError(
-                f"{len(self._layers)} of {expected} layers attend through transformers' attention interface; others "
-                "keep recurrent state, or attend in a way of their own"
-            )
-        shapes = {(each.num_heads, each.num_kv_heads, each.key_dim, each.value_dim) for each in self._layers.values()}
-        if len(shapes) > 1:
-            raise UnsupportedModelError(f"layers have heads of different numbers or sizes: {sorted(shapes)}")
 
 
 def _require_plain(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, passed: dict[str, Any]) -> None:

@@ -17,14 +17,12 @@ from thothy_ai.engine.models.fallback.loading import loaded_from, made_on
 from thothy_ai.engine.models.fallback.refusals import context_of, model_class
 from thothy_ai.engine.models.fallback.self_check import SelfCheck
 from thothy_ai.engine.models.rope import Rope
-from thothy_ai.kernels.operations import Operations
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from thothy_ai.engine.models.builder import ModelBuilder
     from thothy_ai.engine.models.family import Windows
-    from thothy_ai.engine.models.tensors import TensorSource
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +32,9 @@ _META = torch.device("meta")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThroughTransformers:
-    """A configuration that transformers knows, and what the attention of its layers was seen to do.
+    """A configuration of transformers, and what the attention of its layers did in a dry run.
 
-    `modules` are the names of their attention modules.
+    `modules` are the names of the attention modules.
     """
 
     config: PreTrainedConfig
@@ -46,7 +44,7 @@ class ThroughTransformers:
 
     @classmethod
     def read(cls, config: PreTrainedConfig) -> Self:
-        """From transformers' configuration; UnsupportedModelError, naming what it is that paged attention lacks."""
+        """UnsupportedModelError names what paged attention does not implement."""
         try:
             model_class(config)
             context = context_of(config)
@@ -59,7 +57,6 @@ class ThroughTransformers:
 
     @property
     def windows(self) -> Windows:
-        """Of each layer."""
         return tuple(layer.params.window for layer in self.layers)
 
     @property
@@ -98,27 +95,30 @@ class ThroughTransformers:
         )
 
     def build(self, build: ModelBuilder) -> TransformersDecoder:
-        """The decoder, its weights read by transformers, whose names and conversions they have."""
+        """The decoder, its weights read by transformers. UnsupportedModelError if it would mix sequences."""
+        source, kind = build.source, self.config.model_type
         if build.converts:
-            raise UnsupportedModelError(f"{self.config.model_type} runs through transformers, in its own type only")
-        model = self._model(build.source)
+            raise UnsupportedModelError(f"{kind} runs through transformers, in its own type only")
+        if source.folder is None:
+            model = made_on(source.device, self.config, source.dtype)
+        else:
+            model = loaded_from(source.folder, source.device, self.config, source.dtype)
         decoder = TransformersDecoder(model, self._connect(model, build))
-        if build.source.device == _META:
+        if source.device == _META:
             for name, parameter in model.named_parameters():
                 build.vector(name, *parameter.shape)
             return decoder
         for tensor in (*model.parameters(), *model.buffers()):
             build.held(tensor)
-        self._check(decoder, build.operations)
+        check = SelfCheck(decoder, self.layers, self.width, build.operations)
+        check.require_independent_tokens(kind)
+        decoder.captures = check.captures()
+        graphs = "with" if decoder.captures else "without"
+        log.warning("%s runs through transformers, %s CUDA graphs: slower than a family of this engine", kind, graphs)
         return decoder
 
-    def _model(self, source: TensorSource) -> PreTrainedModel:
-        if source.folder is None:
-            return made_on(source.device, self.config, source.dtype)
-        return loaded_from(source.folder, source.device, self.config, source.dtype)
-
     def _connect(self, model: PreTrainedModel, build: ModelBuilder) -> CurrentStep:
-        """Have the model's attention modules attend by a step's paged cache; returns where they look for the step."""
+        """Have the model's attention modules use the paged cache; returns where they look for the step."""
         register()
         step = CurrentStep()
         for index, (name, layer) in enumerate(zip(self.modules, self.layers, strict=True)):
@@ -127,11 +127,3 @@ class ThroughTransformers:
             install(model.get_submodule(name), paged)
         model.set_attn_implementation(IMPLEMENTATION)
         return step
-
-    def _check(self, decoder: TransformersDecoder, operations: Operations) -> None:
-        """UnsupportedModelError if the decoder mixes sequences; finds out whether it can be captured."""
-        check, kind = SelfCheck(decoder, self.layers, self.width, operations), self.config.model_type
-        check.require_independent_tokens(kind)
-        decoder.captures = check.captures()
-        graphs = "with" if decoder.captures else "without"
-        log.warning("%s runs through transformers, %s CUDA graphs: slower than a family of this engine", kind, graphs)

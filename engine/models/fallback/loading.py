@@ -45,13 +45,19 @@ def loaded_from(folder: Path, device: torch.device, config: PreTrainedConfig, dt
                 ignore_mismatched_sizes=True,  # they are reported, with names
             )
         model, report = cast("tuple[PreTrainedModel, _Report]", loaded)
-        _require_all(report)
+        _require_exact(report)
         nn.Module.to(model, device)
         return _frozen(model)
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{folder}: the weights do not fit {device}") from error
-    except Exception as error:  # in as many ways as there are models
+    except Exception as error:  # models raise whatever they like
         raise ModelLoadError(f"{folder}: transformers can't load it: {one_line(error)}") from error
+
+
+def _require_exact(report: _Report) -> None:
+    for problem in ("missing_keys", "mismatched_keys", "unexpected_keys", "error_msgs"):
+        if names := sorted(map(str, report.get(problem, ()))):
+            raise ModelLoadError(f"{problem.replace('_', ' ')}: {', '.join(names[:_SHOWN])} ({len(names)} in all)")
 
 
 def _frozen(model: PreTrainedModel) -> PreTrainedModel:
@@ -60,16 +66,9 @@ def _frozen(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _require_all(report: _Report) -> None:
-    for problem in ("missing_keys", "mismatched_keys", "unexpected_keys", "error_msgs"):
-        found = sorted(map(str, report.get(problem, ())))
-        if found:
-            raise ModelLoadError(f"{problem.replace('_', ' ')}: {', '.join(found[:_SHOWN])} ({len(found)} in all)")
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and advice: this engine's own say enough."""
+    """Without transformers' progress bars and advice."""
     from transformers.utils import logging  # noqa: PLC0415  slow to import
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

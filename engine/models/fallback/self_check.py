@@ -1,10 +1,10 @@
-"""What a model that transformers computes is seen to do, by running a few tokens of it.
+"""Checks a model that transformers computes by running a few tokens of it.
 
-Whether a token is computed from its own sequence alone. What mixes the tokens of a row in another way than by attention
-(a convolution, a shift, experts with a capacity), or takes a token's place in the row for its position, would be wrong
-in steps of several sequences: a few tokens are computed beside different neighbours, at different places of the row,
-at once and in two steps, and must come out the same. And whether a step can be captured in a CUDA graph, with the same
-result.
+A token must be computed from its own sequence alone. A model that mixes the tokens of a row otherwise than by attention
+(a convolution, a shift, experts with a capacity), or that takes a token's place in the row for its position, would be
+wrong in steps of several sequences. So a few tokens are computed beside different neighbours, at different places of
+the row, at once and in two steps, and the results must agree. It is also found out whether a step can be captured in a
+CUDA graph with the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from thothy_ai.engine.models.fallback.dry_run import LayerAttention
 
 _BLOCK = 16
-_OWN, _OTHER, _EARLY = 7, 5, 4  # tokens: of the sequence that is compared, of others, of the former's first step
+_OWN, _OTHER, _EARLY = 7, 5, 4  # tokens: of the compared sequence, of the others, of the former in its first step
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 1e-1}  # of the norm of states, or of logits
 _MEMBERS = 2
 
@@ -52,7 +52,18 @@ class SelfCheck:
         self._caches = [
             LayerCache(*(torch.zeros(size, dtype=self._dtype, device=self._device) for _ in "kv")) for _ in layers
         ]
-        self._attention = operations.attention(self._shape(layers[0], width))
+        shape = AttentionShape(
+            max_rows=_MEMBERS,
+            num_heads=layers[0].num_heads,
+            num_kv_heads=layers[0].num_kv_heads,
+            head_dim=width,
+            block_size=_BLOCK,
+            max_context=_BLOCK,
+            dtype=self._dtype,
+            kv_dtype=self._dtype,
+            device=self._device,
+        )
+        self._attention: Attention = operations.attention(shape)
 
     @torch.inference_mode()
     def require_independent_tokens(self, kind: str) -> None:
@@ -73,27 +84,21 @@ class SelfCheck:
         """Whether a pass never waits for the device, can be captured, and gives the same when it is replayed."""
         if self._device.type != "cuda":
             return False
-        with torch.cuda.device(self._device):
-            return self._captures()
-
-    def _captures(self) -> bool:
         parts = [_Part(1, 0, [3]), _Part(2, 0, [4])]
-        tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
-        expected = self._logits(tokens, self._batch(parts, replayed=False)).clone()
-        try:
-            with _without_waiting():
-                self._logits(tokens, batch)
-            return self._alike(expected, self._replayed(tokens, batch))
-        except RuntimeError:
-            return False
-
-    def _replayed(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            logits = self._logits(tokens, batch)
-        logits.zero_()
-        graph.replay()
-        return logits
+        with torch.cuda.device(self._device):
+            tokens, batch = self._tokens(parts), self._batch(parts, replayed=True)
+            expected = self._logits(tokens, self._batch(parts, replayed=False)).clone()
+            try:
+                with _without_waiting():
+                    self._logits(tokens, batch)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    logits = self._logits(tokens, batch)
+                logits.zero_()
+                graph.replay()
+                return self._alike(expected, logits)
+            except RuntimeError:
+                return False
 
     def _alike(self, one: Tensor, other: Tensor) -> bool:
         difference = (one.float() - other.float()).norm() / one.float().norm()
@@ -108,9 +113,8 @@ class SelfCheck:
         return self._decoder.logits(self._pass(tokens, batch))
 
     def _pass(self, tokens: StepTokens, batch: AttentionBatch) -> Tensor:
-        attention: Attention = self._attention
-        attention.plan(batch)
-        return self._decoder.body(tokens, self._caches, attention, self._operations)[0]
+        self._attention.plan(batch)
+        return self._decoder.body(tokens, self._caches, self._attention, self._operations)[0]
 
     def _tokens(self, parts: list[_Part]) -> StepTokens:
         columns = [
@@ -138,19 +142,6 @@ class SelfCheck:
 
     def _column(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=self._device)
-
-    def _shape(self, layer: LayerAttention, width: int) -> AttentionShape:
-        return AttentionShape(
-            max_rows=_MEMBERS,
-            num_heads=layer.num_heads,
-            num_kv_heads=layer.num_kv_heads,
-            head_dim=width,
-            block_size=_BLOCK,
-            max_context=_BLOCK,
-            dtype=self._dtype,
-            kv_dtype=self._dtype,
-            device=self._device,
-        )
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Where a decoder layer's norms stand, and what it adds to the residual stream. Families are composed of these."""
+"""Where a decoder layer's norms stand, and what it adds to the residual stream x. Families are composed of these.
+
+Shapes are those of `engine.models.decoder.DecoderLayer`.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,9 @@ class PreNormLayer:
     mlp: MLP
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
         return self.attention(self.attention_norm(update, residual, context.operations), context)
 
     def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
         update = self.attention.project(attended, operations)
         return self.mlp(self.mlp_norm(update, residual, operations), operations)
 
@@ -46,11 +47,9 @@ class SandwichNormLayer:
     after_mlp: RMSNorm
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
         return self.attention(self.before_attention(update, residual, context.operations), context)
 
     def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
         update = self.after_attention(self.attention.project(attended, operations), operations)
         hidden = self.before_mlp(update, residual, operations)
         return self.after_mlp(self.mlp(hidden, operations), operations)
@@ -66,11 +65,9 @@ class PostNormLayer:
     after_mlp: RMSNorm
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
         return self.attention(residual.add_(update), context)
 
     def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
         residual.add_(self.after_attention(self.attention.project(attended, operations), operations))
         return self.after_mlp(self.mlp(residual, operations), operations)
 
@@ -87,10 +84,8 @@ class ParallelLayer:
     mlp: MLP
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
         return self.attention(self.norm.add(update, residual, context.operations), context)
 
     def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` stays."""
         update = self.mlp(self.norm(residual, operations), operations)
         return update.add_(self.attention.project(attended, operations))

@@ -12,12 +12,10 @@ from thothy_ai.engine.models.layers.linear import Linear, multiply_into
 
 
 class Embedding(Protocol):
-    """`table` [vocab, hidden]."""
+    """Looks up rows of `table` [vocab, hidden]."""
 
     @property
-    def table(self) -> Tensor:
-        """The weights."""
-        ...
+    def table(self) -> Tensor: ...
 
     def __call__(self, ids: Tensor, /) -> Tensor:
         """ids [T] int64 -> a new tensor [T, hidden]."""
@@ -25,8 +23,6 @@ class Embedding(Protocol):
 
 
 class Head(Protocol):
-    """Logits of hidden states."""
-
     def __call__(self, hidden: Tensor, /) -> Tensor:
         """[R, hidden] -> [R, vocab]."""
         ...
@@ -38,12 +34,9 @@ class Head(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenEmbedding:
-    """The table's rows."""
-
     table: Tensor
 
     def __call__(self, ids: Tensor, /) -> Tensor:
-        """Look up."""
         return functional.embedding(ids, self.table)
 
 
@@ -55,22 +48,17 @@ class ScaledEmbedding:
     factor: float
 
     def __call__(self, ids: Tensor, /) -> Tensor:
-        """Look up and scale."""
         return functional.embedding(ids, self.table).mul_(self.factor)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearHead:
-    """A projection."""
-
     linear: Linear
 
     def __call__(self, hidden: Tensor, /) -> Tensor:
-        """Project."""
         return self.linear(hidden)
 
     def into(self, hidden: Tensor, out: Tensor, /) -> None:
-        """Project."""
         multiply_into(self.linear, hidden, out)
 
 
@@ -82,11 +70,9 @@ class SoftCappedHead:
     cap: float
 
     def __call__(self, hidden: Tensor, /) -> Tensor:
-        """Project and cap."""
         return self._capped(self.linear(hidden))
 
     def into(self, hidden: Tensor, out: Tensor, /) -> None:
-        """Project and cap."""
         multiply_into(self.linear, hidden, out)
         self._capped(out)
 

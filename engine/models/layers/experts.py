@@ -32,7 +32,7 @@ class ExpertRouter:
 class SparseBlock:
     """What the chosen experts make of each normalized token, weighted, plus what the shared ones make of it, if any.
 
-    Nothing is quantized before the router: what it chooses by should be exact.
+    Like `DenseBlock`, it takes an update [R, hidden] and returns the next one; `residual` is overwritten with the sum.
     """
 
     norm: FinalNorm
@@ -41,21 +41,19 @@ class SparseBlock:
     shared: SwiGLU | None = None
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """update [R, hidden] -> the next one; `residual` is overwritten with the sum."""
-        hidden = self.norm(update, residual, operations)
+        hidden = self.norm(update, residual, operations)  # not quantized: the router should choose by exact values
         made = self.experts(hidden, *self.router(hidden, operations))
         return made if self.shared is None else made.add_(self.shared(hidden, operations))
 
 
 @dataclass(frozen=True, slots=True)
 class DenseBlock:
-    """An MLP and the norm before it."""
+    """The MLP of a layer without experts, and the norm before it."""
 
     norm: AddRMSNorm
     mlp: SwiGLU
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """update [R, hidden] -> the next one; `residual` is overwritten with the sum."""
         return self.mlp(self.norm(update, residual, operations), operations)
 
 
@@ -68,9 +66,7 @@ class SparseLayer:
     feed_forward: SparseBlock | DenseBlock
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
-        """[T, hidden] -> [T, heads * head_dim]; `residual` is overwritten with the sum."""
         return self.attention(self.attention_norm(update, residual, context.operations), context)
 
     def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """attended [R, heads * head_dim] -> the next update [R, hidden]; `residual` is overwritten with the sum."""
         return self.feed_forward(self.attention.project(attended, operations), residual, operations)

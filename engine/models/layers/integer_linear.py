@@ -27,7 +27,6 @@ class GroupedLinear:
         self.num_bytes = weight.num_bytes + _num_bytes(order) + _num_bytes(bias)
 
     def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
         x = plain(x, self._dtype)
         return self._multiply(x if self._order is None else x.index_select(1, self._order))
 
@@ -44,7 +43,6 @@ class Int8Linear:
         self.num_bytes = weight.values.nbytes + weight.scales.nbytes + _num_bytes(bias)
 
     def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
         return self._multiply(self._quantize(plain(x, self._dtype)))
 
 

@@ -33,17 +33,13 @@ class Linear(Protocol):
         """Whether it quantizes activations that are not quantized yet."""
         ...
 
-    def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
-        ...
+    def __call__(self, x: Activations) -> Tensor: ...
 
 
 class LinearFormat(Protocol):
     """Makes the layer of weight [out, in] and bias [out] or none, and keeps no reference to a weight it converts."""
 
-    def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear:
-        """Make the layer."""
-        ...
+    def __call__(self, weight: Tensor, bias: Tensor | None = None, /) -> Linear: ...
 
 
 class DenseLinear:
@@ -56,7 +52,6 @@ class DenseLinear:
         self.num_bytes = 0 if shared else _num_bytes(weight, bias)
 
     def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
         return functional.linear(plain(x, self._weight.dtype), self._weight, self._bias)
 
     def into(self, x: Tensor, out: Tensor) -> None:
@@ -78,7 +73,6 @@ class PackedLinear:
         self.num_bytes = _num_bytes(weight, bias)
 
     def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
         x = plain(x, torch.float32)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return out
@@ -100,7 +94,6 @@ class Fp8Linear:
         self.num_bytes = _num_bytes(weight.values, bias) + weight.scales.nbytes
 
     def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
         return self._multiply(self._quantize(x) if isinstance(x, Tensor) else x)
 
 
@@ -126,7 +119,6 @@ class SeparateLinears:
         self.num_bytes = sum(layer.num_bytes for layer in layers)
 
     def __call__(self, x: Activations) -> Tensor:
-        """Multiply."""
         return torch.cat([layer(x) for layer in self._layers], dim=-1)
 
 

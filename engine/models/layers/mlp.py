@@ -12,7 +12,7 @@ from thothy_ai.kernels.operations import Operations
 
 @dataclass(frozen=True, slots=True)
 class SwiGLU:
-    """down(silu(gate) * up)."""
+    """down(silu(gate) * up), where silu(x) is x * sigmoid(x)."""
 
     gate_up: Linear
     down: Linear

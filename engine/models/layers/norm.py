@@ -19,7 +19,6 @@ class RMSNorm:
     eps: float
 
     def __call__(self, x: Tensor, operations: Operations) -> Tensor:
-        """Normalize x [T, N]."""
         return operations.rms_norm(x, self.weight, self.eps)
 
 
@@ -46,7 +45,6 @@ class LayerNorm:
     eps: float
 
     def __call__(self, x: Tensor, operations: Operations) -> Tensor:
-        """Normalize x [T, N]."""
         return operations.layer_norm(x, self.weight, self.eps)
 
     def add(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
@@ -74,7 +72,6 @@ class FinalLayerNorm:
     eps: float
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
-        """As `LayerNorm.add`."""
         return operations.add_layer_norm(update, residual, self.weight, self.eps)
 
 
@@ -98,7 +95,6 @@ class WholeRMSNorm:
     eps: float
 
     def __call__(self, qkv: Tensor, operations: Operations) -> None:
-        """Normalize."""
         heads, pairs = (len(weight) // qkv.shape[-1] for weight in (self.query, self.key))
         operations.rms_norm_heads(qkv[:, :heads], self.query, self.eps)
         operations.rms_norm_heads(qkv[:, heads : heads + pairs], self.key, self.eps)
@@ -113,7 +109,6 @@ class HeadLayerNorm:
     eps: float
 
     def __call__(self, qkv: Tensor, operations: Operations) -> None:
-        """Normalize."""
         heads, pairs = len(self.query), len(self.key)
         operations.layer_norm_heads(qkv[:, :heads], self.query, self.eps)
         operations.layer_norm_heads(qkv[:, heads : heads + pairs], self.key, self.eps)

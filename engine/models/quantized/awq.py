@@ -24,7 +24,6 @@ class Awq(GroupedLayout):
     size: int
 
     def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
-        """As they are stored."""
         groups = groups_of(inputs, self.size)
         if rows % _PER:
             raise ValueError(f"{rows} outputs do not fill words of {_PER}")

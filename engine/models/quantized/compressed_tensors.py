@@ -53,7 +53,6 @@ class PackedGroups(GroupedLayout):
     packed: bool
 
     def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
-        """As they are stored."""
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         scales = source.stored(f"{name}.weight_scale", rows, groups).t()
         if self.packed:
@@ -61,16 +60,15 @@ class PackedGroups(GroupedLayout):
             numbers = unpacked(words, self.bits)[:, :inputs]
         else:
             numbers = self._unsigned(source.stored(f"{name}.weight", rows, inputs, dtype=torch.int8))
-        zeros = None if self.symmetric else self._zeros(source, f"{name}.weight_zero_point", rows, groups)
+        zeros = None
+        if not self.symmetric and self.packed:
+            words = source.stored(f"{name}.weight_zero_point", -(-rows // per), groups, dtype=torch.int32)
+            zeros = unpacked(words.t().contiguous(), self.bits)[:, :rows]
+        elif not self.symmetric:
+            stored = source.stored(f"{name}.weight_zero_point", rows, groups, dtype=torch.int8)
+            zeros = self._unsigned(stored).t()
         index = source.stored(f"{name}.weight_g_idx", inputs, dtype=torch.int32) if self.reordered else None
         return GroupedNumbers(numbers, scales, zeros, self.bits, self.size, index)
-
-    def _zeros(self, source: TensorSource, name: str, rows: int, groups: int) -> Tensor:
-        """[G, N] uint8."""
-        if not self.packed:
-            return self._unsigned(source.stored(name, rows, groups, dtype=torch.int8)).t()
-        words = source.stored(name, -(-rows * self.bits // 32), groups, dtype=torch.int32)
-        return unpacked(words.t().contiguous(), self.bits)[:, :rows]
 
     def _unsigned(self, values: Tensor) -> Tensor:
         if values.is_meta:
@@ -117,11 +115,16 @@ def _group_rules(settings: MethodSettings, group: object) -> list[LayerRule]:
 
 
 def _layout(weights: MethodSettings, activations: object, form: object) -> Layout:
-    """What a group's arguments for weights and input activations mean."""
+    """The layout of a group, by its arguments for weights and input activations."""
     kind = f"{weights.get('type')}{weights.get('num_bits')}"
     inputs = f"{activations.get('type')}{activations.get('num_bits')}" if isinstance(activations, Mapping) else None
     if kind == "float8" and inputs in ("float8", None):
-        return _fp8(weights)
+        weights.require("strategy", "tensor", "channel", "block")
+        weights.require("symmetric", True, None)
+        if weights.get("strategy") == "block":
+            height, width = weights.pair("block_structure")
+            return Fp8Blocks(height, width, suffix="weight_scale")
+        return Fp8Whole() if weights.get("strategy") == "tensor" else Fp8Rows()
     if kind == "int8" and inputs == "int8":
         weights.require("strategy", "channel", "tensor")
         weights.require("symmetric", True)
@@ -130,15 +133,6 @@ def _layout(weights: MethodSettings, activations: object, form: object) -> Layou
         return _grouped(weights, packed=form not in ("int-quantized", "naive-quantized"))
     with_inputs = f"activations in {inputs}" if inputs else "activations that are not quantized"
     raise UnsupportedModelError(f"{_METHOD}: weights in {kind} with {with_inputs} are not implemented")
-
-
-def _fp8(weights: MethodSettings) -> Layout:
-    weights.require("strategy", "tensor", "channel", "block")
-    weights.require("symmetric", True, None)
-    if weights.get("strategy") == "block":
-        height, width = weights.pair("block_structure")
-        return Fp8Blocks(height, width, suffix="weight_scale")
-    return Fp8Whole() if weights.get("strategy") == "tensor" else Fp8Rows()
 
 
 def _grouped(weights: MethodSettings, *, packed: bool) -> PackedGroups:
@@ -155,7 +149,7 @@ def _grouped(weights: MethodSettings, *, packed: bool) -> PackedGroups:
 
 
 def _pattern(name: str) -> str:
-    """Of a module's name, of "re:" and a pattern, or of the class of all linear layers."""
+    """The pattern of a target: a module's name, "re:" and a pattern, or "Linear" for all linear layers."""
     if name.startswith("re:"):
         return name.removeprefix("re:")
     return "" if name == "Linear" else rf"{re.escape(name)}$"

@@ -1,8 +1,8 @@
 """fp8 checkpoints (e4m3): a scale for each output, for the whole weight, or for each block of it.
 
-Every weight becomes one with a scale for each output. For the first two that loses nothing. A weight of blocks is
-rounded a second time; benchmarks/accuracy.py says what that costs. Activations are always quantized by token while the
-model runs: static scales of activations are not read, since scales of tokens are never coarser.
+Every weight becomes one with a scale for each output. The first two lose nothing by that. A weight of blocks is rounded
+a second time; benchmarks/accuracy.py measures what that costs. Activations are always quantized by token while the
+model runs: static scales of activations are not read, since scales by token are never coarser.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from thothy_ai.engine.models.quantized.quantization import (
     LayerRule,
@@ -32,13 +31,10 @@ class Fp8Rows:
     """`weight` [N, K] fp8 and `weight_scale` [N, 1]."""
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
-        """The weight as it is stored."""
         values = source.stored(f"{name}.weight", rows, inputs, dtype=FP8)
         return Quantized(values, source.stored(f"{name}.weight_scale", rows, 1).float())
 
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
-        """The same."""
-        return self.read(source, name, rows, inputs)
+    dense = read
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +48,7 @@ class Fp8Whole:
         scale = source.stored(f"{name}.weight_scale" + "_inv" * inverse, 1).float()
         return Quantized(values, scale.expand(rows, 1).contiguous())
 
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
-        """The same."""
-        return self.read(source, name, rows, inputs)
+    dense = read
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +69,10 @@ class Fp8Blocks:
         scales = source.stored(f"{name}.{self.suffix}", *blocks)
         if values.is_meta:
             return Quantized(values, scales.new_empty(rows, 1, dtype=torch.float32))
-        return quantize_fp8(self._dequantized(values, scales))
-
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
-        """The same."""
-        return self.read(source, name, rows, inputs)
-
-    def _dequantized(self, values: Tensor, scales: Tensor) -> Tensor:
-        """[N, K] float32."""
-        rows, inputs = values.shape
         by_row = scales.float().repeat_interleave(self.height, 0)[:rows]
-        return values.float().mul_(by_row.repeat_interleave(self.width, 1)[:, :inputs])
+        return quantize_fp8(values.float().mul_(by_row.repeat_interleave(self.width, 1)[:, :inputs]))
+
+    dense = read
 
 
 def fp8(settings: MethodSettings) -> Quantization:
@@ -98,7 +85,6 @@ def fp8(settings: MethodSettings) -> Quantization:
 
 
 def fbgemm_fp8(settings: MethodSettings) -> Quantization:
-    """`quant_method` "fbgemm_fp8"."""
     return _converted(settings, Fp8Rows())
 
 

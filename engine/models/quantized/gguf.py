@@ -6,7 +6,7 @@ A converted file has them under names of its own, and `quantization_config` says
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ ENDING = ".blocks"  # in the place of ".weight": [rows, bytes of a row] uint8
 
 
 class Contents(NamedTuple):
-    """Of blocks [N, B, bytes]: numbers [N, K] uint8, scales and perhaps offsets [N, G] float32."""
+    """What blocks [N, B, bytes] hold: numbers [N, K] uint8, scales and perhaps offsets [N, G] float32."""
 
     numbers: Tensor
     scales: Tensor
@@ -66,7 +66,6 @@ class GGUFBlocks:
         return GroupedWeight(packed(contents.numbers, scales, None, form.bits, form.group, offsets=offsets))
 
     def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
-        """What it stands for."""
         return self.read(source, name, rows, inputs).dense(source.dtype)
 
 
@@ -79,14 +78,13 @@ def gguf(settings: MethodSettings) -> Quantization:
     if not isinstance(types, Mapping):
         raise ModelLoadError(f"{settings.method}: types is {types!r}")
     settings.require("experts", None, MXFP4)
-    rules = tuple(_rule(settings, kind, strings(names)) for kind, names in types.items())
-    return Quantization(METHOD, rules, mxfp4_experts=settings.get("experts") == MXFP4)
-
-
-def _rule(settings: MethodSettings, kind: str, names: Sequence[str]) -> LayerRule:
-    if kind not in BLOCK_FORMATS:
-        raise UnsupportedModelError(f"{settings.method}: type {kind!r} is not implemented")
-    return LayerRule(f"(?:{'|'.join(map(re.escape, names))})$", GGUFBlocks(BLOCK_FORMATS[kind]))
+    rules = []
+    for kind, names in types.items():
+        if kind not in BLOCK_FORMATS:
+            raise UnsupportedModelError(f"{settings.method}: type {kind!r} is not implemented")
+        pattern = f"(?:{'|'.join(map(re.escape, strings(names)))})$"
+        rules.append(LayerRule(pattern, GGUFBlocks(BLOCK_FORMATS[kind])))
+    return Quantization(METHOD, tuple(rules), mxfp4_experts=settings.get("experts") == MXFP4)
 
 
 def _halves(name: str, values: Tensor) -> Tensor:
@@ -163,7 +161,7 @@ def _fifth_bits(data: Tensor) -> Tensor:
 
 
 def _fields(data: Tensor, places: tuple[int, ...], mask: int, axis: int) -> Tensor:
-    """The bits from each of these places on, below each other on an axis of size 1."""
+    """The bits of `mask` from each of these places on, concatenated on an axis of size 1."""
     return torch.cat([(data >> place) & mask for place in places], axis)
 
 

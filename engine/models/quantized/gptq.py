@@ -33,7 +33,6 @@ class Gptq(GroupedLayout):
     reordered: bool
 
     def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
-        """As they are stored."""
         per, groups = 32 // self.bits, groups_of(inputs, self.size)
         if rows % per or inputs % per:
             raise ValueError(f"{rows} by {inputs} numbers do not fill words of {per}")
@@ -46,14 +45,11 @@ class Gptq(GroupedLayout):
             zeros = (stored + self.offset) & ((1 << self.bits) - 1)
         elif self.symmetric:
             zeros = None
-        return GroupedNumbers(numbers, scales, zeros, self.bits, self.size, self._index(source, name, inputs))
-
-    def _index(self, source: TensorSource, name: str, inputs: int) -> Tensor | None:
-        """The group of each input, if they may be out of order."""
-        if not self.reordered and not source.holds(f"{name}.g_idx"):
-            return None
-        index = source.stored(f"{name}.g_idx", inputs, dtype=torch.int32)
-        return None if index.is_meta and not self.reordered else index
+        index = None  # the group of each input, where they may be out of order
+        if self.reordered or source.holds(f"{name}.g_idx"):
+            index = source.stored(f"{name}.g_idx", inputs, dtype=torch.int32)
+            index = None if index.is_meta and not self.reordered else index
+        return GroupedNumbers(numbers, scales, zeros, self.bits, self.size, index)
 
 
 def gptq(settings: MethodSettings) -> Quantization:
@@ -66,7 +62,7 @@ def gptq(settings: MethodSettings) -> Quantization:
     dynamic = settings.get("dynamic") or {}
     if not isinstance(dynamic, Mapping) or not all(isinstance(changes, Mapping) for changes in dynamic.values()):
         raise ModelLoadError(f"{settings.method}: dynamic is {dynamic!r}")
-    rules = []
+    rules: list[LayerRule] = []
     for pattern, changes in dynamic.items():
         layout = None  # of layers that stay plain
         if not pattern.startswith("-:"):
@@ -74,7 +70,15 @@ def gptq(settings: MethodSettings) -> Quantization:
         rules.append(LayerRule(pattern[2:] if pattern.startswith(("-:", "+:")) else pattern, layout))
     if not settings.flag("lm_head", default=False):
         rules += plain_layers(["lm_head$"])
-    return Quantization("gptq", (*rules, *_listed(settings)), if_zero=(".bias",), marks=MARKS, dense_experts=True)
+    blocks, layout = settings.get("modules_in_block_to_quantize"), _layout(settings)
+    if blocks is None:
+        rules.append(LayerRule("", layout))
+    elif isinstance(blocks, list):  # the ends of the names of all quantized layers
+        names = [name for block in blocks for name in (strings(block) if isinstance(block, list) else (block,))]
+        rules += [LayerRule(rf".*\.{re.escape(str(name))}$", layout) for name in names]
+    else:
+        raise ModelLoadError(f"{settings.method}: modules_in_block_to_quantize is {blocks!r}")
+    return Quantization("gptq", tuple(rules), if_zero=(".bias",), marks=MARKS, dense_experts=True)
 
 
 def _layout(settings: MethodSettings) -> Gptq:
@@ -86,14 +90,3 @@ def _layout(settings: MethodSettings) -> Gptq:
         symmetric=settings.flag("sym", default=True),
         reordered=settings.flag("desc_act", default=False),
     )
-
-
-def _listed(settings: MethodSettings) -> list[LayerRule]:
-    """All layers, or those that the checkpoint lists by the ends of their names."""
-    blocks, layout = settings.get("modules_in_block_to_quantize"), _layout(settings)
-    if blocks is None:
-        return [LayerRule("", layout)]
-    if not isinstance(blocks, list):
-        raise ModelLoadError(f"{settings.method}: modules_in_block_to_quantize is {blocks!r}")
-    names = [name for block in blocks for name in (strings(block) if isinstance(block, list) else (block,))]
-    return [LayerRule(rf".*\.{re.escape(str(name))}$", layout) for name in names]

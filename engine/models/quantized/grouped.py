@@ -1,4 +1,4 @@
-"""The forms that int4 and int8 weights with groups take in memory, whichever format they were stored in."""
+"""int4 and int8 weights with groups, in memory, whichever format they were stored in."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ class GroupedWeight:
 
     @property
     def rows(self) -> int:
-        """Outputs of the layer."""
         return self.ints.outputs
 
     @property
     def inputs(self) -> int:
-        """Inputs of the layer."""
         return self.ints.inputs
 
     def joined(self, below: Sequence[PackedWeight]) -> PackedWeight | None:
         """One weight, if all are in the same form and order their inputs alike."""
-        others = [weight for weight in below if isinstance(weight, GroupedWeight) and self._fits(weight)]
+        others = [weight for weight in below if isinstance(weight, GroupedWeight) and self._alike(weight)]
         if len(others) < len(below):
             return None
         parts = [self.ints, *(weight.ints for weight in others)]
@@ -53,12 +51,10 @@ class GroupedWeight:
         return GroupedWeight(ints, self.order)
 
     def reordered(self, order: Tensor) -> GroupedWeight:
-        """With other rows."""
         ints = self.ints
         return replace(self, ints=replace(ints, words=ints.words[order], factors=ints.factors[:, order].contiguous()))
 
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> GroupedLinear:
-        """The layer."""
         return GroupedLinear(self.ints, self.order, bias, dtype, operations)
 
     def dense(self, dtype: torch.dtype) -> Tensor:
@@ -66,12 +62,16 @@ class GroupedWeight:
         wide = dequantized(self.ints).to(dtype)
         return wide if self.order is None else wide.index_select(1, self.order.argsort())
 
-    def _fits(self, other: GroupedWeight) -> bool:
+    def _alike(self, other: GroupedWeight) -> bool:
         mine, its = self.ints, other.ints
-        alike = (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric, mine.offsets) == (
+        if (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric, mine.offsets) != (
             its.bits, its.group, its.inputs, its.scale_type, its.symmetric, its.offsets,
-        )  # fmt: skip
-        return alike and _same_order(self.order, other.order)
+        ):  # fmt: skip
+            return False
+        if self.order is None or other.order is None:
+            return self.order is other.order
+        # Layers of the same inputs are mostly quantized in the same order.
+        return self.order.is_meta or torch.equal(self.order, other.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,12 @@ class GroupedNumbers:
     groups: Tensor | None = None
 
     def packed(self) -> GroupedWeight:
-        """As kernels take it. ValueError for groups of other sizes."""
+        """The weight as kernels take it. ValueError for groups of other sizes."""
         order = self._order()
         numbers = self.numbers if order is None else self.numbers.index_select(1, order)
-        zeros = _unless_middle(self.zeros, self.bits)
+        zeros = self.zeros
+        if zeros is not None and not zeros.is_meta and bool((zeros == 1 << (self.bits - 1)).all()):
+            zeros = None  # all are in the middle, which kernels take for granted
         return GroupedWeight(packed(numbers, self.scales, zeros, self.bits, self._size), order)
 
     def dense(self, dtype: torch.dtype) -> Tensor:
@@ -125,7 +127,7 @@ class GroupedLayout(ABC):
 
     @abstractmethod
     def numbers(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedNumbers:
-        """Those of layer `name` [rows, inputs]. ModelLoadError or ValueError as `Layout.read`; need not name it."""
+        """The numbers of layer `name` [rows, inputs]. Errors as `Layout.read`; they need not name the layer."""
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> GroupedWeight:
         """The weight; where groups are of reordered inputs, its inputs are in their order."""
@@ -133,13 +135,12 @@ class GroupedLayout(ABC):
             return self.numbers(source, name, rows, inputs).packed()
 
     def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> Tensor:
-        """What it stands for."""
         with named(name):
             return self.numbers(source, name, rows, inputs).dense(source.dtype)
 
 
 def group_size(settings: MethodSettings, value: object) -> int:
-    """A group size that the kernels have; ModelLoadError and UnsupportedModelError name others."""
+    """The value, if kernels have such groups; ModelLoadError or UnsupportedModelError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or (value < 1 and value != WHOLE_ROW):
         raise ModelLoadError(f"{settings.method}: group_size is {value!r}")
     if value != WHOLE_ROW and (value < SMALLEST_GROUP or value & (value - 1)):
@@ -160,19 +161,6 @@ def _by_group(groups: Tensor, size: int) -> Tensor | None:
     if not torch.equal(groups[order], in_order):
         raise ValueError(f"the groups of inputs (g_idx) are not {size} inputs each")
     return order.to(torch.int32)
-
-
-def _unless_middle(zeros: Tensor | None, bits: int) -> Tensor | None:
-    """The zeros, or None if all are in the middle."""
-    if zeros is None or zeros.is_meta:
-        return zeros
-    return None if bool((zeros == 1 << (bits - 1)).all()) else zeros
-
-
-def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.is_meta or torch.equal(one, other)  # layers of the same inputs are mostly quantized in the same order
 
 
 def unpacked(words: Tensor, bits: int, order: Sequence[int] = ()) -> Tensor:

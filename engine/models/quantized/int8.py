@@ -23,12 +23,10 @@ class Int8Weight:
 
     @property
     def rows(self) -> int:
-        """Outputs of the layer."""
         return self.weight.values.shape[0]
 
     @property
     def inputs(self) -> int:
-        """Inputs of the layer."""
         return self.weight.values.shape[1]
 
     def joined(self, below: Sequence[PackedWeight]) -> PackedWeight | None:
@@ -40,11 +38,9 @@ class Int8Weight:
         return Int8Weight(Quantized(concatenated(values), concatenated(scales)))
 
     def reordered(self, order: Tensor) -> Int8Weight:
-        """With other rows."""
         return Int8Weight(Quantized(self.weight.values[order], self.weight.scales[order]))
 
     def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> Int8Linear:
-        """The layer."""
         return Int8Linear(self.weight, bias, dtype, operations)
 
 

@@ -17,11 +17,12 @@ from thothy_ai.engine.models.tensors import TensorSource, Weight
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.quantize import dequantize
 
+_compiled = cache(re.compile)  # a long list of exceptions would not fit re's own cache
 _PACKED = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")  # beside or instead of a plain weight
 
 
 class Layout(Protocol):
-    """How one format stores the weight of a linear layer, beside `name`.weight or in its place."""
+    """How a format stores the weight of a linear layer, beside `name`.weight or in its place."""
 
     def read(self, source: TensorSource, name: str, rows: int, inputs: int, /) -> Weight:
         """The weight [rows, inputs] of layer `name`.
@@ -43,7 +44,6 @@ class LayerRule:
     layout: Layout | None
 
     def applies(self, name: str) -> bool:
-        """Whether the layer is one of these."""
         return _compiled(self.pattern).match(name) is not None
 
 
@@ -51,12 +51,14 @@ class LayerRule:
 class Quantization:
     """The first of the rules that applies to a layer decides; a layer without one is plain.
 
-    `needs_fp8`: the device must multiply fp8. `needless` are endings of names of tensors that a folder may have and
-    that are not read; those of `if_zero` are, to see that all their numbers are zero. `marks` are endings of names that
-    only packed weights have, in formats where those have no `NAME.weight`: where a folder's tensors are known, they
-    decide whether a layer is plain, since tools do not list all layers that they leave alone (routers).
-    `dense_experts`: experts, if there are any, come in a format that is dequantized when they are loaded;
-    `mxfp4_experts`: all of them are stacks in MXFP4.
+    `needs_fp8`: the device must multiply fp8.
+    `needless`: endings of names of tensors that a folder may have and that are not read.
+    `if_zero`: endings of names of tensors that may be there if all their numbers are zero.
+    `marks`: endings of names that only packed weights have, in formats where those have no `NAME.weight`. Where a
+    folder's tensors are known they decide whether a layer is plain, since tools do not list all layers that they leave
+    plain (routers).
+    `dense_experts`: experts come in a format that is dequantized when they are loaded.
+    `mxfp4_experts`: all experts are stacks in MXFP4.
     """
 
     method: str
@@ -73,7 +75,7 @@ class Quantization:
         return next((rule.layout for rule in self.rules if rule.applies(name)), None)
 
     def layout_in(self, source: TensorSource, name: str) -> Layout | None:
-        """As `layout`, unless the source's tensors say otherwise."""
+        """The same, unless the source's tensors show that the layer is plain, or that it is packed."""
         layout = self.layout(name)
         marked = any(source.holds(f"{name}.{mark}") for mark in self.marks)
         if layout is None:
@@ -82,13 +84,7 @@ class Quantization:
         return None if self.marks and not marked and source.holds(f"{name}.weight") else layout
 
     def over(self, source: TensorSource) -> TensorSource:
-        """The source with its packed weights read by these rules."""
         return _QuantizedSource(self, source)
-
-
-@cache  # of re's own cache a long list of exceptions would leave nothing
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ class _QuantizedSource:
 
 @contextmanager
 def named(layer: str) -> Iterator[None]:
-    """Have a ValueError name the layer."""
+    """Prefix the message of a ValueError with the layer's name."""
     try:
         yield
     except ValueError as error:
@@ -142,7 +138,6 @@ def named(layer: str) -> Iterator[None]:
 
 
 def plain_layers(patterns: Collection[str]) -> list[LayerRule]:
-    """Rules that leave these layers as they are."""
     return [LayerRule(pattern, None) for pattern in patterns]
 
 
@@ -161,5 +156,5 @@ def strings(value: object) -> Sequence[str]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f"{value!r} is no list of names")
+        raise ValueError(f"expected a list of names, got {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""What `quantization_config` says, read with errors that name the setting."""
+"""The settings of a `quantization_config`, read with errors that name them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 
 @dataclass(frozen=True, slots=True)
 class MethodSettings:
-    """The settings of one quantization; errors begin with the method's name."""
+    """The settings of one method, whose name begins the errors."""
 
     method: str
     values: Mapping[str, Any]
 
     def get(self, name: str) -> object:
-        """A value; None if it is absent."""
+        """None if it is absent."""
         return self.values.get(name)
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """A whole number; ModelLoadError for anything else."""
+        """ModelLoadError for anything but a whole number."""
         value = self.values.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise ModelLoadError(f"{self.method}: {name} is {value!r}, not a whole number")
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false; ModelLoadError for anything else."""
+        """ModelLoadError for anything but true and false."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise ModelLoadError(f"{self.method}: {name} is {value!r}, neither true nor false")
         return default if value is None else value
 
     def pair(self, name: str) -> tuple[int, int]:
-        """Two positive whole numbers; ModelLoadError for anything else."""
+        """ModelLoadError for anything but two positive whole numbers."""
         match self.values.get(name):
             case [int(first), int(second)] if first > 0 and second > 0:
                 return first, second

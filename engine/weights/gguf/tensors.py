@@ -88,7 +88,6 @@ def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tens
 
 
 def _laid_out(file: GGUFFile, name: str, tensor: Tensor) -> Tensor:
-    """As transformers has it."""
     names, part = names_of(file), name.split(".")[-2]
     heads = file.positive(".attention.head_count")
     rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}

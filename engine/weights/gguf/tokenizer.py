@@ -32,8 +32,6 @@ _SPACE = "\u2581"
 
 
 class TokenType(IntEnum):
-    """`tokenizer.ggml.token_type`."""
-
     NORMAL = 1
     UNKNOWN = 2
     CONTROL = 3

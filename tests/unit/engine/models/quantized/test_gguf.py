@@ -177,7 +177,7 @@ def test_a_broken_scale_is_one_line(tmp_path: Path) -> None:
     [
         (None, ModelLoadError, "gguf: types is None"),
         ({"Q2_K": ["a"]}, UnsupportedModelError, "gguf: type 'Q2_K' is not implemented"),
-        ({"Q4_0": "a"}, ModelLoadError, "'a' is no list of names"),
+        ({"Q4_0": "a"}, ModelLoadError, "expected a list of names, got 'a'"),
     ],
 )
 def test_a_configuration_that_is_wrong(types: object, kind: type[EngineError], says: str) -> None:

@@ -55,7 +55,7 @@ CONFIGS: dict[str, tuple[Any, str]] = {
     "awq of 8 bits": (awq(32).config | {"bits": 8}, "awq: bits 8 is not implemented"),
     "awq for gemv": (awq(32).config | {"version": "gemv"}, "version 'gemv' is not implemented"),
     "awq without zero points": (awq(32).config | {"zero_point": False}, "zero_point False is not implemented"),
-    "awq that leaves what is no list": (awq(32).config | {"modules_to_not_convert": "lm_head"}, "is no list of names"),
+    "awq with a string": (awq(32).config | {"modules_to_not_convert": "lm_head"}, "expected a list of names"),
     "fp8 e5m2": (fp8().config | {"fmt": "e5m2"}, "fmt 'e5m2' is not implemented"),
     "fp8 with blocks of 0": (fp8().config | {"weight_block_size": [128, 0]}, r"weight_block_size is \[128, 0\]"),
     "sparse": (CT | {"format": "marlin-24"}, "format 'marlin-24' is not implemented"),

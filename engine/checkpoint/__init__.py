@@ -1,1 +1,1 @@
-"""What a model's folder or file says of itself, read without torch."""
+"""The configuration of a model's folder or file, read without torch."""

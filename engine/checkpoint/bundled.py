@@ -12,7 +12,7 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def bundled_model_path() -> Path:
-    """Path of the file; its package is not imported. ModelLoadError, with the command that installs it, if missing."""
+    """The path of the file; its package is not imported. ModelLoadError says how to install it if it is missing."""
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / _FILE

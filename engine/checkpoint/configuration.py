@@ -1,7 +1,7 @@
 """A folder's config.json with the defaults of transformers, as plain values.
 
-transformers knows every architecture's defaults and the names of its older fields, and takes two seconds to import. It
-is asked where the frontend is, and its answer goes to the core's process, which imports torch meanwhile.
+transformers knows every architecture's defaults and the older names of its fields, and takes two seconds to import. The
+frontend's process reads the configuration with it; the core's process imports torch meanwhile and receives the result.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 class Configuration(SimpleNamespace):
-    """The fields of a configuration, under every name that its architecture knows them by.
+    """The fields of a configuration, under every name that its architecture has for them.
 
-    Values are what JSON has; the type of its tensors is left out. Of an architecture that runs through transformers'
-    own model, which reads its configuration itself, there are only `model_type` and `vocab_size`.
+    Values are plain JSON; the type of tensors is left out. An architecture that runs through transformers' own model,
+    which reads the configuration itself, has only `model_type` and `vocab_size` here.
     """
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the file says
@@ -38,10 +38,10 @@ class Configuration(SimpleNamespace):
 
 @dataclass(frozen=True, slots=True)
 class FolderConfiguration:
-    """What a folder's config.json and generation_config.json say.
+    """The configuration of a folder's text part.
 
-    `text` is the configuration of the text part; `container` the multimodal architecture around it, if any.
-    `eos_token_ids` are the tokens that end a generation.
+    `container` is the multimodal architecture around it, if any. `eos_token_ids` end a generation, by config.json and
+    generation_config.json.
     """
 
     text: Configuration
@@ -50,21 +50,25 @@ class FolderConfiguration:
 
 
 def read_configuration(folder: Path, named: Path | None = None) -> FolderConfiguration:
-    """Read a folder's configurations through transformers; ModelLoadError, or UnsupportedModelError, says why not.
+    """Read a folder's configurations through transformers.
 
-    Errors name `named`, the file that the folder was made of, instead of the folder.
+    ModelLoadError and UnsupportedModelError name `named`, the file that the folder was made of, or the folder.
     """
     where = named or folder
     model_type = _model_type(folder, where)
     if model_type not in CONTAINERS:
-        _require_known(where, model_type, (*FAMILIES, *_of_transformers()))
+        from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
+
+        _require_known(where, model_type, (*FAMILIES, *CONFIG_MAPPING.keys()))
     try:
         config = transformers_configuration(folder)
         text = text_part(config)
         container = None if text is config else model_type
         if container is not None:
             _require_known(where, text.model_type, FAMILIES)
-        plain = _plain(text) if text.model_type in FAMILIES else _of_transformers_model(text)
+        plain = Configuration(model_type=text.model_type, vocab_size=getattr(text, "vocab_size", None))
+        if text.model_type in FAMILIES:
+            plain = _plain(text)
         return FolderConfiguration(plain, container, _ends(folder, config, text))
     except EngineError:
         raise
@@ -80,7 +84,7 @@ def transformers_configuration(folder: Path) -> PreTrainedConfig:
 
 
 def unusable(where: Path, error: Exception) -> ModelLoadError:
-    """What to raise for a configuration with which something cannot be computed."""
+    """The error for a configuration whose values raise `error` when something is computed of them."""
     return ModelLoadError(f"{where}: config.json can't be used: {one_line(error)}")
 
 
@@ -90,12 +94,6 @@ def token_ids(value: object) -> tuple[int, ...]:
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in values):
         raise ValueError(f"eos_token_id is {value!r}")
     return tuple(each for each in values if isinstance(each, int))
-
-
-def _of_transformers() -> Collection[str]:
-    from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
-
-    return CONFIG_MAPPING.keys()
 
 
 def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
@@ -118,13 +116,13 @@ def _model_type(folder: Path, where: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
     for layers in counts:
-        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of as many
+        if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of them
             raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
     return model_type
 
 
 def _ends(folder: Path, config: PreTrainedConfig, text: PreTrainedConfig) -> tuple[int, ...]:
-    """The end-of-text tokens that the configurations and generation_config.json name."""
+    """The end-of-text tokens of the configurations and generation_config.json."""
     ends = token_ids(getattr(config, "eos_token_id", None)) + token_ids(getattr(text, "eos_token_id", None))
     if (folder / "generation_config.json").is_file():
         from transformers import GenerationConfig  # noqa: PLC0415  slow to import
@@ -134,17 +132,13 @@ def _ends(folder: Path, config: PreTrainedConfig, text: PreTrainedConfig) -> tup
 
 
 def _plain(config: PreTrainedConfig) -> Configuration:
-    """Its plain values; those of older files are where newer ones have them."""
+    """The plain values; those of older files are where newer ones have them."""
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
     names = {"model_type", *vars(config), *config.attribute_map} - _TENSOR_TYPES
     values = {name: getattr(config, name) for name in names if hasattr(config, name)}
     plain = {name: value for name, value in values.items() if _is_plain(value)}
     return Configuration(**json.loads(json.dumps(plain)))
-
-
-def _of_transformers_model(config: PreTrainedConfig) -> Configuration:
-    return Configuration(model_type=config.model_type, vocab_size=getattr(config, "vocab_size", None))
 
 
 def _is_plain(value: object) -> bool:

@@ -1,6 +1,6 @@
-"""The architectures that the engine computes by itself, as their configurations call them: known without torch.
+"""The `model_type` of the architectures that the engine computes itself, known without torch.
 
-All others that transformers knows run through its models, slower (`engine.models.fallback`).
+All others that transformers has run through its models, more slowly (`engine.models.fallback`).
 """
 
 from __future__ import annotations

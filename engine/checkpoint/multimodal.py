@@ -1,9 +1,9 @@
-"""Multimodal checkpoints of which this engine serves the text part: where its configuration and its tensors are.
+"""Multimodal checkpoints whose text part this engine serves: where its configuration and its tensors are.
 
-Only architectures whose text part computes of text what one of our families does are here. Most follow Llava's
-pattern: a vision tower, a projector and a language model. In Qwen-VL a token has a position on each of three axes
-(M-RoPE, Wang et al., "Qwen2-VL", 2024), but these differ among images only: of text all three are the same, and the
-embedding is the plain rotary one of the same frequencies. A text part that is none of our families is refused.
+The text part must compute the same of text as one of our families; others are refused. Most architectures follow
+Llava's pattern: a vision tower, a projector and a language model. In Qwen-VL a token has a position on each of three
+axes (M-RoPE, Wang et al., "Qwen2-VL", 2024), but these differ among images only: for text all three are the same, and
+the embedding is the plain rotary one of the same frequencies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ _IDEFICS_OTHERS = ("vision_model.", "connector.")
 _QWEN_TEXT = (("model.language_model.", "model."), ("language_model.", "model."))  # or as in a model of text alone
 _QWEN_OTHERS = ("visual.",)
 _AXES = 3  # time, height and width
+_AXES_FIELDS = {"mrope_section", "mrope_interleaved", "type"}
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A multimodal architecture: how its text part's tensors begin, and would without it; how its others begin.
+    """A multimodal architecture.
 
-    `family` is that of a text part with a `model_type` of its own, and `fixed` what its code does whatever its
-    configuration says, as fields of the family's configuration.
+    `text`: prefixes of the names of its text part's tensors, each with the prefix in a model of text alone.
+    `others`: prefixes of its other tensors.
+    `family`: the family of a text part that has a `model_type` of its own.
+    `fixed`: fields of the family's configuration that the text part's code has fixed.
     """
 
     about: str
@@ -44,9 +47,9 @@ class Container:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def text_name(self, name: str) -> str | None:
-        """The name of a tensor in a model of text alone; None for one that is not of the text part.
+        """The name of a tensor in a model of text alone; None for one of another part.
 
-        A tensor that is known as neither keeps its name, and is refused as a stray one.
+        Any other tensor keeps its name, and is refused as a stray one.
         """
         if name.removeprefix("model.").startswith(self.others):
             return None
@@ -78,8 +81,8 @@ CONTAINERS: Mapping[str, Container] = {
 def text_part(config: PreTrainedConfig) -> PreTrainedConfig:
     """The configuration of the text part, or `config` itself if it is of text alone.
 
-    What a container says of all its weights counts for these too: how they are quantized, and that they may be tied.
-    ValueError for sections of positions that a head does not have.
+    What a container says of all its weights applies to the text part, too: how they are quantized, and that they may be
+    tied. ValueError for sections of positions that do not fit a head.
     """
     container = CONTAINERS.get(config.model_type)
     if container is None:
@@ -89,46 +92,40 @@ def text_part(config: PreTrainedConfig) -> PreTrainedConfig:
         text = _as_family(text, container.family, container.fixed)
     text.tie_word_embeddings = bool(text.tie_word_embeddings or config.tie_word_embeddings)
     quantization = getattr(config, "quantization_config", None)
+    if isinstance(quantization, dict):
+        renamed = {}
+        for key in _PLAIN_LAYERS:
+            if isinstance(layers := quantization.get(key), list):
+                names = (container.text_name(f"{name}.") for name in layers)
+                renamed[key] = [name[:-1] for name in names if name is not None]
+        quantization = quantization | renamed
     if quantization is not None:
-        text.quantization_config = _of_text(quantization, container)
+        text.quantization_config = quantization
     return text
 
 
 def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) -> PreTrainedConfig:
-    """A configuration of `family` that computes of text what `text` does."""
+    """A configuration of `family` that computes the same of text as `text`, without M-RoPE's axes."""
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
     fields = {name: value for name, value in text.to_dict().items() if name != "model_type"}
-    head_dim = fields.get("head_dim") or text.hidden_size // text.num_attention_heads
-    rope = _on_one_axis(text.rope_parameters, head_dim // 2)
+    frequencies = (fields.get("head_dim") or text.hidden_size // text.num_attention_heads) // 2
+    rope = {name: value for name, value in text.rope_parameters.items() if name not in _AXES_FIELDS}
+    sections = text.rope_parameters.get("mrope_section")
+    if sections is not None and not _divides(sections, frequencies):
+        raise ValueError(f"mrope_section is {sections!r}, of {frequencies} frequencies")
+    if rope.get("rope_type") == "mrope":
+        rope["rope_type"] = "default"
     return AutoConfig.for_model(family, **{**fields, **fixed, "rope_parameters": rope})
 
 
-def _on_one_axis(rope: Mapping[str, Any], frequencies: int) -> dict[str, Any]:
-    """Rotary parameters without the axes: which frequencies belong to which, and whether they take turns."""
-    plain = {name: value for name, value in rope.items() if name not in {"mrope_section", "mrope_interleaved", "type"}}
-    sections = rope.get("mrope_section")
-    if sections is not None and not _divides(sections, frequencies):
-        raise ValueError(f"mrope_section is {sections!r}, of {frequencies} frequencies")
-    return plain | {"rope_type": "default"} if plain.get("rope_type") == "mrope" else plain
-
-
 def _divides(sections: object, frequencies: int) -> bool:
-    """Whether each axis has a number of them, and all have one."""
+    """Whether `sections` gives each axis a number of the frequencies, and all of them in sum."""
     if not isinstance(sections, list) or len(sections) != _AXES:
         return False
     return all(type(each) is int and each >= 0 for each in sections) and sum(sections) == frequencies
 
 
-def _of_text(quantization: object, container: Container) -> object:
-    """The same with the names of layers that stay plain as a model of text alone has them."""
-    if not isinstance(quantization, dict):
-        return quantization
-    lists = {key: value for key, value in quantization.items() if key in _PLAIN_LAYERS and isinstance(value, list)}
-    renamed = {key: [container.text_name(f"{name}.") for name in names] for key, names in lists.items()}  # of layers
-    return quantization | {key: [name[:-1] for name in names if name is not None] for key, names in renamed.items()}
-
-
 def renaming(container: str | None) -> Callable[[str], str | None]:
-    """How tensors of this architecture are renamed; not at all if there is none."""
+    """The function that renames tensors of this architecture; None: they keep their names."""
     return CONTAINERS[container].text_name if container is not None else str

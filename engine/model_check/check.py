@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,8 @@ from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.formats import keeps_packed
+from thothy_ai.engine.weights.huggingface import OnRead
 from thothy_ai.engine.weights.inventory import num_parameters
-
-OnRead = Callable[[int, int], None]
 
 
 def check_model(
@@ -31,10 +30,10 @@ def check_model(
     values: bool = False,
     on_read: OnRead = lambda _done, _of: None,
 ) -> ModelReport:
-    """The report for an engine with these options on this device, or on one of `memory` bytes that is not here.
+    """The report for an engine with these options on this device, or on a GPU of `memory` bytes that is not here.
 
-    With `values`, all weights are read and looked through for NaN and infinite ones; `on_read` is told how far that is.
-    ModelLoadError if there is nothing at `path`, InvalidRequestError for a device or a type that is not there.
+    With `values`, all weights are read and searched for NaN and infinite ones; `on_read` receives the progress.
+    ModelLoadError if there is nothing at `path`, InvalidRequestError for a device or a type that does not exist.
     """
     if not path.exists():
         raise ModelLoadError(f"{path}: no such file or folder")
@@ -45,21 +44,17 @@ def check_model(
     return check.report
 
 
-def _checkpoint(path: Path, options: EngineOptions) -> Checkpoint:
-    packed = keeps_packed(options.weights)
-    return FolderCheckpoint(path) if path.is_dir() else GGUFCheckpoint(path, packed=packed)
-
-
 class _Check:
-    """Collects in `report` what it finds."""
+    """Collects its findings in `report`."""
 
     def __init__(self, path: Path, options: EngineOptions, target: Target) -> None:
         self._path, self._options, self._target = path, options, target
-        self._checkpoint: Checkpoint = _checkpoint(path, options)
+        packed = keeps_packed(options.weights)
+        self._checkpoint: Checkpoint = FolderCheckpoint(path) if path.is_dir() else GGUFCheckpoint(path, packed=packed)
         self.report = ModelReport(str(path), self._checkpoint.form)
 
     def all_parts(self) -> None:
-        """Without values. What is wrong with one part hides nothing of the others, unless they need it."""
+        """Check all but values. A problem of one part does not hide those of others, unless they need it."""
         with self._part("configuration"), self._checkpoint.folder() as folder:
             with self._part("weights"):
                 self._found(stored=self._checkpoint.stored(), files=self._checkpoint.files)
@@ -67,10 +62,13 @@ class _Check:
             with self._part("tokenizer"):
                 self._found(text=text_report(folder, self._path, config))
             if config is not None:
-                self._memory(config)
+                report, plan = memory_report(config, self._options, self._target)
+                self._found(memory=report)
+                with self._part("memory"):
+                    plan.require(self._path.name)
 
     def _configuration(self, folder: Path) -> ModelConfig | None:
-        """As the weights have it; None if it is refused."""
+        """The configuration that fits the weights; None if it is refused."""
         config = None
         with self._part("configuration"):
             config = model_config(folder, named=self._path).within(self._options.max_context)
@@ -86,12 +84,6 @@ class _Check:
                 rope=self._checkpoint.rope(folder),
             )
         return config
-
-    def _memory(self, config: ModelConfig) -> None:
-        report, plan = memory_report(config, self._options, self._target)
-        self._found(memory=report)
-        with self._part("memory"):
-            plan.require(self._path.name)
 
     def values(self, on_read: OnRead) -> None:
         with self._part("weights"):

@@ -1,4 +1,4 @@
-"""The two forms of a checkpoint, as the check looks at them: without loading, and without a GPU."""
+"""The two forms of a checkpoint, read for a check: without loading, and without a GPU."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.finite import not_finite
-from thothy_ai.engine.weights.huggingface import SafetensorsFolder
+from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder
 from thothy_ai.engine.weights.loader import fitting
 from thothy_ai.engine.weights.random import wants_random_weights
 
-OnRead = Callable[[int, int], None]
-
 
 class Checkpoint(Protocol):
-    """What may be at a path. Raises ModelLoadError or a subclass for what is wrong with it."""
+    """A folder or a file at a path. Its methods raise ModelLoadError or a subclass for what is wrong with it."""
 
     @property
     def form(self) -> str:
-        """The kind of checkpoint, in words."""
+        """A description of the kind of checkpoint."""
         ...
 
     @property
     def files(self) -> int:
-        """How many files have its weights, once `stored` was called."""
+        """The number of files with its weights, once `stored` was called."""
         ...
 
     def folder(self) -> AbstractContextManager[Path]:
@@ -45,7 +43,7 @@ class Checkpoint(Protocol):
         ...
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        """The configuration as the tensors have it, which must be those of a model of it."""
+        """The configuration that fits the tensors; ModelLoadError if they are not those of a model of it."""
         ...
 
     def rope(self, folder: Path) -> str:
@@ -73,10 +71,10 @@ class FolderCheckpoint:
             return {}
         tensors = self._source().places.values()
         self.files = len({tensor.path for tensor in tensors})
-        return _by_type((_name(tensor.dtype), tensor.num_bytes) for tensor in tensors)
+        return _by_type((str(tensor.dtype).removeprefix("torch."), tensor.num_bytes) for tensor in tensors)
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        """As the loader does; shapes, too, which it compares when it reads a tensor."""
+        """As the loader does. Shapes are compared, too, which it does when it reads a tensor."""
         if self._random:
             return config
         self._renamed = renaming(config.container)
@@ -87,7 +85,6 @@ class FolderCheckpoint:
         return rope_variant(folder)
 
     def not_finite(self, on_read: OnRead) -> Iterator[str]:
-        """Read by as many threads as when it is loaded."""
         if self._random:
             return
         with self._source(on_read) as source:
@@ -114,7 +111,7 @@ class GGUFCheckpoint:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """A temporary one, for its configuration and tokenizer."""
+        """A temporary folder with its configuration and tokenizer."""
         from thothy_ai.engine.weights.gguf.convert import described  # noqa: PLC0415  gguf is there where GGUF files are
 
         with tempfile.TemporaryDirectory() as made:
@@ -129,11 +126,9 @@ class GGUFCheckpoint:
         return _by_type(file.stored)
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        """Compared already, when it was described."""
-        return config
+        return config  # `folder` has compared them
 
     def rope(self, folder: Path) -> str:
-        """From the configuration that it was described by."""
         return rope_variant(folder)
 
     def not_finite(self, on_read: OnRead) -> Iterator[str]:
@@ -148,7 +143,7 @@ class GGUFCheckpoint:
 
 
 def rope_variant(folder: Path) -> str:
-    """What config.json names: "default", "llama3", "yarn", …; of several, all that its layers have."""
+    """The variant in config.json: "default", "llama3", "yarn", …; all of them, if layers have several."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config") or config
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -162,10 +157,6 @@ def _by_type(tensors: Iterator[tuple[str, int]]) -> dict[str, int]:
     for kind, size in tensors:
         total[kind] += size
     return dict(total.most_common())
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _problem(where: Path, name: str, count: int, of: int) -> str:

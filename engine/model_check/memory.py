@@ -1,4 +1,4 @@
-"""What an engine would take of a device, whether that is here or not."""
+"""The memory that an engine would take of a device, which need not be here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thothy_ai.engine.weights.formats import weight_format
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a model would be loaded on, and the type of its activations. `memory`: bytes of a GPU that is not here."""
+    """The device of a model, and the type of its activations. `memory`: bytes of a GPU that is not here."""
 
     device: torch.device
     dtype: torch.dtype
@@ -24,7 +24,7 @@ class Target:
 
     @classmethod
     def of(cls, options: EngineOptions, memory: int | None) -> Target:
-        """By the options; InvalidRequestError for a device or a type that is not there, or a format that it lacks."""
+        """InvalidRequestError for a device that is not here, or a type or format that it does not have."""
         device = resolve_device(options.device) if memory is None else torch.device("cuda")
         asked = device if memory is None else torch.device("meta")
         weight_format(options.weights, asked)
@@ -37,9 +37,9 @@ class Target:
 
 
 def memory_report(config: ModelConfig, options: EngineOptions, target: Target) -> tuple[MemoryReport, MemoryPlan]:
-    """The figures, and the plan that they are of.
+    """The figures, and the plan that they describe.
 
-    A GPU that is here is asked how much memory is free; nothing else touches it.
+    A GPU that is here is asked for its free memory, and not used otherwise.
     """
     config = config.within(options.max_context or MAX_CONTEXT)
     plan = plan_memory(config, options, target.device, target.dtype, target.memory)

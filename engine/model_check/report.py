@@ -1,4 +1,4 @@
-"""What was found out about a model, as plain values."""
+"""The findings of a check, as plain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Problem(NamedTuple):
-    """Why the model does not load. `part`: configuration, weights, tokenizer or memory."""
+    """A reason why the model does not load. `part`: configuration, weights, tokenizer or memory."""
 
     part: str
     says: str
@@ -16,7 +16,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes on a device; `kv_tokens` is how many tokens of KV are left beside weights and workspace."""
+    """Bytes on a device. `kv_tokens`: the tokens of KV for which memory is left beside weights and workspace."""
 
     device: str
     weights: int
@@ -42,11 +42,11 @@ class TextReport:
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """What is None was not found out, because of a problem before it.
+    """A field is None if a problem before it kept it from being found out.
 
     `stored`: bytes of the model's tensors by the type that they are stored in. `container`: the multimodal architecture
     of which only the text part is used. `rope`: the variant of its rotary embedding. `through_transformers`: no family
-    here implements it, and its tensors are compared with its configuration only when it loads.
+    here implements it, so its tensors are compared with its configuration only when it loads.
     """
 
     path: str
@@ -67,7 +67,6 @@ class ModelReport:
 
     @property
     def loads(self) -> bool:
-        """Whether nothing is in its way."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:

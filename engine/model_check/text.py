@@ -1,11 +1,11 @@
-"""The tokenizer and the chat template of a model's folder, loaded as an engine's frontend does."""
+"""The tokenizer and the chat template of a model's folder, loaded as an engine's frontend loads them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError
 from jinja2.meta import find_undeclared_variables
 
 from thothy_ai.engine.api.errors import ModelLoadError, one_line
@@ -40,7 +40,7 @@ def text_report(folder: Path, path: Path, config: ModelConfig | None) -> TextRep
 
 
 def _template_options(tokenizer: PreTrainedTokenizerFast, path: Path) -> tuple[str, ...] | None:
-    """Variables that the chat template reads and that neither it nor the engine sets."""
+    """Variables that the chat template reads, and that neither it nor the engine sets; None without a template."""
     if not tokenizer.chat_template:
         return None
     try:
@@ -50,12 +50,5 @@ def _template_options(tokenizer: PreTrainedTokenizerFast, path: Path) -> tuple[s
         tree = _compile_jinja_template(source).environment.parse(source)
     except (TemplateError, ValueError) as error:
         raise ModelLoadError(f"{path}: the chat template can't be compiled: {one_line(error)}") from error
-    return tuple(sorted(filter(_is_option, _variables(tree))))
-
-
-def _variables(tree: nodes.Template) -> set[str]:
-    return find_undeclared_variables(tree) - _GIVEN - RESERVED
-
-
-def _is_option(name: str) -> bool:
-    return not name.endswith(("_token", "_tokens"))
+    variables = find_undeclared_variables(tree) - _GIVEN - RESERVED
+    return tuple(sorted(name for name in variables if not name.endswith(("_token", "_tokens"))))

@@ -18,7 +18,7 @@ _PROBE = "an-answer"
 _TURNS = [
     {"role": "user", "content": "."},
     {"role": "assistant", "content": _PROBE},
-    {"role": "user", "content": "."},  # whose beginning ends an answer in some templates
+    {"role": "user", "content": "."},  # in some templates the next turn's beginning ends an answer
 ]
 _CHANNEL = "<|channel|>"  # GPT-OSS writes several messages per answer, each with an end
 
@@ -28,7 +28,7 @@ def names_ends(folder: Path) -> bool:
     try:
         content = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
         return content.get("eos_token_id") is not None
-    except (OSError, ValueError, AttributeError, RecursionError):  # what is wrong with it, others say
+    except (OSError, ValueError, AttributeError, RecursionError):  # other readers report a broken file
         return False
 
 

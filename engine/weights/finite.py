@@ -9,14 +9,18 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError
 
-_PIECE = 1 << 24  # values looked at at once
+_PIECE = 1 << 24  # values that are compared at once
 
 
 def not_finite(tensor: Tensor) -> int:
     """How many values are NaN or infinite; none of integers."""
     if not tensor.is_floating_point():
         return 0
-    return sum(_count(piece) for piece in tensor.reshape(-1).split(_PIECE))
+    count = 0
+    for piece in tensor.reshape(-1).split(_PIECE):
+        plain = piece.float() if piece.dtype.itemsize == 1 else piece  # isfinite takes no 8-bit types
+        count += piece.numel() - int(torch.isfinite(plain).sum())
+    return count
 
 
 def require_finite(where: Path, name: str, tensor: Tensor) -> None:
@@ -25,8 +29,3 @@ def require_finite(where: Path, name: str, tensor: Tensor) -> None:
         raise ModelLoadError(
             f"{where}: tensor {name!r}: {count:,} of {tensor.numel():,} values are NaN or infinite: the file is corrupt"
         )
-
-
-def _count(piece: Tensor) -> int:
-    plain = piece.float() if piece.dtype.itemsize == 1 else piece  # torch has no such question for 8-bit types
-    return piece.numel() - int(torch.isfinite(plain).sum())

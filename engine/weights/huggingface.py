@@ -18,21 +18,21 @@ from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, Unsupp
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.finite import require_finite
-from thothy_ai.engine.weights.reader import ParallelReader, Reading
+from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
 
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for
 
-OnRead = Callable[[int, int], None]  # told the bytes that were taken so far, and those of all tensors
+OnRead = Callable[[int, int], None]  # is called with the bytes that were taken so far, and those of all tensors
 
 
 class SafetensorsFolder:
     """The folder's tensors by name, read straight to their device. Use it in a `with`.
 
     `renamed` gives the name of a tensor by the name that it is stored under, or None for one that is not wanted.
-    `finite` refuses tensors with values that are not. Raises ModelLoadError when a file is missing or truncated, when
-    files contradict each other, or when a tensor is missing or has another shape.
+    With `finite`, tensors with NaN or infinite values are refused. ModelLoadError if a file is missing or truncated, if
+    files contradict each other, or if a tensor is missing or has another shape.
     """
 
     def __init__(
@@ -46,11 +46,17 @@ class SafetensorsFolder:
         on_read: OnRead = lambda _done, _of: None,
     ) -> None:
         self._folder, self.device, self._dtype = folder, device, dtype
-        self._places = _renamed(folder, stored_by_name(folder), renamed)
+        self._places: dict[str, StoredTensor] = {}
+        for name, place in stored_by_name(folder).items():
+            new = renamed(name)
+            if new in self._places:
+                raise ModelLoadError(f"{folder}: tensor {new!r} exists under two names; one of them is {name!r}")
+            if new is not None:
+                self._places[new] = place
         self._finite, self._on_read = finite, on_read
         self._reader = ParallelReader(device)
         self._ahead: deque[str] = deque()  # names to read next
-        self._readings: dict[str, Reading] = {}  # of tensors that were not asked for yet
+        self._pending: dict[str, PendingTensor] = {}  # of tensors that were not asked for yet
         self._asked: set[str] = set()
         self._taken = 0
         self._total = sum(place.num_bytes for place in self._places.values())
@@ -61,7 +67,7 @@ class SafetensorsFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._readings.clear()
+        self._pending.clear()
         self._reader.close()
 
     @property
@@ -75,7 +81,7 @@ class SafetensorsFolder:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Those of all tensors by name."""
+        """The shapes of all tensors by name."""
         return {name: place.shape for name, place in self._places.items()}
 
     @property
@@ -84,15 +90,15 @@ class SafetensorsFolder:
         return self._places
 
     def check_values(self) -> None:
-        """Read all tensors for their values' sake, if those have to be finite: transformers will read them again."""
+        """Read all tensors to see that their values are finite, if they must be. transformers will read them again."""
         if self._finite:
             for name, place in self._places.items():
                 self._read(name, place.shape)
 
     def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Tensors in the order in which they will be asked for: some are read ahead. ModelLoadError for another shape.
+        """Name the tensors in the order in which they will be asked for, so that some are read ahead.
 
-        Tensors that were not expected are read when they are asked for.
+        Others are read when they are asked for. ModelLoadError for a tensor of another shape.
         """
         for name, shape in shapes.items():
             if name in self._places:
@@ -110,7 +116,7 @@ class SafetensorsFolder:
             return found.to(self._dtype)
 
     def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: which weights are packed is for the configuration to say."""
+        """As `tensor`: the configuration knows which weights are packed."""
         return self.tensor(name, *shape)
 
     def dense(self, name: str, *shape: int) -> Tensor:
@@ -140,7 +146,10 @@ class SafetensorsFolder:
             raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
         self._require_shape(name, shape)
         with self._fitting():
-            tensor = self._take(name)
+            self._asked.add(name)
+            pending = self._pending.pop(name, None) or self._reader.start(self._places[name])
+            self._read_ahead()
+            tensor = pending.result()
             self._taken += tensor.nbytes
             self._on_read(self._taken, self._total)
             if self._finite:
@@ -159,24 +168,18 @@ class SafetensorsFolder:
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
 
-    def _take(self, name: str) -> Tensor:
-        self._asked.add(name)
-        reading = self._readings.pop(name, None) or self._reader.start(self._places[name])
-        self._read_ahead()
-        return reading.result()
-
     def _read_ahead(self) -> None:
-        """Start as many of the expected tensors as may be in memory beside those that are in use."""
-        held = sum(reading.tensor.nbytes for reading in self._readings.values())
+        """Start to read the next expected tensors, as far as memory is set aside for them."""
+        held = sum(pending.tensor.nbytes for pending in self._pending.values())
         while self._ahead and held < _AHEAD_BYTES[self.device.type]:
             name = self._ahead.popleft()
             if name not in self._asked:
-                self._readings[name] = self._reader.start(self._places[name])
+                self._pending[name] = self._reader.start(self._places[name])
                 held += self._places[name].num_bytes
 
 
 def read_ahead(folder: Path) -> None:
-    """Have the kernel read the folder's weights into its page cache, if it has room, while others do without."""
+    """Have the kernel read the folder's weights into its page cache, if these fit the available memory."""
     shards = sorted(folder.glob("*.safetensors"))
     with suppress(OSError):
         if sum(path.stat().st_size for path in shards) > host_memory().available:
@@ -184,16 +187,3 @@ def read_ahead(folder: Path) -> None:
     for path in shards:
         with suppress(OSError), path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-
-
-def _renamed(
-    folder: Path, stored: Mapping[str, StoredTensor], renamed: Callable[[str], str | None]
-) -> dict[str, StoredTensor]:
-    names: dict[str, StoredTensor] = {}
-    for name, tensor in stored.items():
-        new = renamed(name)
-        if new in names:
-            raise ModelLoadError(f"{folder}: tensor {new!r} exists under two names; one of them is {name!r}")
-        if new is not None:
-            names[new] = tensor
-    return names

@@ -23,9 +23,9 @@ _RECOMPUTED = "rotary_emb.inv_freq"  # a buffer that early versions of transform
 
 
 class WithoutStorage:
-    """A tensor source whose tensors have shapes only. `shapes` are those that were asked for, by name.
+    """A tensor source whose tensors have shapes only. `shapes` has the tensors that were asked for.
 
-    `stored`: what a folder holds, where that is known: checkpoints of one configuration may differ.
+    `stored`: the folder's tensors, where they are known: checkpoints of one configuration may differ.
     """
 
     device = torch.device("meta")
@@ -68,7 +68,7 @@ def expected_tensors(
         assemble(config, source)
     except EngineError as error:
         raise type(error)(f"{where}: {error}") from error
-    except Exception as error:  # sizes that overflow, in more ways than one
+    except Exception as error:  # of sizes that overflow, torch raises many kinds
         raise ModelLoadError(f"{where}: no model can be built from its configuration: {one_line(error)}") from error
     return source.shapes
 
@@ -88,15 +88,14 @@ def require_tensors(
     missing = [name for name in expected if name not in names]
     if missing:
         raise ModelLoadError(f"{where}: tensor {missing[0]!r} is missing{_others(missing)}")
-    stray = [name for name in names if name not in expected and not _needless(name, needless, tied=tied)]
+    ignored = (_RECOMPUTED, *needless)
+    stray = [
+        name for name in names if name not in expected and not name.endswith(ignored) and not (tied and name == HEAD)
+    ]
     if stray:
         raise ModelLoadError(
             f"{where}: the configuration has no place for tensor {stray[0]!r}{_others(stray)}: it is from another model"
         )
-
-
-def _needless(name: str, endings: tuple[str, ...], *, tied: bool) -> bool:
-    return name.endswith((_RECOMPUTED, *endings)) or (tied and name == HEAD)
 
 
 def _others(names: list[str]) -> str:

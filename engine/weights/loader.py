@@ -31,7 +31,7 @@ from thothy_ai.kernels.operations import Operations
 
 
 class Phases:
-    """Seconds by phase, in order. Phases on several threads overlap: their sum may exceed the time they took."""
+    """Seconds by phase of a start, in order. Phases on several threads overlap: their sum may exceed the time taken."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -52,7 +52,7 @@ class Phases:
 class LoadedModel:
     """A model on its device. `tokenizer` is None when the folder has none; `name` is the folder's or file's.
 
-    `phases` of its start, to which others are added until it is ready.
+    Further `phases` of the start are added until the engine is ready.
     """
 
     config: ModelConfig
@@ -78,9 +78,9 @@ def load_model(
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
     `weights`: "auto" (as `dtype`), "stored" (those of GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
-    GGUF files; None: the user's cache folder. `max_context`: of a longer context only so much will be used. `text`
-    reads the model's configuration and tokenizer; this process does by default. `check` is called before any weight is
-    read, and may raise. `on_read` is told the bytes of weights that were read so far, and how many there are.
+    GGUF files; None: the user's cache folder. `max_context` limits the context that is used. `text` reads the model's
+    configuration and tokenizer; this process does by default. `check` is called before any weight is read, and may
+    raise. `on_read` is called with the bytes of weights that were read so far, and how many there are.
     With `finite`, a weight that is NaN or infinite is refused. So is a model for which neither its configurations nor
     its tokenizer name an end-of-text token.
     """
@@ -102,7 +102,7 @@ def load_model(
                 )
                 config = fitting(path, config, source)
             check(config)
-        tokenizer = pool.submit(_timed_tokenizer, text, folder, phases)  # weights are copied without the GIL
+        tokenizer = pool.submit(phases.timed("tokenizer")(text.tokenizer), folder)  # weights are copied without the GIL
         with phases.timed("weights"):
             if config.family not in FAMILIES and isinstance(source, SafetensorsFolder):
                 source.check_values()
@@ -144,15 +144,10 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
 
 
 def as_stored(config: ModelConfig, names: Collection[str]) -> ModelConfig:
-    """The same for a model of these tensors: the text part of a multimodal one is tied if it has no head of its own."""
+    """The same for these tensors: the text part of a multimodal model is tied if it has no head of its own."""
     if config.container is None:
         return config
     return replace(config, tied_embeddings=config.tied_embeddings and HEAD not in names)
-
-
-def _timed_tokenizer(text: ModelText, folder: Path, phases: Phases) -> CoreTokenizer | None:
-    with phases.timed("tokenizer"):
-        return text.tokenizer(folder)
 
 
 def ending(config: ModelConfig, path: Path, tokenizer: CoreTokenizer | None) -> ModelConfig:

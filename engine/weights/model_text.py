@@ -16,7 +16,7 @@ from thothy_ai.engine.weights.tokenizer import load_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-_MARKER = b"\xff"  # no text has it; with it llguidance marks special tokens
+_MARKER = b"\xff"  # llguidance marks special tokens with it; no text has it
 
 
 class ModelText(Protocol):
@@ -27,11 +27,11 @@ class ModelText(Protocol):
     """
 
     def configuration(self, folder: Path, named: Path, /) -> FolderConfiguration:
-        """Its configuration. `named` is what it is called in errors."""
+        """Errors name `named` instead of the folder."""
         ...
 
     def tokenizer(self, folder: Path, /) -> CoreTokenizer | None:
-        """Its tokenizer; None if it has none."""
+        """None if the folder has no tokenizer."""
         ...
 
 
@@ -52,14 +52,14 @@ class LocalText:
 
 
 def core_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path | None = None) -> CoreTokenizer:
-    """Of a tokenizer that transformers loaded, from this folder if any; it neither pads nor truncates from now on."""
+    """The core's part of a tokenizer that was loaded from `folder`; that neither pads nor truncates afterwards."""
     definition = unlimited(tokenizer).to_str()
     turn = None if folder is not None and names_ends(folder) else end_of_turn(tokenizer)
     return CoreTokenizer(definition, tokenizer.eos_token_id, turn)
 
 
 def json_tokens(vocabulary: TokenBytes, configuration: FolderConfiguration) -> JsonTokens | None:
-    """What the core's grammars look up, with all sets computed; None if the size of the logits cannot be right.
+    """The tables of the core's grammars, with all sets computed; None if the size of the logits cannot be right.
 
     The logits may have more tokens than the vocabulary, but hardly twice as many.
     """

@@ -17,9 +17,9 @@ MARKER = "random_weights"
 
 
 class RandomWeights:
-    """A tensor source with every tensor, drawn on the device: ones for norms, otherwise normal, deviating by 0.02.
+    """A tensor source with every tensor, drawn on the device: ones for norms, others normal with a deviation of 0.02.
 
-    `on_drawn` is told the bytes so far before each tensor.
+    `on_drawn` is called with the bytes so far before each tensor.
     """
 
     folder = None
@@ -45,7 +45,7 @@ class RandomWeights:
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
     def weight(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`: which weights are packed is for the configuration to say."""
+        """As `tensor`: the configuration knows which weights are packed."""
         return self.tensor(name, *shape)
 
     def dense(self, name: str, *shape: int) -> Tensor:

@@ -21,48 +21,53 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights.shards import StoredTensor
 
 PIECE_BYTES = 8 << 20  # of one read
-_MOST_THREADS = 16
+_MAX_THREADS = 16
 _THREADS_PER_CORE = 2  # they wait for the disk
 
 
 def num_threads() -> int:
-    return min(_MOST_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1))
+    return min(_MAX_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1))
 
 
-Arrived = Callable[[], None]  # has the caller's stream wait until a piece is there
+Arrived = Callable[[], None]  # makes the caller's stream wait for a piece
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A tensor on its way."""
+class PendingTensor:
+    """A tensor whose pieces are being read."""
 
     tensor: Tensor
     pieces: tuple[Future[Arrived], ...]
 
     def result(self) -> Tensor:
-        """Wait until the caller may use it. ModelLoadError if the file ends early or can't be read."""
+        """Wait for the tensor. ModelLoadError if the file ends early or can't be read."""
         for piece in self.pieces:
             piece.result()()
         return self.tensor
 
 
 class ParallelReader:
-    """Reads tensors to `device`. One thread starts readings and waits for them; `close` waits for those under way."""
+    """Reads tensors to `device`. One thread calls `start` and awaits results; `close` waits for pieces being read."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._threads = ThreadPoolExecutor(num_threads(), "weights")
         self._files: dict[Path, int] = {}
-        self._staging = threading.local()
+        self._per_thread = threading.local()
 
-    def start(self, stored: StoredTensor) -> Reading:
-        """Begin to read a tensor; pieces of tensors that were begun earlier come first."""
+    def start(self, stored: StoredTensor) -> PendingTensor:
+        """Begin to read a tensor, after the pieces of those that were begun earlier."""
         content = torch.empty(stored.num_bytes, dtype=torch.uint8, device=self._device)
-        file = self._file(stored.path)
+        if stored.path not in self._files:
+            try:
+                self._files[stored.path] = os.open(stored.path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ModelLoadError(f"{stored.path}: can't be read: {error.strerror}") from error
+        file = self._files[stored.path]
         read = self._to_device(content) if self._device.type == "cuda" else _to_host(content)
         offsets = range(0, stored.num_bytes, PIECE_BYTES)
         pieces = tuple(self._threads.submit(read, file, stored, begin) for begin in offsets)
-        return Reading(content.view(stored.dtype).view(stored.shape), pieces)
+        return PendingTensor(content.view(stored.dtype).view(stored.shape), pieces)
 
     def close(self) -> None:
         """Close all files, once no thread reads them."""
@@ -71,29 +76,18 @@ class ParallelReader:
             os.close(file)
         self._files.clear()
 
-    def _file(self, path: Path) -> int:
-        if path not in self._files:
-            try:
-                self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                raise ModelLoadError(f"{path}: can't be read: {error.strerror}") from error
-        return self._files[path]
-
     def _to_device(self, content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
         allocated = torch.cuda.Event()
-        allocated.record()  # what the memory was used for until now, on the caller's stream
+        allocated.record()  # on the caller's stream, which may still use the memory for something else
 
         def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
+            if not hasattr(self._per_thread, "staging"):
+                self._per_thread.staging = _Staging(self._device)
+            staging: _Staging = self._per_thread.staging
             part = content[begin : begin + PIECE_BYTES]
-            return self._own_staging().copy(part, allocated, lambda buffer: _fill(buffer, file, stored, begin))
+            return staging.copy(part, allocated, lambda buffer: _fill(buffer, file, stored, begin))
 
         return read
-
-    def _own_staging(self) -> _Staging:
-        if not hasattr(self._staging, "own"):
-            self._staging.own = _Staging(self._device)
-        staging: _Staging = self._staging.own
-        return staging
 
 
 class _Staging:
@@ -131,17 +125,13 @@ class _Buffer:
 def _to_host(content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
     def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
         _fill(content[begin : begin + PIECE_BYTES], file, stored, begin)
-        return _at_once
+        return lambda: None  # the piece is there already
 
     return read
 
 
-def _at_once() -> None:
-    """The piece is there already."""
-
-
 def _fill(buffer: Tensor, file: int, stored: StoredTensor, begin: int) -> None:
-    """Read as many bytes of a tensor as the buffer has, from `begin` on."""
+    """Fill the buffer with a tensor's bytes from `begin` on."""
     left, offset = buffer.numpy().data, stored.offset + begin
     while left:
         try:

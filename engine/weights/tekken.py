@@ -1,4 +1,4 @@
-"""Mistral's tekken.json as a tokenizer: what some of its models come with instead of a tokenizer.json.
+"""Mistral's tekken.json as a tokenizer: some of its models have it instead of a tokenizer.json.
 
 transformers converts the vocabulary. These folders often have no chat template, since Mistral's own library writes
 prompts in code; then the plain instructions of its tokenizer's version are the template.
@@ -49,9 +49,9 @@ def tekken_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 
 def cut_as_tekken(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a tokenizer.json beside a tekken.json, which cuts texts as the latter says.
+    """The tokenizer of a tokenizer.json beside a tekken.json, splitting texts by the latter's pattern.
 
-    Some of Mistral's folders came with a tokenizer.json of another pattern, and thus other tokens.
+    Some of Mistral's folders were published with a tokenizer.json of another pattern, which gives other tokens.
     """
     backend = tokenizer.backend_tokenizer
     if isinstance(backend.decoder, decoders.ByteLevel):

@@ -20,15 +20,17 @@ _SLOW = ("tokenizer.model", "spiece.model", "tokenization_*.py", "*.tiktoken")
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     """The tokenizer of a Hugging Face folder; None when there is none, ModelLoadError when it can't be read.
 
-    A tokenizer.json is taken as it stands: the class that AutoTokenizer picks by model type may rebuild it from the
-    vocabulary alone, and loses what is special about it (SmolLM2's digits, for one). Its length limit is dropped: how
-    long a prompt may be is the engine's to say. What only a slow tokenizer can read is refused, and so is one that is
-    code of the model's own: what transformers would make of it need not encode as it does.
+    A tokenizer.json is used unchanged: the class that AutoTokenizer picks by model type may rebuild it from the
+    vocabulary alone and lose its peculiarities (SmolLM2's digits, for one). Its length limit is dropped, since the
+    engine decides how long a prompt may be. A file that only a slow tokenizer can read is refused, and so is a
+    tokenizer that is code of the model: what transformers would make of it need not encode alike.
     """
     try:
         tokenizer = _read(folder)
-        if tokenizer is not None and not tokenizer.chat_template:
-            tokenizer.chat_template = _processors_template(folder)
+        template = folder / _PROCESSORS_TEMPLATE
+        if tokenizer is not None and not tokenizer.chat_template and template.is_file():
+            found = json.loads(template.read_text(encoding="utf-8"))["chat_template"]
+            tokenizer.chat_template = found if isinstance(found, str) else None
     except ModelLoadError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for a malformed file
@@ -37,12 +39,12 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
 
 
 def no_tokenizer(name: str) -> ModelLoadError:
-    """What to raise for a model without one."""
+    """The error for a model without a tokenizer."""
     return ModelLoadError(f"{name} has no tokenizer.json, nor a file from which one can be made")
 
 
 def tokenizer_file(folder: Path) -> str | None:
-    """The file that the tokenizer is read from; None when there is none. UnsupportedModelError for one that is not."""
+    """The file that a tokenizer is read from, or None. UnsupportedModelError if there are only other kinds of files."""
     for name in (FAST, TEKKEN):
         if (folder / name).is_file():
             return name
@@ -75,11 +77,3 @@ def _read(folder: Path) -> PreTrainedTokenizerBase | None:
         return fast
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, fix_mistral_regex=False, **options)
     return cut_as_tekken(tokenizer, folder / TEKKEN)
-
-
-def _processors_template(folder: Path) -> str | None:
-    path = folder / _PROCESSORS_TEMPLATE
-    if not path.is_file():
-        return None
-    template = json.loads(path.read_text(encoding="utf-8"))["chat_template"]
-    return template if isinstance(template, str) else None

@@ -1,4 +1,4 @@
-"""What a GGUF file says about its architecture, as transformers' configuration."""
+"""The metadata of a GGUF file as transformers' configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 from thothy_ai.engine.weights.gguf.names import (
     ARCHITECTURES,
@@ -30,6 +29,7 @@ _UNIMPLEMENTED = (  # unless a family knows them
     ".nextn_predict_layers", ".attn_logit_softcapping", ".final_logit_softcapping",
 )  # fmt: skip
 _WINDOW = ".attention.sliding_window"
+_ORIGINAL_CONTEXT = ".rope.scaling.original_context_length"
 
 
 def configuration(file: GGUFFile) -> PreTrainedConfig:
@@ -45,7 +45,12 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
     elif names.optional_bias:
         fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
     fields |= {name: _number(file, key) for name, key in names.settings.items()}
-    fields |= {name: _or_default(file, key, default) for name, (key, default) in names.defaults.items()}
+    for name, (key, default) in names.defaults.items():
+        fields[name] = default
+        if isinstance(default, bool):
+            fields[name] = file.get(key, bool, default)
+        elif file.holds(key):
+            fields[name] = _number(file, key)
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
     fields |= {"architectures": [causal_class(model_type)]}
     return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
@@ -63,6 +68,8 @@ def _common_fields(file: GGUFFile) -> dict[str, Any]:
     heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
     head_dim = file.get(".attention.key_length", int, hidden // heads)
     eps, eps_key = names_of(file).norm_eps
+    end_keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
+    ends = list(dict.fromkeys(value for key in end_keys if (value := file.get(key, int)) is not None))
     return {
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
@@ -76,7 +83,7 @@ def _common_fields(file: GGUFFile) -> dict[str, Any]:
         "rope_parameters": _rope_parameters(file, head_dim),
         "tie_word_embeddings": "output.weight" not in file.names,
         "bos_token_id": file.get("tokenizer.ggml.bos_token_id", int),
-        "eos_token_id": _end_tokens(file),
+        "eos_token_id": ends if len(ends) > 1 else next(iter(ends), None),
         "pad_token_id": file.get("tokenizer.ggml.padding_token_id", int),
     }
 
@@ -88,32 +95,21 @@ def _number(file: GGUFFile, key: str) -> int | float:
     return value if isinstance(value, int) else _shortest(value)
 
 
-def _or_default(file: GGUFFile, key: str, default: bool | int | float) -> bool | int | float:
-    if isinstance(default, bool):
-        return file.get(key, bool, default)
-    return default if file.get(key, object) is None else _number(file, key)
-
-
 def _refuse_unimplemented(file: GGUFFile) -> None:
     if file.architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
             f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
         )
-    known = _known(names_of(file))
+    names = names_of(file)
+    known = {*names.settings.values(), *(key for key, _ in names.defaults.values()), names.further_layers}
     for key in (key for key in _UNIMPLEMENTED if key not in known):
         if file.get(key, object):
             raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
     if file.get(_WINDOW, int) is not None and file.architecture != "llama" and _WINDOW not in known:
         raise UnsupportedModelError(f"{file.path}: a sliding window in {file.architecture} is not implemented")
-
-    for key, value in names_of(file).implied.items():
+    for key, value in names.implied.items():
         if (said := file.get(key, int, value)) != value:
             raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} {said} is not implemented")
-
-
-def _known(names: GGUFNames) -> set[str]:
-    """Keys of metadata that the family reads."""
-    return {*names.settings.values(), *(key for key, _ in names.defaults.values()), names.further_layers or ""}
 
 
 def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
@@ -124,7 +120,13 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
     elif turned != head_dim:
         raise UnsupportedModelError(f"{file.path}: partial rotary embedding is not implemented")
     if LONG_FACTORS in file.names:
-        return parameters | _long_parameters(file)
+        # The factor of cosines follows from both contexts, in files as in transformers.
+        return parameters | {
+            "rope_type": "longrope",
+            "long_factor": file.tensor(LONG_FACTORS).tolist(),
+            "short_factor": file.tensor(SHORT_FACTORS).tolist(),
+            "original_max_position_embeddings": file.required(_ORIGINAL_CONTEXT, int),
+        }
     if ROPE_FACTORS in file.names:
         return parameters | _llama3_parameters(file, parameters["rope_theta"], head_dim)
     kind = file.get(".rope.scaling.type", str, "none")
@@ -134,29 +136,15 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
         raise UnsupportedModelError(f"{file.path}: rope scaling {kind!r} is not implemented")
     parameters |= {"rope_type": kind, "factor": _shortest(file.required(".rope.scaling.factor", float))}
     if kind == "yarn":
-        parameters["original_max_position_embeddings"] = file.required(".rope.scaling.original_context_length", int)
-        parameters |= _yarn_range(file)
+        parameters["original_max_position_embeddings"] = file.required(_ORIGINAL_CONTEXT, int)
+        for name in ("beta_fast", "beta_slow"):  # where they are missing, transformers' defaults are llama.cpp's
+            if (beta := file.get(f".rope.scaling.yarn_{name}", float)) is not None:
+                parameters[name] = _shortest(beta)
     return parameters
 
 
-def _yarn_range(file: GGUFFile) -> dict[str, float]:
-    """Between which numbers of turns yarn interpolates; where nothing is said, transformers does as llama.cpp."""
-    keys = {"beta_fast": ".rope.scaling.yarn_beta_fast", "beta_slow": ".rope.scaling.yarn_beta_slow"}
-    return {name: _shortest(value) for name, key in keys.items() if (value := file.get(key, float)) is not None}
-
-
-def _long_parameters(file: GGUFFile) -> dict[str, Any]:
-    """LongRoPE's. What cosines are multiplied by follows from both contexts, in files as in transformers."""
-    return {
-        "rope_type": "longrope",
-        "long_factor": file.tensor(LONG_FACTORS).tolist(),
-        "short_factor": file.tensor(SHORT_FACTORS).tolist(),
-        "original_max_position_embeddings": file.required(".rope.scaling.original_context_length", int),
-    }
-
-
 def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
-    """Llama 3.1's scaling. A GGUF holds only its result, a divisor for each frequency, which must come out again."""
+    """Llama 3.1's scaling. A GGUF file has only its result, a divisor of each frequency, which must come out again."""
     divisors = file.tensor(ROPE_FACTORS)
     factor, low, high, context = _shortest(divisors.max().item()), 1.0, 4.0, 8192
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
@@ -171,12 +159,6 @@ def _llama3_parameters(file: GGUFFile, theta: float, head_dim: int) -> dict[str,
         "high_freq_factor": high,
         "original_max_position_embeddings": context,
     }
-
-
-def _end_tokens(file: GGUFFile) -> list[int] | int | None:
-    keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
-    ids = list(dict.fromkeys(value for key in keys if (value := file.get(key, int)) is not None))
-    return ids if len(ids) > 1 else next(iter(ids), None)
 
 
 def _shortest(value: float) -> float:

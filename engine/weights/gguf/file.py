@@ -38,7 +38,13 @@ class GGUFFile:
         self._fields = readers[0].fields
         self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
         self.architecture = self.required("general.architecture", str)
-        self._refuse_unsupported()
+        for name, tensor in self._tensors.items():
+            if tensor.tensor_type not in QUANTIZATIONS:
+                kinds = ", ".join(sorted(kind.name for kind in QUANTIZATIONS))
+                raise UnsupportedModelError(
+                    f"{path}: tensor {name!r} is {tensor.tensor_type.name}, which is not implemented "
+                    f"(implemented: {kinds})"
+                )
 
     @overload
     def get(self, key: str, kind: type[T]) -> T | None: ...
@@ -46,8 +52,17 @@ class GGUFFile:
     def get(self, key: str, kind: type[T], default: T) -> T: ...
     def get(self, key: str, kind: type[T], default: T | None = None) -> T | None:
         """A metadata value, or `default`."""
-        value = self._value(key)
+        field = self._fields.get(self._full(key))
+        try:
+            value = None if field is None else field.contents()
+        except ValueError as error:
+            raise ModelLoadError(
+                f"{self.path}: metadata {self._full(key)!r} is not UTF-8: {one_line(error)}"
+            ) from error
         return default if value is None else self._checked(key, kind, value)
+
+    def holds(self, key: str) -> bool:
+        return self._full(key) in self._fields
 
     def positive(self, key: str) -> int:
         """A number that must be there, and at least 1."""
@@ -70,15 +85,6 @@ class GGUFFile:
     def _full(self, key: str) -> str:
         return self.architecture + key if key.startswith(".") else key
 
-    def _value(self, key: str) -> object:
-        field = self._fields.get(self._full(key))
-        try:
-            return None if field is None else field.contents()
-        except ValueError as error:
-            raise ModelLoadError(
-                f"{self.path}: metadata {self._full(key)!r} is not UTF-8: {one_line(error)}"
-            ) from error
-
     def _checked(self, key: str, kind: type[T], value: object) -> T:
         if not isinstance(value, kind):
             raise ModelLoadError(
@@ -88,7 +94,7 @@ class GGUFFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all tensors, in file order."""
+        """The names of all tensors, in file order."""
         return tuple(self._tensors)
 
     @property
@@ -116,23 +122,14 @@ class GGUFFile:
         """A quantized tensor as it is stored: [..., bytes of a row] uint8."""
         return torch.from_numpy(np.array(self._tensors[name].data)).view(*self.shape(name)[:-1], -1)
 
-    def _refuse_unsupported(self) -> None:
-        for name, tensor in self._tensors.items():
-            if tensor.tensor_type not in QUANTIZATIONS:
-                kinds = ", ".join(sorted(kind.name for kind in QUANTIZATIONS))
-                raise UnsupportedModelError(
-                    f"{self.path}: tensor {name!r} is {tensor.tensor_type.name}, which is not implemented "
-                    f"(implemented: {kinds})"
-                )
-
 
 _MAX_ITEMS = 1 << 21  # of a metadata array: no vocabulary has as many
-_LEAST_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # of an item; 1 of others
+_MIN_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # of an item; 1 of others
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
 
 
-class Reader(gguf.GGUFReader):
-    """Refuses lengths that the file is too short for, which its base takes at their word, without end."""
+class BoundedReader(gguf.GGUFReader):
+    """Refuses lengths that the file is too short for; its base class would read, or loop, for as long as they say."""
 
     def _get(
         self, offset: int, dtype: DTypeLike, count: int = 1, override_order: Literal["I", "S", "<"] | None = None
@@ -146,44 +143,34 @@ class Reader(gguf.GGUFReader):
     ) -> tuple[int, list[NDArray[Any]], list[int], list[gguf.GGUFValueType]]:
         if raw_type == gguf.GGUFValueType.ARRAY:
             kind, length = int(self._get(orig_offs, np.uint32)[0]), int(self._get(orig_offs + 4, np.uint64)[0])
-            if length > _MAX_ITEMS or length * _LEAST_BYTES.get(kind, 1) > len(self.data) - orig_offs:
+            if length > _MAX_ITEMS or length * _MIN_BYTES.get(kind, 1) > len(self.data) - orig_offs:
                 raise ValueError(f"an array of {length} items")
         return super()._get_field_parts(orig_offs, raw_type)
 
 
-def open_parts(path: Path) -> list[Reader]:
+def open_parts(path: Path) -> list[BoundedReader]:
     """Readers of all parts, the first of which has the metadata, by the path of any.
 
     ModelLoadError for a part that is missing, truncated, or not of this model.
     """
     paths = parts_of(path)
-    readers = [_opened(part) for part in paths]
-    for number, (part, reader) in enumerate(zip(paths, readers, strict=True)):
-        _require_place(part, reader, number, len(paths))
+    readers = []
+    for number, part in enumerate(paths):
+        try:
+            reader = BoundedReader(part)
+        except Exception as error:  # it computes with whatever numbers the file has
+            raise ModelLoadError(f"{part}: truncated or not a GGUF file: {one_line(error)}") from error
+        count = _number(part, reader, _COUNT, 1)
+        if count > 1 and len(paths) == 1:
+            raise ModelLoadError(f"{part}: one of {count} parts, whose name does not end in -00001-of-{count:05d}")
+        if (found := _number(part, reader, _NUMBER, 0), count) != (number, len(paths)):
+            raise ModelLoadError(f"{part}: the metadata says part {found + 1} of {count}")
+        readers.append(reader)
     _require_tensors(path, paths, readers)
     return readers
 
 
-def _opened(path: Path) -> Reader:
-    try:
-        return Reader(path)
-    except Exception as error:  # it computes with whatever numbers the file has
-        raise ModelLoadError(f"{path}: truncated or not a GGUF file: {one_line(error)}") from error
-
-
-def _require_place(path: Path, reader: Reader, number: int, count: int) -> None:
-    """The metadata must say what the name does."""
-    said_count = _number(path, reader, _COUNT, 1)
-    if said_count > 1 and count == 1:
-        raise ModelLoadError(
-            f"{path}: one of {said_count} parts, whose name does not end in -00001-of-{said_count:05d}"
-        )
-    said = (_number(path, reader, _NUMBER, 0), said_count)
-    if said != (number, count):
-        raise ModelLoadError(f"{path}: the metadata says part {said[0] + 1} of {said[1]}")
-
-
-def _require_tensors(path: Path, paths: Sequence[Path], readers: Sequence[Reader]) -> None:
+def _require_tensors(path: Path, paths: Sequence[Path], readers: Sequence[BoundedReader]) -> None:
     places: dict[str, Path] = {}
     for part, reader in zip(paths, readers, strict=True):
         for tensor in reader.tensors:
@@ -197,7 +184,7 @@ def _require_tensors(path: Path, paths: Sequence[Path], readers: Sequence[Reader
         raise ModelLoadError(f"{path}: the parts have {len(places)} tensors, the metadata of the first says {said}")
 
 
-def _number(path: Path, reader: Reader, key: str, default: int) -> int:
+def _number(path: Path, reader: BoundedReader, key: str, default: int) -> int:
     field = reader.fields.get(key)
     value = default if field is None else field.contents()
     if not isinstance(value, int) or value < 0:

@@ -1,4 +1,4 @@
-"""Which tensors of transformers those of a GGUF file are, and the other way round."""
+"""Translates the names of a GGUF file's tensors to transformers', and back."""
 
 from __future__ import annotations
 
@@ -32,17 +32,15 @@ def names_of(file: GGUFFile) -> GGUFNames:
 
 
 def model_type_of(file: GGUFFile) -> str:
-    """Of the first family whose files have these names: Mistral's are Llama's."""
-    key = _key(names_of(file))
-    return next(name for name, family in FAMILIES.items() if family.gguf and _key(family.gguf) == key)
-
-
-def _key(names: GGUFNames) -> tuple[str, bool]:
-    return names.architecture, bool(names.experts)
+    """The first family whose files have these names: Mistral's are Llama's."""
+    names = names_of(file)
+    key = names.architecture, bool(names.experts)
+    known = ((name, family.gguf) for name, family in FAMILIES.items() if family.gguf)
+    return next(name for name, names in known if (names.architecture, bool(names.experts)) == key)
 
 
 def num_layers(file: GGUFFile) -> int:
-    """Those of the model, as its metadata says, without layers after them; the file must have as many."""
+    """The layers, without those that predict further tokens; ModelLoadError if the file has fewer or more."""
     numbers = {int(found[1]) for name in file.names if (found := _LAYER.match(name))}
     count, said, key = max(numbers, default=-1) + 1, file.positive(".block_count"), names_of(file).further_layers
     further = 0 if key is None else file.get(key, int, 0)
@@ -57,13 +55,12 @@ def num_layers(file: GGUFFile) -> int:
 
 def tensors_read(file: GGUFFile) -> list[str]:
     """The tensors that become some of transformers', in file order."""
-    layers = num_layers(file)
-    return [name for name in file.names if name not in _SETTINGS and not _is_beyond(name, layers)]
-
-
-def _is_beyond(name: str, layers: int) -> bool:
-    found = _LAYER.match(name)
-    return found is not None and int(found[1]) >= layers
+    layers, read = num_layers(file), []
+    for name in file.names:
+        found = _LAYER.match(name)
+        if name not in _SETTINGS and (found is None or int(found[1]) < layers):
+            read.append(name)
+    return read
 
 
 def stack_of(file: GGUFFile, name: str) -> str | None:
@@ -78,7 +75,7 @@ def has_all_experts(file: GGUFFile, name: str) -> bool:
 
 
 def transformers_names(file: GGUFFile, name: str) -> list[str]:
-    """One name, or one for each expert. UnsupportedModelError for a tensor that the architecture has no place for."""
+    """One name, or one for each expert. UnsupportedModelError for a tensor that the architecture does not have."""
     names, found = names_of(file), _LAYER.fullmatch(name)
     part, _, end = (found[2] if found else name).rpartition(".")
     if found is None and part in _TOP and end == "weight":
@@ -93,8 +90,11 @@ def transformers_names(file: GGUFFile, name: str) -> list[str]:
     if (stack := stack_of(file, name)) is not None:
         return [prefix + stack + ("_bias" if end == "bias" else "")]
     if part in names.experts:
+        count, shape = file.positive(".expert_count"), file.shape(name)
+        if len(shape) != 3 or shape[0] != count:
+            raise ModelLoadError(f"{file.path}: tensor {name!r} has shape {shape}, the metadata wants {count} experts")
         form = f"{prefix}{names.experts[part]}.{end}"
-        return [form.format(expert) for expert in range(_experts(file, name))]
+        return [form.format(expert) for expert in range(count)]
     raise _no_place(file, name)
 
 
@@ -102,16 +102,8 @@ def _no_place(file: GGUFFile, name: str) -> UnsupportedModelError:
     return UnsupportedModelError(f"{file.path}: tensor {name!r} has no place in architecture {file.architecture!r}")
 
 
-def _experts(file: GGUFFile, name: str) -> int:
-    """As many as the metadata says; ModelLoadError if the stack has others."""
-    said, shape = file.positive(".expert_count"), file.shape(name)
-    if len(shape) != 3 or shape[0] != said:
-        raise ModelLoadError(f"{file.path}: tensor {name!r} has shape {shape}, the metadata wants {said} experts")
-    return said
-
-
 def places_of(file: GGUFFile, name: str) -> list[str]:
-    """The file's tensors that one of transformers is, or has rows of."""
+    """The file's tensors that hold a tensor of transformers, or rows of it."""
     names = names_of(file)
     stem, _, end = name.rpartition(".")
     top = {theirs: ours for ours, theirs in _TOP.items()}

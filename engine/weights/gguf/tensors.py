@@ -26,7 +26,7 @@ from thothy_ai.engine.weights.gguf.names import (
 )
 from thothy_ai.kernels.experts import MXFP4_BLOCK, Mxfp4
 
-_KEPT = {"token_embd", "ffn_gate_inp"}  # of which rows are looked up, and which routers multiply exactly
+_KEPT = {"token_embd", "ffn_gate_inp"}  # plain: rows of one are looked up, and routers multiply the other exactly
 
 
 def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -34,7 +34,11 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
     read = tensors_read(file)
     for name in read:
         transformers_names(file, name)  # which refuses those that have no place
-    shapes = {place: shape for name, shape in expected.items() for place, shape in _stored(file, name, shape)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in expected.items():
+        places = places_of(file, name)
+        for place in places:
+            shapes[place] = shape if stack_of(file, place) is None else part_shape(shape, len(places))
     inventory.require_tensors(file.path, read, shapes.keys(), tied="output.weight" not in file.names)
     for place, shape in shapes.items():
         found = file.shape(place)[has_all_experts(file, place) :]
@@ -42,34 +46,24 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
             raise ModelLoadError(f"{file.path}: tensor {place!r} has shape {found}, the metadata wants {shape}")
 
 
-def _stored(file: GGUFFile, name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Where a tensor of transformers is, and the shape that it has there: of an expert's matrix in a stack of all."""
-    places = places_of(file, name)
-    for place in places:
-        yield place, shape if stack_of(file, place) is None else part_shape(shape, len(places))
-
-
 def quantization(file: GGUFFile, *, packed: bool) -> dict[str, object] | None:
-    """Which weights stay quantized when the file is converted, as `quantization_config`; None: none."""
-    layers = _packed_layers(file) if packed else {}
-    experts = MXFP4 if keeps_mxfp4(file) else None
-    return {"quant_method": METHOD, "types": layers, "experts": experts} if layers or experts else None
+    """The `quantization_config` of the weights that stay quantized when the file is converted; None if none do.
 
-
-def _packed_layers(file: GGUFFile) -> dict[str, list[str]]:
-    """The linear layers whose weights can be kept in the file's blocks, by type: transformers' names."""
-    layers: dict[str, list[str]] = {}
-    for name in tensors_read(file):
+    `packed`: linear layers do, in the file's blocks.
+    """
+    layers: dict[str, list[str]] = {}  # transformers' names by the type of their blocks
+    for name in tensors_read(file) if packed else ():
         if _is_packable(file, name):
             [renamed] = transformers_names(file, name)
             layers.setdefault(file.kind(name), []).append(renamed.removesuffix(".weight"))
-    return layers
+    experts = MXFP4 if keeps_mxfp4(file) else None
+    return {"quant_method": METHOD, "types": layers, "experts": experts} if layers or experts else None
 
 
 def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tensor]]:
     """All tensors under transformers' names and in its layout: float32 or, where they stay quantized, blocks uint8.
 
-    Linear layers do if they are to be `packed`, experts in MXFP4 always.
+    Experts in MXFP4 always stay quantized, linear layers if they are to be `packed`.
     """
     keeps = keeps_mxfp4(file)
     for name in tensors_read(file):
@@ -91,19 +85,14 @@ def _laid_out(file: GGUFFile, name: str, tensor: Tensor) -> Tensor:
     names, part = names_of(file), name.split(".")[-2]
     heads = file.positive(".attention.head_count")
     rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
-    if names.interleaved and part in rows:
-        return _half_split(tensor, rows[part])
+    if names.interleaved and part in rows:  # rotary pairs lie side by side in the file
+        pairs = tensor.view(rows[part], tensor.shape[0] // rows[part] // 2, 2, *tensor.shape[1:])
+        return pairs.transpose(1, 2).reshape(tensor.shape)
     return tensor - 1.0 if names.one_plus and part.endswith("norm") else tensor
 
 
-def _half_split(tensor: Tensor, heads: int) -> Tensor:
-    """Undo the interleaving of rotary pairs in query and key rows."""
-    rotated = tensor.view(heads, tensor.shape[0] // heads // 2, 2, *tensor.shape[1:])
-    return rotated.transpose(1, 2).reshape(tensor.shape)
-
-
 def _is_packable(file: GGUFFile, name: str) -> bool:
-    """A matrix of a linear layer, in a type that can be kept."""
+    """Whether it is a matrix of a linear layer, in a type that can be kept."""
     matrix = len(file.shape(name)) == 2 and name.split(".")[-2] not in _KEPT
     return matrix and name.endswith(".weight") and file.kind(name) in BLOCK_FORMATS
 
@@ -112,7 +101,7 @@ _PROJECTIONS = {"ffn_gate_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
 
 
 def keeps_mxfp4(file: GGUFFile) -> bool:
-    """Whether all experts are in MXFP4, and thus stay so: layers of several formats are not implemented."""
+    """Whether all experts are in MXFP4 and stay so: layers of several formats are not implemented."""
     weights = (name for name in tensors_read(file) if name.endswith(".weight"))
     kinds = {file.kind(name) for name in weights if stack_of(file, name) or has_all_experts(file, name)}
     return kinds == {MXFP4}
@@ -146,12 +135,12 @@ def stacked(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def by_turns(parts: Sequence[Tensor]) -> Tensor:
-    """[E, N, ...] each -> [E, parts * N, ...]: the first row of each part, the second of each, and so on."""
+    """[E, N, ...] each -> [E, parts * N, ...], alternating: the first row of each part, the second of each, …."""
     return torch.stack(list(parts), dim=2).flatten(1, 2)
 
 
 def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
-    """The shape of each of the file's stacks that transformers' stack of this shape is made of."""
+    """The shape of each of the file's stacks in transformers' stack of this shape."""
     if len(shape) == 3:
         experts, inputs, rows = shape
         return experts, rows // parts, inputs

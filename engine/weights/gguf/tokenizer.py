@@ -54,10 +54,6 @@ def _gpt2() -> PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
 
-def _digit_by_digit() -> PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
 def _split(pattern: str) -> PreTokenizer:
     return pre_tokenizers.Sequence(
         [
@@ -68,7 +64,7 @@ def _split(pattern: str) -> PreTokenizer:
 
 
 _GPT2 = _Cut(_gpt2)
-_SMOLLM = _Cut(_digit_by_digit)
+_SMOLLM = _Cut(lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()]))
 _LLAMA_BPE = _Cut(lambda: _split(_LLAMA3), whole_words=True, adds_bos=True)
 _LLAMA3_BY_MERGES = _Cut(lambda: _split(_LLAMA3))
 _QWEN = _Cut(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
@@ -148,7 +144,7 @@ class _Vocabulary:
         return self.tokens[index]
 
     def mark_added(self, tokenizer: Tokenizer) -> None:
-        """Tokens that text is searched for before anything else: control tokens and those a user defined."""
+        """Add the tokens that are found in a text before all others: control tokens and user-defined ones."""
         typed = list(zip(self.tokens, self.types, strict=True))
         control = {TokenType.CONTROL, TokenType.UNKNOWN}
         tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t, k in typed if k in control])
@@ -162,7 +158,8 @@ def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
         raise UnsupportedModelError(
             f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(_CUTS)})"
         )
-    merges = [_pair(merge) for merge in file.items("tokenizer.ggml.merges", str)]
+    halves = (merge.partition(" ") for merge in file.items("tokenizer.ggml.merges", str))
+    merges = [(left, right) for left, _, right in halves]
     tokenizer = Tokenizer(BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=cut.whole_words))
     if cut.normalizer is not None:
         tokenizer.normalizer = cut.normalizer()
@@ -170,11 +167,6 @@ def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     _add_bounds(file, vocabulary, tokenizer, bos=cut.adds_bos)
     return tokenizer
-
-
-def _pair(merge: str) -> tuple[str, str]:
-    left, _, right = merge.partition(" ")
-    return left, right
 
 
 def _sentencepiece(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
@@ -199,7 +191,7 @@ def _sentencepiece(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
 
 
 def _merges_by_score(vocabulary: _Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
-    """Every way to join two tokens into a third, best score first: the order in which SentencePiece merges."""
+    """All pairs of tokens that join into a third, best score first: the order in which SentencePiece merges."""
     ids = vocabulary.ids
     pieces = sorted(
         (-score, index)
@@ -215,7 +207,7 @@ def _merges_by_score(vocabulary: _Vocabulary, scores: list[float]) -> list[tuple
 
 
 def _add_bounds(file: GGUFFile, vocabulary: _Vocabulary, tokenizer: Tokenizer, *, bos: bool) -> None:
-    """Begin- and end-of-text tokens around a text, where the file wants them."""
+    """Put begin- and end-of-text tokens around a text, where the file says so."""
     wanted = {
         "bos": file.get("tokenizer.ggml.add_bos_token", bool, bos),
         "eos": file.get("tokenizer.ggml.add_eos_token", bool, False),

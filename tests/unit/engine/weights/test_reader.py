@@ -16,7 +16,7 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.weights import huggingface, reader
 from thothy_ai.engine.weights.huggingface import SafetensorsFolder
 from thothy_ai.engine.weights.loader import load_model
-from thothy_ai.engine.weights.reader import ParallelReader, Reading
+from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def test_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     started: list[str] = []
     begin = ParallelReader.start
 
-    def counted(self: ParallelReader, place: StoredTensor) -> Reading:
+    def counted(self: ParallelReader, place: StoredTensor) -> PendingTensor:
         started.append(place.path.name)
         return begin(self, place)
 

@@ -132,7 +132,7 @@ def _ends(folder: Path, config: PreTrainedConfig, text: PreTrainedConfig) -> tup
 
 
 def _plain(config: PreTrainedConfig) -> Configuration:
-    """The plain values; those of older files are where newer ones have them."""
+    """The plain values; values of older files are where newer files have them."""
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
     names = {"model_type", *vars(config), *config.attribute_map} - _TENSOR_TYPES

@@ -43,7 +43,7 @@ class Checkpoint(Protocol):
         ...
 
     def fitting(self, config: ModelConfig) -> ModelConfig:
-        """The configuration that fits the tensors; ModelLoadError if they are not those of a model of it."""
+        """The configuration that fits the tensors; ModelLoadError if they are from another model."""
         ...
 
     def rope(self, folder: Path) -> str:

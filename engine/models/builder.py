@@ -122,12 +122,12 @@ class ModelBuilder:
         return RMSNorm(self.vector(f"{name}.weight", self.shape.hidden_size), self.shape.norm_eps)
 
     def add_norm(self, name: str, before: Linear, eps: float | None = None) -> AddRMSNorm:
-        """A norm whose results the linear layer `before` multiplies; they are quantized where that takes fp8."""
+        """The norm before linear layer `before`; its results are quantized if that takes fp8."""
         weight = self.vector(f"{name}.weight", self.shape.hidden_size)
         return AddRMSNorm(weight, self.shape.norm_eps if eps is None else eps, before.takes_fp8)
 
     def plain_norm(self, name: str) -> FinalNorm:
-        """A norm whose results are never quantized."""
+        """A norm with results that are never quantized."""
         return FinalNorm(self.vector(f"{name}.weight", self.shape.hidden_size), self.shape.norm_eps)
 
     def qk_norm(self, prefix: str) -> QKNorm:
@@ -142,7 +142,7 @@ class ModelBuilder:
         return self.linear(self._qkv_outputs(prefix), self.shape.hidden_size, bias=bias)
 
     def interleaved_qkv(self, prefix: str, *, bias: bool = False) -> Linear:
-        """As `qkv`, in a family whose rotary pairs lie side by side: rows of queries and keys are put half-split."""
+        """As `qkv`, in a family with rotary pairs side by side: rows of queries and keys are put half-split."""
         outputs = self._qkv_outputs(prefix)
         orders = {name: self.half_split_order(outputs[name]) for name in (prefix + "q_proj", prefix + "k_proj")}
         return self.linear(outputs, self.shape.hidden_size, bias=bias, orders=orders)
@@ -224,7 +224,7 @@ class ModelBuilder:
     # Experts
 
     def dense_block(self, prefix: str) -> DenseBlock:
-        """The MLP of layer `prefix`, in a family whose other layers have experts, and the norm before it."""
+        """The MLP of layer `prefix` in a model with experts in other layers, and the norm before it."""
         gate_up = self.gate_up(prefix + "mlp.")
         norm = self.add_norm(prefix + "post_attention_layernorm", before=gate_up)
         return DenseBlock(norm, SwiGLU(gate_up, self.down(prefix + "mlp.")))
@@ -254,7 +254,7 @@ class ModelBuilder:
         return self.operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
 
     def made_experts(self, weights: ExpertWeights, activation: GatedActivation = SILU) -> Experts:
-        """Experts whose weights were read already, their bytes counted."""
+        """Experts of weights that were read already; their bytes are counted."""
         for part in (weights.gate_up, weights.down, weights.gate_up_bias, weights.down_bias):
             for tensor in (part,) if isinstance(part, Tensor) else part or ():
                 self.held(tensor)

@@ -11,7 +11,7 @@ from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_GATED_MLP, G
 
 
 class Cohere2(Cohere):
-    """A Command R whose layers with a window rotate, and whose others do not."""
+    """A Command R in which only layers with a window have rotary positions."""
 
     model_type: ClassVar[str] = "cohere2"
     # Every fourth layer is without a window; such a file does not say so, and transformers does by default.

@@ -38,7 +38,7 @@ def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Gemma3(Gemma2):
-    """A Gemma 2 whose attention has norms of queries and keys, and in layers with a window positions of its own."""
+    """A Gemma 2 with norms of queries and keys, and with other rotary frequencies in layers with a window."""
 
     model_type: ClassVar[str] = "gemma3_text"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(

@@ -23,12 +23,12 @@ class GGUFNames:
       `settings`: a field of transformers' configuration -> the key of its value, which must be there.
       `defaults`: the same for values that may be missing, with what they are then.
       `implied`: keys whose values the family takes for granted; others are refused.
-      `present`: a field -> the tensor of layer 0 whose presence it says.
-      `derived`: more fields, computed of those that were read.
+      `present`: a field that is true if layer 0 has a tensor -> that tensor.
+      `derived`: more fields, computed from the fields that were read.
       `norm_eps`: the field and the key of the norms' epsilon.
-      `optional_bias`: `attention_bias` is a field, and said by the presence of a bias.
-      `partial_rotary`: the file may say that only some of a head's dimensions turn.
-      `further_layers`: the key of how many of its layers predict further tokens; these are left out.
+      `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
+      `partial_rotary`: the file may have only some of a head's dimensions rotate.
+      `further_layers`: the key of the number of last layers that predict further tokens; they are left out.
     """
 
     architecture: str

@@ -23,7 +23,7 @@ def half_split_order(heads: int, head_dim: int, rotated: int) -> Tensor:
 
 
 def reordered(weight: Weight, order: Tensor | None) -> Weight:
-    """The weight whose row i is row order[i] of this one; None leaves it."""
+    """The weight with row order[i] of this one as its row i; None leaves it."""
     if order is None:
         return weight
     if isinstance(weight, Tensor):

@@ -17,7 +17,7 @@ from thothy_ai.engine.models.rope_scaling import Scaled
 if TYPE_CHECKING:
     from thothy_ai.engine.checkpoint.configuration import Configuration
 
-_LONGER = ("cohere", "cohere2")  # whose positions reach to model_max_length
+_LONGER = ("cohere", "cohere2")  # positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
 
 

@@ -48,8 +48,8 @@ def llama3(parameters: Mapping[str, Any], dimensions: int) -> Scaled:
 
 
 def yarn(parameters: Mapping[str, Any], dimensions: int, context: int, *, truncate: bool = True) -> Scaled:
-    """YaRN (Peng et al., 2023): frequencies of few rotations over the original context are stretched, those of many
-    kept, and attention is sharpened. A missing factor follows from `context`, the extended one.
+    """YaRN (Peng et al., 2023): low frequencies, with few rotations over the original context, are stretched, high ones
+    are kept, and attention is sharpened. A missing factor follows from `context`, the extended one.
     """
     original, theta = parameters["original_max_position_embeddings"], parameters["rope_theta"]
     factor = _factor(parameters, context)

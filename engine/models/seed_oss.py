@@ -11,7 +11,7 @@ from thothy_ai.engine.models.llama import Llama
 
 
 class SeedOss(Llama):
-    """A Llama whose output projection of attention has a setting of its own."""
+    """A Llama with a setting of its own for the bias of the output projection."""
 
     model_type: ClassVar[str] = "seed_oss"
     gguf: ClassVar[GGUFNames | None] = GGUFNames(

@@ -1,4 +1,4 @@
-"""Where a model's tensors come from, and the forms that a linear layer's weight can have."""
+"""Where a model's tensors come from, and the forms of a linear layer's weight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PackedWeight(Protocol):
     def inputs(self) -> int: ...
 
     def joined(self, below: Sequence[PackedWeight], /) -> PackedWeight | None:
-        """This weight with others `below` it, which have as many inputs; None if the format can't hold them in one."""
+        """This weight with others `below` it, of the same inputs; None if the format can't hold them in one."""
         ...
 
     def reordered(self, order: Tensor, /) -> PackedWeight:
@@ -41,7 +41,7 @@ Weight = Tensor | Quantized | PackedWeight  # plain; fp8 with a scale for each r
 
 
 class TensorSource(Protocol):
-    """Tensors under the names that transformers saves them by, on `device` and in their type already."""
+    """Tensors under transformers' names, on `device` and in the type of the model already."""
 
     @property
     def device(self) -> torch.device: ...
@@ -82,7 +82,7 @@ class TensorSource(Protocol):
 
 
 def stacked(parts: Sequence[Weight]) -> list[Weight]:
-    """Weights with as many inputs, below each other: neighbours of one format are one weight where it allows that."""
+    """Weights of the same inputs, below each other: neighbours of one format are joined where it allows that."""
 
     def form(weight: Weight) -> type:
         return Tensor if isinstance(weight, Tensor) else type(weight)  # whichever subclass it is

@@ -24,7 +24,7 @@ from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for
 
-OnRead = Callable[[int, int], None]  # is called with the bytes that were taken so far, and those of all tensors
+OnRead = Callable[[int, int], None]  # (bytes that were read so far, bytes of all tensors)
 
 
 class SafetensorsFolder:

@@ -61,7 +61,7 @@ def expected_tensors(
 ) -> dict[str, Shape]:
     """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built.
 
-    `stored` are those of the folder's tensors, where that is known.
+    `stored` has the folder's tensors, where they are known.
     """
     source = WithoutStorage(torch.float32, stored)
     try:

@@ -77,7 +77,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a Hugging Face folder or a `.gguf` file; ModelLoadError says in one line what is wrong with it.
 
-    `weights`: "auto" (as `dtype`), "stored" (those of GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
+    `weights`: "auto" (as `dtype`), "stored" (GGUF files stay quantized) or "fp8". `cache_dir` keeps converted
     GGUF files; None: the user's cache folder. `max_context` limits the context that is used. `text` reads the model's
     configuration and tokenizer; this process does by default. `check` is called before any weight is read, and may
     raise. `on_read` is called with the bytes of weights that were read so far, and how many there are.
@@ -126,7 +126,7 @@ def _assembled(
 
 
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
-    """The configuration as the weights have it; ModelLoadError if they are not those of a model of it."""
+    """The configuration that fits the weights; ModelLoadError if they are from another model."""
     if config.family not in FAMILIES:  # transformers knows which names its weights may have
         return config
     stored = source.shapes

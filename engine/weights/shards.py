@@ -38,7 +38,7 @@ _DTYPES = {  # the format's names
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file, whose `num_bytes` begin at `offset`."""
+    """A tensor in a file: `num_bytes` from byte `offset` on."""
 
     path: Path
     offset: int

@@ -66,8 +66,7 @@ class TransformersDecoder:
         out.copy_(self.logits(hidden))
 
     def abridged(self, caches: Sequence[LayerCache]) -> tuple[TransformersDecoder, Sequence[LayerCache]]:
-        """All of it: its layers are transformers', whose kinds are not known."""
-        return self, caches
+        return self, caches  # the kinds of transformers' layers are not known
 
 
 class _Output(tuple[Tensor]):

@@ -142,7 +142,7 @@ def _require_plain(module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
             f"{value.shape[1]} value heads"
         )
     if isinstance(passed.get("scaling"), Tensor):
-        raise UnsupportedModelError("attention whose scale is computed is not implemented")
+        raise UnsupportedModelError("attention with a computed scale is not implemented")
     others = [name for name in passed if name not in _PASSED and not (passed[name] is None or passed[name] is False)]
     if others:
         raise UnsupportedModelError(f"attention with {', '.join(others)} is not implemented")

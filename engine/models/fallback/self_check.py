@@ -67,7 +67,7 @@ class SelfCheck:
 
     @torch.inference_mode()
     def require_independent_tokens(self, kind: str) -> None:
-        """UnsupportedModelError if tokens depend on those of another sequence, or on their places in a row."""
+        """UnsupportedModelError if tokens depend on other sequences, or on their places in a row."""
         vocab = len(self._decoder.table)
         own = [(3 + 5 * place) % vocab for place in range(_OWN)]
         one, two = ([(first + 7 * place) % vocab for place in range(_OTHER)] for first in (1, 2))

@@ -1,6 +1,6 @@
 """Where a decoder layer's norms stand, and what it adds to the residual stream x. Families are composed of these.
 
-Shapes are those of `engine.models.decoder.DecoderLayer`.
+`engine.models.decoder.DecoderLayer` gives the shapes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.quantize import dequantize
 
 _PACKED_FOR_ROWS = 16  # measured: a layout packed for 8 rows or more serves 1 to 512 rows equally well
-FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices whose sizes are multiples of it
+FP8_MULTIPLE = 16  # cuBLAS multiplies fp8 matrices only if both sizes are multiples of it
 
 Activations = Tensor | Quantized
 
@@ -111,7 +111,7 @@ class Fp8Format:
 
 
 class SeparateLinears:
-    """Layers of the same inputs whose weights can't be one: their results [T, out] stand beside each other."""
+    """Layers of the same inputs with weights that can't be joined: their results [T, out] are concatenated."""
 
     def __init__(self, layers: Sequence[Linear]) -> None:
         self._layers = tuple(layers)

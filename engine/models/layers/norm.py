@@ -1,4 +1,4 @@
-"""Norms, alone and fused with the residual addition before them, and those of whole query and key projections."""
+"""Norms: alone, fused with the residual addition before them, and over whole query and key projections."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LayerNorm:
 
 @dataclass(frozen=True, slots=True)
 class FinalNorm:
-    """A norm whose results stay in the model's type: that after the last layer, or before a router."""
+    """Results stay in the model's type: the norm after the last layer, or before a router."""
 
     weight: Tensor
     eps: float

@@ -35,7 +35,7 @@ class Awq(GroupedLayout):
 
 
 def awq(settings: MethodSettings) -> Quantization:
-    """`quant_method` "awq"; layers whose names contain one of `modules_to_not_convert` are plain, and the head is."""
+    """`quant_method` "awq". Plain are the head and all layers with a name of `modules_to_not_convert` in theirs."""
     version = settings.get("version") or settings.get("format") or "gemm"
     MethodSettings(settings.method, {"version": str(version).lower()}).require("version", "gemm")
     settings.require("bits", _BITS, None)

@@ -36,8 +36,8 @@ class Contents(NamedTuple):
 class BlockFormat(NamedTuple):
     """A type of tensor: what a block holds, and how `GroupedInts` hold it.
 
-    Numbers of five and six bits take eight. Scales and offsets take 16 bits each, as they do in the file, except those
-    of K-quants, whose small factors are multiplied out.
+    Numbers of five and six bits take eight. Scales and offsets take 16 bits each, as in the file. K-quants have a small
+    factor for each group instead, which is multiplied out.
     """
 
     values: int
@@ -137,7 +137,7 @@ def _q6_k(blocks: Tensor) -> Contents:
 
 
 def _k_factors(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales and offsets of each 32 numbers: six bits of each, in twelve bytes, times those of the block."""
+    """Scales and offsets of each 32 numbers: factors of six bits, in twelve bytes, times the block's own."""
     first, second, third = blocks[..., 4:16].split(4, 2)
     scales = torch.cat([first & 63, (third & 15) | (first >> 6 << 4)], 2)
     minimums = torch.cat([second & 63, (third >> 4) | (second >> 6 << 4)], 2)

@@ -24,7 +24,7 @@ WHOLE_ROW = -1  # the size of a group of all inputs
 
 @dataclass(frozen=True, slots=True)
 class GroupedWeight:
-    """A weight whose input i is the layer's input order[i] ([inputs] int32), or its input i where that is None."""
+    """Its input i is the layer's input order[i] ([inputs] int32), or the layer's input i if `order` is None."""
 
     ints: GroupedInts
     order: Tensor | None = None

@@ -38,7 +38,7 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerRule:
-    """Layers whose names `pattern` matches from the beginning; a layout of None leaves them plain."""
+    """`pattern` matches the beginning of layers' names; a layout of None leaves these layers plain."""
 
     pattern: str
     layout: Layout | None
@@ -142,7 +142,7 @@ def plain_layers(patterns: Collection[str]) -> list[LayerRule]:
 
 
 def module_pattern(name: str) -> str:
-    """Matches the module of this name, what is within it, and modules whose names end with it."""
+    """Matches the module of this name, all that is in it, and modules with names that end in it."""
     return rf"(?:{name})(?:\.|$)|(?:.*\.)?(?:{name})$"
 
 

@@ -11,7 +11,7 @@ from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 
 @dataclass(frozen=True, slots=True)
 class MethodSettings:
-    """The settings of one method, whose name begins the errors."""
+    """The settings of one method; errors begin with its name."""
 
     method: str
     values: Mapping[str, Any]

@@ -89,7 +89,7 @@ def described(path: Path, folder: Path, *, packed: bool = False) -> None:
 
 
 def _describe(file: GGUFFile, path: Path, folder: Path, dtype: torch.dtype, *, packed: bool) -> None:
-    """Write configuration and tokenizer; ModelLoadError if the file's tensors are not those of the configuration."""
+    """Write configuration and tokenizer; ModelLoadError if the file's tensors do not fit the configuration."""
     config = configuration(file)
     config.dtype = dtype
     if (quantized := quantization(file, packed=packed)) is not None:

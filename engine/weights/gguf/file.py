@@ -123,7 +123,7 @@ class GGUFFile:
         return torch.from_numpy(np.array(self._tensors[name].data)).view(*self.shape(name)[:-1], -1)
 
 
-_MAX_ITEMS = 1 << 21  # of a metadata array: no vocabulary has as many
+_MAX_ITEMS = 1 << 21  # of a metadata array: more than any vocabulary has
 _MIN_BYTES: dict[int, int] = {gguf.GGUFValueType.STRING: 8, gguf.GGUFValueType.ARRAY: 12}  # of an item; 1 of others
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
 

@@ -42,19 +42,19 @@ def model_type_of(file: GGUFFile) -> str:
 def num_layers(file: GGUFFile) -> int:
     """The layers, without those that predict further tokens; ModelLoadError if the file has fewer or more."""
     numbers = {int(found[1]) for name in file.names if (found := _LAYER.match(name))}
-    count, said, key = max(numbers, default=-1) + 1, file.positive(".block_count"), names_of(file).further_layers
+    count, declared, key = max(numbers, default=-1) + 1, file.positive(".block_count"), names_of(file).further_layers
     further = 0 if key is None else file.get(key, int, 0)
-    if not 0 <= further < said:
-        raise ModelLoadError(f"{file.path}: {further} of {said} layers predict further tokens")
-    if count < said - further:
-        raise ModelLoadError(f"{file.path}: block_count is {said}, but the tensors of layer {count} are missing")
-    if count > said:
-        raise ModelLoadError(f"{file.path}: block_count is {said}, but there are tensors of layer {count - 1}")
-    return said - further
+    if not 0 <= further < declared:
+        raise ModelLoadError(f"{file.path}: {further} of {declared} layers predict further tokens")
+    if count < declared - further:
+        raise ModelLoadError(f"{file.path}: block_count is {declared}, but the tensors of layer {count} are missing")
+    if count > declared:
+        raise ModelLoadError(f"{file.path}: block_count is {declared}, but there are tensors of layer {count - 1}")
+    return declared - further
 
 
 def tensors_read(file: GGUFFile) -> list[str]:
-    """The tensors that become some of transformers', in file order."""
+    """The tensors that the model consists of, in file order."""
     layers, read = num_layers(file), []
     for name in file.names:
         found = _LAYER.match(name)

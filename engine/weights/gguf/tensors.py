@@ -110,7 +110,7 @@ def keeps_mxfp4(file: GGUFFile) -> bool:
 def mxfp4_experts(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
     """The stack that one of the file's stacks in MXFP4 begins, as `engine.models.experts` reads it.
 
-    Rows of gate projections are before those of up projections; nothing for the latter alone.
+    Rows of gate projections come before rows of up projections; a stack of the latter alone yields nothing.
     """
     layer, part = name.split(".")[1:3]
     if part in _PROJECTIONS:

@@ -1,6 +1,6 @@
 """Builds a tokenizer from a GGUF file's metadata: byte-level BPE, or SentencePiece's BPE with byte fallback.
 
-How text is cut before BPE is named by `tokenizer.ggml.pre`; the rules behind a name are those of llama.cpp.
+`tokenizer.ggml.pre` names how text is split before BPE; the rules behind a name are llama.cpp's.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tests.support.mxfp4_checkpoint import Checkpoints, mxfp4_checkpoints
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import tiny_model
-from tests.unit.engine.weights.test_gguf_experts import CASES, gpt_oss
+from tests.unit.engine.weights.gguf.test_experts import CASES, gpt_oss
 from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.sizing import plan_memory, weight_bytes

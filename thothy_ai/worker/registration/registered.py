@@ -1,4 +1,4 @@
-"""The engine's side: starts the registrar, tells it how far the engine is, and ends the engine if it is refused."""
+"""The engine's side: starts the registrar, reports the engine's state to it, and ends the engine if it is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uuid import uuid4
 from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.api.identity import identity_of
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.process.gpus import Gpu, all_gpus, visible_gpus
+from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
 from thothy_ai.engine.process.main import CANNOT_START
 from thothy_ai.settings import Settings
 from thothy_ai.worker.registration.messages import Ended, Message, Ready, Registration, Stopping, line_of
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MODULE = "thothy_ai.worker.registration.registrar"
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0  # seconds, before a registrar that died is replaced
-HEALTHY_SECONDS, MOST_FAILURES = 60.0, 5  # how long one lives that works, and how many in a row may not
+HEALTHY_SECONDS, MAX_FAILURES = 60.0, 5  # a registrar that runs this long works; this many in a row may fail
 LAST_SECONDS = 2.0  # for the registrar to record the end, before this process ends
 CLOCK_TICKS = 22  # the field of /proc/PID/stat that has the process' start, in ticks since boot
 
@@ -41,22 +41,22 @@ def registered(options: EngineOptions, settings: Settings) -> Iterator[tuple[Eng
     try:
         yield options, registrations
     except SystemExit as error:
-        registrations.tell(Ended.of(error.code if isinstance(error.code, int) else 1))
+        registrations.send(Ended.of(error.code if isinstance(error.code, int) else 1))
         raise
     except KeyboardInterrupt:
-        registrations.tell(Ended.of(0))
+        registrations.send(Ended.of(0))
         raise
     finally:
         registrations.close()
 
 
 class Registrations:
-    """Implements the engine's `Observer`. Keeps a registrar running, and repeats to a new one what was said so far."""
+    """Implements the engine's `Observer`. Keeps a registrar running, and repeats to a new one what was sent so far."""
 
     def __init__(self, registration: Registration, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._lock = threading.Lock()  # guards what follows
-        self._said: list[Message] = [registration]
+        self._sent: list[Message] = [registration]
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = False
 
@@ -65,23 +65,21 @@ class Registrations:
         threading.Thread(target=self._run, name="engine-registrar", daemon=True).start()
 
     def ready(self, url: str) -> None:
-        """Note that it serves."""
-        self.tell(Ready(url, time.monotonic()))
+        self.send(Ready(url, time.monotonic()))
 
     def stopping(self) -> None:
-        """Note that it accepts nothing new."""
-        self.tell(Stopping())
+        self.send(Stopping())
 
     def ended(self, code: int, stats: EngineStats) -> None:
-        """Note its end, and wait shortly until that is recorded: the process may be killed at any time from now on."""
-        self.tell(Ended.of(code, stats.core))
+        """Report its end, and wait shortly until that is recorded: the process may be killed from now on."""
+        self.send(Ended.of(code, stats.core))
         self.close()
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Pass a message on, later if the registrar is not running; nothing is sent after the end."""
         with self._lock:
-            if not isinstance(self._said[-1], Ended):
-                self._said.append(message)
+            if not isinstance(self._sent[-1], Ended):
+                self._sent.append(message)
                 _write(self._process, message)
 
     def close(self) -> None:
@@ -95,8 +93,10 @@ class Registrations:
                 process.wait(LAST_SECONDS)
 
     def _run(self) -> None:
-        """Replace it when it dies. Where none lives for long, an engine that does not serve yet ends: it would get no
-        jobs. One that serves goes on with those that it has.
+        """Start a registrar, and another one when it dies.
+
+        Where none runs for long, an engine that does not serve yet ends: it would get no jobs. One that serves keeps
+        the jobs that it has.
         """
         pause, failures = FIRST_PAUSE, 0
         while (process := self._spawned()) is not None:
@@ -110,23 +110,21 @@ class Registrations:
             if time.monotonic() - began >= HEALTHY_SECONDS:
                 pause, failures = FIRST_PAUSE, 0
             failures += 1
-            if failures >= MOST_FAILURES and not self._serves():
+            with self._lock:
+                serves = any(isinstance(message, Ready) for message in self._sent)
+            if failures >= MAX_FAILURES and not serves:
                 _refuse(f"the registrar ended {failures} times in a row, with status {code}")
             log.warning("the registrar ended with status %d; a new one starts in %g s", code, pause)
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
 
-    def _serves(self) -> bool:
-        with self._lock:
-            return any(isinstance(message, Ready) for message in self._said)
-
     def _spawned(self) -> subprocess.Popen[bytes] | None:
-        """A new registrar that knows what was said so far; None once the engine has ended."""
+        """A new registrar that knows what was sent so far; None once the engine has ended."""
         with self._lock:
             if self._closing:
                 return None
             self._process = process = _popen(self._environment)
-            for message in self._said:
+            for message in self._sent:
                 _write(process, message)
             return process
 
@@ -165,7 +163,12 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _registration(options: EngineOptions) -> Registration:
-    identity, gpu = identity_of(options), _gpu(options)
+    identity = identity_of(options)
+    gpu = None  # that the engine is going to use
+    if not options.null and options.device != "cpu":
+        number = options.device.rpartition(":")[2]
+        gpus = visible_gpus(all_gpus())[int(number) if number.isdigit() else 0 :]
+        gpu = gpus[0] if gpus else None
     return Registration(
         session_id=options.session_id or "",
         engine_name=identity.name,
@@ -176,15 +179,6 @@ def _registration(options: EngineOptions) -> Registration:
         capacity=options.max_rows or 0,
         started=time.monotonic() - _process_age(),
     )
-
-
-def _gpu(options: EngineOptions) -> Gpu | None:
-    """The GPU that an engine with these options is going to use."""
-    if options.null or options.device == "cpu":
-        return None
-    number = options.device.rpartition(":")[2]
-    gpus = visible_gpus(all_gpus())[int(number) if number.isdigit() else 0 :]
-    return gpus[0] if gpus else None
 
 
 def _process_age() -> float:

@@ -63,7 +63,6 @@ class Registrar:
         self._away = False  # Postgres, or the engine: said once
 
     def hear(self, message: Message) -> None:
-        """Take note of a message."""
         match message:
             case Ready():
                 self._ready = message
@@ -102,32 +101,34 @@ class Registrar:
             if other is None:
                 return
             if seen is not None and other != seen:
-                raise NameTakenError(_taken(self._registration.engine_name, other))
+                where = f" at {other.address}" if other.address else ""
+                raise NameTakenError(
+                    f"an engine named {self._registration.engine_name} already runs on {other.machine}{where}: "
+                    "set THOTHY_ENGINE_NAME to another name"
+                )
             seen = other
             await self._wait(LOOK_SECONDS)
 
     async def _beat(self) -> None:
         """Record the state, if the engine answers: one that hangs falls silent."""
         try:
-            await self._ask()
+            if self._ready is not None:  # while it loads, it is enough that its process is running
+                await self._take_counters(self._ready.address)
             await self._store.record(self._row())
         except (EngineError, DatabaseError, OSError, TimeoutError) as error:
             self._warn(error)
         else:
             self._away = False
 
-    async def _ask(self) -> None:
-        """Take the engine's counters. While it loads, it is enough that its process is running."""
-        if self._ready is None:
-            return
+    async def _take_counters(self, address: str) -> None:
         if self._client is None:
-            self._client = connect(self._ready.address, self._token)
+            self._client = connect(address, self._token)
         async with asyncio.timeout(ANSWER_SECONDS):
             await self._client.start()
             info, asked_at = await self._client.info(), time.monotonic()
             stats = await self._client.stats()
         if info.session_id != self._registration.session_id:
-            raise EngineLostError(f"another engine answers at {self._ready.address}")
+            raise EngineLostError(f"another engine answers at {address}")
         self._info, self._counted_at = info, asked_at
         self._counters = {name: getattr(stats.core, name) for name in COUNTERS}
 
@@ -155,24 +156,19 @@ class Registrar:
             log.warning("cannot record the engine session: %s", error or type(error).__name__)
         self._away = True
 
-    @property
-    def _state(self) -> EngineState:
-        if self._ended is not None:
-            return EngineState.ENDED
-        if self._stopping:
-            return EngineState.STOPPING
-        return EngineState.READY if self._ready is not None and self._info is not None else EngineState.LOADING
-
-    def _heartbeat_age(self, now: float) -> float | None:
-        """That of an engine which has ended is as old as its last counters; None: it was not asked for any."""
-        if self._ended is None:
-            return 0.0
-        return None if self._counted_at is None else now - self._counted_at
-
     def _row(self) -> dict[str, Any]:
         """The row's columns. Times are ages: the clocks of engine and Postgres may differ."""
         now, known, info = time.monotonic(), self._registration, self._info
         devices = info.devices if info is not None else known.devices
+        heartbeat_age: float | None = 0.0
+        if self._ended is not None:
+            state = EngineState.ENDED
+            # As old as its last counters; None if it was not asked for any.
+            heartbeat_age = None if self._counted_at is None else now - self._counted_at
+        elif self._stopping:
+            state = EngineState.STOPPING
+        else:
+            state = EngineState.READY if self._ready is not None and info is not None else EngineState.LOADING
         return {
             "id": known.session_id,
             "engine_name": known.engine_name,
@@ -187,22 +183,17 @@ class Registrar:
             "num_blocks": info.num_blocks if info else 0,
             "block_size": info.block_size if info else 0,
             "capacity": info.capacity if info else known.capacity,
-            "state": self._state.value,
+            "state": state.value,
             "age": now - known.started,
             "ready_age": None if self._ready is None else now - self._ready.at,
-            "heartbeat_age": self._heartbeat_age(now),
+            "heartbeat_age": heartbeat_age,
             "end_reason": None if self._ended is None else self._ended.reason,
             **self._counters,
         }
 
 
-def _taken(name: str, other: LiveEngine) -> str:
-    where = f" at {other.address}" if other.address else ""
-    return f"an engine named {name} already runs on {other.machine}{where}: set THOTHY_ENGINE_NAME to another name"
-
-
 async def _listen(registrar: Registrar, reader: asyncio.StreamReader) -> None:
-    """Pass messages on. Their end, unless the engine's was told before, is that of a killed process."""
+    """Pass messages on. When they end without the engine's own end, its process was killed."""
     while line := await reader.readline():
         registrar.hear(read_line(line))
     registrar.hear(Ended(EndReason.KILLED))
@@ -215,7 +206,7 @@ async def _serve(settings: Settings) -> None:
         return  # the engine has ended already
     first = read_line(line)
     if not isinstance(first, Registration):
-        raise TypeError("the first message is no registration")
+        raise TypeError(f"expected a registration first, got {first!r}")
     registrar = Registrar(settings, first)
     listening = asyncio.create_task(_listen(registrar, reader))
     try:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseUnreachableError
 from thothy_ai.settings import Settings
-
-T = TypeVar("T")
 
 ANSWER_SECONDS = 5.0  # for a statement, a lock that it waits for included
 
@@ -36,36 +37,29 @@ class SessionStore:
 
     async def register(self, row: dict[str, Any]) -> LiveEngine | None:
         """Record a session, unless another one of that name may live, which is returned."""
-        return await _within(self._register(row))
+        named = {"name": row["engine_name"]}
+        async with self._transaction() as connection:
+            await connection.execute(statement("worker/engine_name_lock"), named)
+            taken = await connection.execute(statement("worker/engine_name_taken"), named | {"id": row["id"]})
+            if (other := taken.one_or_none()) is not None:
+                return LiveEngine(*other)
+            await connection.execute(statement("worker/record_engine"), row)
+            return None
 
     async def record(self, row: dict[str, Any]) -> None:
         """Record a session's state and counters, with a heartbeat."""
-        await _within(self._record(row))
+        async with self._transaction() as connection:
+            await connection.execute(statement("worker/record_engine"), row)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._engine.dispose()
 
-    async def _register(self, row: dict[str, Any]) -> LiveEngine | None:
-        named = {"name": row["engine_name"]}
-        with reaching(self._settings):
-            async with self._engine.begin() as connection:
-                await connection.execute(statement("worker/engine_name_lock"), named)
-                taken = await connection.execute(statement("worker/engine_name_taken"), named | {"id": row["id"]})
-                if (other := taken.one_or_none()) is not None:
-                    return LiveEngine(*other)
-                await connection.execute(statement("worker/record_engine"), row)
-                return None
-
-    async def _record(self, row: dict[str, Any]) -> None:
-        with reaching(self._settings):
-            async with self._engine.begin() as connection:
-                await connection.execute(statement("worker/record_engine"), row)
-
-
-async def _within(work: Awaitable[T]) -> T:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await work
-    except TimeoutError:
-        raise DatabaseUnreachableError(f"Postgres did not answer within {ANSWER_SECONDS:g} s") from None
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                with reaching(self._settings):
+                    async with self._engine.begin() as connection:
+                        yield connection
+        except TimeoutError:
+            raise DatabaseUnreachableError(f"Postgres did not answer within {ANSWER_SECONDS:g} s") from None

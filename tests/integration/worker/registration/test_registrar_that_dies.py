@@ -23,7 +23,7 @@ import itertools, os
 started, popen = itertools.count(1), registered._popen
 
 def counted(environment):
-    if next(started) > 2 * registered.MOST_FAILURES:
+    if next(started) > 2 * registered.MAX_FAILURES:
         os._exit(0)
     return popen(environment)
 

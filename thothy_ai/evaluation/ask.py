@@ -39,7 +39,7 @@ class Screen(Protocol):
     """Shows outputs as they are written."""
 
     def output(self) -> None:
-        """An output begins."""
+        """An output begins, on a line of its own."""
 
     def text(self, text: str) -> None:
         """The next piece of the output."""

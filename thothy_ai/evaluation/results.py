@@ -70,7 +70,6 @@ class EvaluationResult:
 
     @property
     def artifact_yield(self) -> float:
-        """Share of accepted cases."""
         return self.accepted / len(self.cases)
 
     @property
@@ -120,7 +119,6 @@ class EvaluationResult:
 
     @property
     def reasons(self) -> Counter[str]:
-        """Why cases were rejected."""
         return Counter(case.reason or "unknown" for case in self.cases if not case.accepted)
 
     def to_json(self) -> dict[str, Any]:

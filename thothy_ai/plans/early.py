@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 
 from thothy_ai.jobs import Early, Rejection, RejectionReason, checks
 from thothy_ai.jobs.early import doomed
@@ -15,7 +16,7 @@ _MIN_CHARACTERS = 12  # shorter ones are constants rather than prose
 
 
 def early_rejection(text: str, locale: str | None, early: Early | None) -> Rejection | None:
-    """Why an unfinished output is stopped; None if it may go on. `locale` is None if its language is not to be told."""
+    """Why an unfinished output is stopped; None if it may continue. Its language is checked unless `locale` is None."""
     if locale is not None and is_wrong_language(text, locale):
         return Rejection(RejectionReason.WRONG_LANGUAGE, "the output was stopped after its first sentences")
     return doomed(text, early) if early is not None else None
@@ -29,13 +30,12 @@ def is_wrong_language(text: str, locale: str) -> bool:
 
 def prose_of(text: str) -> list[str]:
     """The longer texts in a JSON document that may be unfinished, without its keys; the last word may be cut off."""
-    values = [match[1] for match in _STRING.finditer(_EVIDENCE.sub("", text)) if match[2] is None]
-    return [_unescaped(value) for value in values if len(value) >= _MIN_CHARACTERS]
-
-
-def _unescaped(value: str) -> str:
-    try:
-        unescaped: str = json.loads(f'"{value}"')
-    except ValueError:  # an escape is cut off
-        return value
-    return unescaped
+    prose = []
+    for match in _STRING.finditer(_EVIDENCE.sub("", text)):
+        if match[2] is None:  # a value, not a key
+            value = match[1]
+            with suppress(ValueError):  # an escape is cut off
+                value = json.loads(f'"{value}"')
+            if len(match[1]) >= _MIN_CHARACTERS:
+                prose.append(value)
+    return prose

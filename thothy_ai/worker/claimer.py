@@ -61,7 +61,7 @@ class Claimer:
                 await self._store.give_back(list(self._quarantined))
 
     def waiting_hints(self) -> list[Hint]:
-        """Everything that waits here."""
+        """The hints that have come and are not claimed yet."""
         return [*self._unclaimed, *self._quarantined, *self._hints.waiting()]
 
     async def _claim_fresh(self) -> None:

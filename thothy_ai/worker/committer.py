@@ -38,7 +38,7 @@ class Committer:
         self._on_ended = on_ended
 
     async def run(self) -> None:
-        """Commit until cancelled."""
+        """Commit what comes, many attempts at once, until cancelled."""
         while True:
             batch = await self._finishes.take()
             try:

@@ -47,7 +47,6 @@ class Heartbeat:
         self._waiting_hints = waiting_hints
 
     async def run(self) -> None:
-        """Send heartbeats until cancelled."""
         pause = self._interval
         while True:
             await asyncio.sleep(pause)

@@ -1,7 +1,7 @@
 """`LivePublisher`: publishes what running jobs write, while they are watched (`queue/live.py`).
 
 Otherwise it costs a dictionary's entry per running job and an idle connection to Redis: the engine sends
-deltas only of the requests that are watched. Without Redis, jobs run as ever.
+deltas only of the requests that are watched. Without Redis, jobs run all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from thothy_ai.engine.api.errors import EngineError
@@ -75,7 +74,7 @@ class LivePublisher:
                 del self._outputs[claim.id]
 
     async def run(self) -> None:
-        """Hear what is watched, until cancelled. Without Redis, try again."""
+        """Listen for what is watched, until cancelled. Without Redis, try again."""
         if self._settings.redis_url is None:
             return
         self._redis = Redis.from_url(
@@ -101,28 +100,25 @@ class LivePublisher:
             await self._redis.aclose()
 
     async def _listen(self, redis: Redis) -> None:
+        """Note what is watched, and be seen to serve the engine that answers now."""
         async with redis.pubsub() as inbox:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await inbox.subscribe(interest_channel(self._settings))
             served = ""
             while True:
-                served = await self._show_engine(inbox, served)
+                name = self._monitor.info.name if self._monitor.is_ready and self._monitor.info else ""
+                if name != served:
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        if served:
+                            await inbox.unsubscribe(presence_channel(self._settings, served))
+                        if name:
+                            await inbox.subscribe(presence_channel(self._settings, name))
+                    served = name
                 seconds = LISTEN_SECONDS if served else LOOK_SECONDS
                 async with asyncio.timeout(seconds + ANSWER_SECONDS):
                     message = await inbox.get_message(ignore_subscribe_messages=True, timeout=seconds)
                 if message and (interest := Interest.parse(message["data"])):
                     self._note(interest)
-
-    async def _show_engine(self, inbox: PubSub, served: str) -> str:
-        """Be seen to serve the engine that answers now; returns its name. `served` is the one before."""
-        name = self._monitor.info.name if self._monitor.is_ready and self._monitor.info else ""
-        if name != served:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                if served:
-                    await inbox.unsubscribe(presence_channel(self._settings, served))
-                if name:
-                    await inbox.subscribe(presence_channel(self._settings, name))
-        return name
 
     def _note(self, interest: Interest) -> None:
         now = time.monotonic()

@@ -73,7 +73,6 @@ class WorkerLoop:
         self._thread = threading.Thread(target=self._run, name="worker-loop", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     @property

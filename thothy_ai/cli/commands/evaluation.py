@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,13 +63,20 @@ def evaluate(
 
     Example: thothy eval trend_summary --against before.json --plot change.svg
     """
+    from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError
+    from thothy_ai.jobs import registry
+
     settings = load_settings()
-    found = _find(settings, kind)
+    try:
+        registry.load_extra(settings.kinds)
+        found = registry.find(kind)
+    except registry.KindError as error:
+        usage(str(error))
     if plot is not None and plot.suffix not in PICTURES:
         usage(f"--plot writes {', '.join(PICTURES)}, not {plot.suffix or 'a file without a suffix'}")
     if plot is not None and find_spec("matplotlib") is None:
         fail("--plot needs matplotlib: pip install 'thothy-ai[report]'")
-    with _aborting():
+    try:
         if injections:
             if against is not None or plot is not None or cases_file is not None:
                 usage("--injections cannot be combined with --against, --plot or --cases-file")
@@ -81,30 +87,11 @@ def evaluate(
                 usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
             trial = _trial(settings, found, chosen, attempts, seed)
             _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
-
-
-@contextmanager
-def _aborting() -> Iterator[None]:
-    """Exit with 130 after Ctrl-C, and with 2 if the engine refuses a request."""
-    from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError
-
-    try:
-        yield
     except KeyboardInterrupt:
         typer.echo("Interrupted; the requests are aborted.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except (InvalidRequestError, GrammarError) as error:
         fail(error, WRONG_INPUT)
-
-
-def _find(settings: Settings, name: str) -> AnyKind:
-    from thothy_ai.jobs import registry
-
-    try:
-        registry.load_extra(settings.kinds)
-        return registry.find(name)
-    except registry.KindError as error:
-        usage(str(error))
 
 
 def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, review: bool) -> tuple[Case, ...]:

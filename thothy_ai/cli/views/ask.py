@@ -27,18 +27,15 @@ class AskView:
         self._last = "\n"  # character shown
 
     def begin(self, info: EngineInfo, seed: int) -> None:
-        """An attempt begins."""
         self._info = info
         if self._attempts > 1:
             self._note(f"Attempt {len(self._shown) + 1} of {self._attempts}, seed {seed}")
 
     def output(self) -> None:
-        """An output begins; an attempt may have several."""
         self._json = LiveJson()
         self._end_text()
 
     def text(self, text: str) -> None:
-        """A piece of the output."""
         if self._as_json:
             return
         shown = printable(self._json.feed(text) if self._kind else text)
@@ -60,7 +57,6 @@ class AskView:
             typer.echo()
 
     def attempt(self, attempt: AskAttempt) -> None:
-        """An attempt has ended."""
         self._shown.append(attempt)
         self._end_text()
         if self._kind:
@@ -80,7 +76,7 @@ class AskView:
         self._note(f"{usage.compute_seconds:.2f} {unit}, {model} on {device}, seed {attempt.seed}")
 
     def close(self) -> None:
-        """Print the document."""
+        """Print the document of --json, once all attempts have ended."""
         if self._as_json and self._info is not None:
             engine = {"model": self._info.model, "device": self._info.device}
             print_json(

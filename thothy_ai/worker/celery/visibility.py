@@ -30,7 +30,6 @@ class VisibilityRefresh(bootsteps.StartStopStep):
         self._timer = consumer.timer.call_repeatedly(pause, refresh, (consumer,))
 
     def stop(self, consumer: Any) -> None:  # noqa: ARG002 - Celery's signature
-        """Stop refreshing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

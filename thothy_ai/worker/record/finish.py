@@ -105,7 +105,6 @@ class Finish:
 
     @property
     def attempt_ref(self) -> AttemptRef:
-        """The attempt that ended."""
         return self.id, self.attempt
 
     @property

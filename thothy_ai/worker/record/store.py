@@ -139,7 +139,6 @@ class JobStore:
         await self._execute("worker/hold", **_parallel(hints))
 
     async def give_back(self, hints: Sequence[Hint]) -> None:
-        """Queue these dispatches again."""
         await self._execute("queue/undo_dispatch", **_parallel(hints))
 
     async def finish(self, finishes: Sequence[Finish]) -> Finished:
@@ -211,7 +210,6 @@ class JobStore:
         return bool(await self._execute("worker/present", session_id=session_id))
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._engine.dispose()
 
     def _claiming(self, hints: Sequence[Hint], session_id: UUID | None) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Gemms:
 
 
 PLAIN = Gemms(GEMM, 2)
-LLAMA_BF16 = Gemms(  # `python -m benchmarks.gemm_rows`; graphs pad 448 rows to 512
+LLAMA_BF16 = Gemms(  # measured on an H200; graphs pad 448 rows to 512
     GEMM, 2,
     ((1, 118), (64, 127), (128, 136), (192, 164), (256, 187), (320, 217), (384, 243), (448, 307), (512, 307),
      (640, 406), (768, 500), (896, 576), (1024, 681), (1152, 739), (1280, 791), (1408, 927), (1536, 987),

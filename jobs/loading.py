@@ -40,24 +40,21 @@ def load(entry: str) -> ModuleType:
         except (Exception, SystemExit) as error:  # the module is third-party code
             missing = isinstance(error, ModuleNotFoundError) and f"{entry}.".startswith(f"{error.name}.")
             if missing and not is_file:
-                raise LoadError(_not_found(entry)) from None
+                raise LoadError(f"there is no module {entry!r} installed{_hint(entry)}") from None
             raise LoadError(f"{entry} cannot be imported: {_cause(error)}") from error
 
 
-def _not_found(entry: str) -> str:
+def _hint(entry: str) -> str:
     file = Path(*entry.split(".")).with_suffix(".py")
-    tried = f"there is no module {entry!r} installed, and no file {file.name} in {Path.cwd()}"
     if "." not in entry:
-        return tried
-    hint = f"; for the file {file}, set its path" if file.is_file() else ""
-    return f"there is no module {entry!r} installed{hint}"
+        return f", and no file {file.name} in {Path.cwd()}"
+    return f"; for the file {file}, set its path" if file.is_file() else ""
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise LoadError(
-            f"there is no file {path}" if not path.is_dir() else f"{path} is a folder; name a .py file in it"
-        )
+        is_folder = f"{path} is a folder; name a .py file in it"
+        raise LoadError(is_folder if path.is_dir() else f"there is no file {path}")
     path = path.absolute()
     if loaded := _loaded_from(path):
         return loaded

@@ -93,27 +93,18 @@ def describe(problem: ErrorDetails, fields: Iterable[str] = ()) -> str:
     """What is wrong, on one line. The message of an error type that is not pydantic's is its author's."""
     name, context = problem["type"], problem.get("ctx", {})
     if name == "extra_forbidden":
-        said = _unknown_field(str(problem["loc"][-1]), fields if len(problem["loc"]) == 1 else ())
+        known = list(fields) if len(problem["loc"]) == 1 else []
+        near = get_close_matches(str(problem["loc"][-1]), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; available: {', '.join(known)}" if known else ""
+        said = f"is not a known field{hint}"
     elif name in _FIXED:
         said = _FIXED[name]
     elif name in _FROM_CONTEXT:
         said = _FROM_CONTEXT[name](context)
+    elif name not in _OF_PYDANTIC:
+        said = problem["msg"]
+    elif found := _INPUT.match(problem["msg"]):  # a rare message, such as "Input should be a valid fraction"
+        said = f"must {'not ' if found[1] else ''}be {problem['msg'][found.end() :]}"
     else:
-        said = _reworded(problem["msg"]) if name in _OF_PYDANTIC else problem["msg"]
+        said = f"is invalid: {problem['msg'][:1].lower()}{problem['msg'][1:]}".replace("input", "value")
     return " ".join(said.split())
-
-
-def _unknown_field(name: str, fields: Iterable[str]) -> str:
-    known = list(fields)
-    if near := get_close_matches(name, known, n=1):
-        return f"is not a known field; did you mean {near[0]!r}?"
-    return "is not a known field" + (f"; available: {', '.join(known)}" if known else "")
-
-
-def _reworded(message: str) -> str:
-    """One of pydantic's rare messages, such as "Input should be a valid fraction", as a message about the field."""
-    found = _INPUT.match(message)
-    rest = message[found.end() :] if found else message
-    if found:
-        return f"must {'not ' if found[1] else ''}be {rest}"
-    return f"is invalid: {rest[:1].lower()}{rest[1:]}".replace("input", "value")

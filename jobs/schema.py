@@ -225,12 +225,8 @@ def max_characters(schema: Mapping[str, Any]) -> int:
         case "array":
             return 2 + int(schema["maxItems"]) * (1 + max_characters(schema["items"]))
         case "string":
-            return 2 + int(schema.get("maxLength") or _max_length(schema["pattern"]))
+            if bound := schema.get("maxLength") or _longest.get(schema["pattern"]):
+                return 2 + int(bound)
+            return 4 + sum(map(int, _REPEATED.findall(_CLASS_OR_ESCAPE.sub("x", schema["pattern"]))))
         case _:
             return len(str(schema.get("const", ""))) + 12
-
-
-def _max_length(pattern: str) -> int:
-    if pattern in _longest:
-        return _longest[pattern]
-    return 2 + sum(int(bound) for bound in _REPEATED.findall(_CLASS_OR_ESCAPE.sub("x", pattern)))

@@ -27,7 +27,7 @@ A_co = TypeVar("A_co", bound=Artifact, default=Artifact, covariant=True)
 if TYPE_CHECKING:
 
     class _NamesArtifact(Generic[A_co]):
-        """Generic, for type checkers."""
+        """Generic for type checkers only: see below."""
 
 else:
 

@@ -94,7 +94,7 @@ class Call:
 
 
 class End(StrEnum):
-    """Why a call ended."""
+    """Why a call ended; its text may be incomplete for all but the first."""
 
     COMPLETE = "complete"
     TOKEN_LIMIT = "token_limit"  # noqa: S105  the output is incomplete: it reached `max_tokens`
@@ -106,7 +106,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What came of a call: its first text, which is the best one where they are ranked, and the `others`.
+    """The result of a call: its first text, which is the best one where they are ranked, and the `others`.
 
     `rejection` says why it was stopped, if it was.
     """

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
-from itertools import pairwise
+from itertools import pairwise, product
 
 from thothy_ai.jobs.checks.quantities import Quantity
 
@@ -58,17 +58,13 @@ def rounded(quantity: Quantity, tolerance: str = "0.05", least: int = 100) -> se
     """
     if quantity.year or quantity.spelled:
         return set()
-    return {near for value in quantity.readings for near in _rounded(value, Decimal(tolerance), least)}
-
-
-def _rounded(value: Decimal, tolerance: Decimal, least: int) -> set[Decimal]:
-    whole = value == value.to_integral_value()
-    digits = len(value.normalize().as_tuple().digits)
     found = set()
-    for kept in range(1, min(digits, 12)):
-        unit = Decimal(1).scaleb(value.adjusted() - kept + 1)
-        for mode in (ROUND_HALF_UP, ROUND_DOWN):
+    for value in quantity.readings:
+        whole = value == value.to_integral_value()
+        digits = len(value.normalize().as_tuple().digits)
+        for kept, mode in product(range(1, min(digits, 12)), (ROUND_HALF_UP, ROUND_DOWN)):
+            unit = Decimal(1).scaleb(value.adjusted() - kept + 1)
             near = (value / unit).quantize(Decimal(1), mode) * unit
-            if abs(near - value) <= value * tolerance and (not whole or near >= least):
+            if abs(near - value) <= value * Decimal(tolerance) and (not whole or near >= least):
                 found.add(near.normalize())
     return found

@@ -47,16 +47,13 @@ def chance(value: Decimal, values: Iterable[float], about: bool = False) -> floa
 def chance_sorted(value: Decimal, lists: Sequence[Sequence[float]], about: bool = False) -> float:
     """`chance` for sorted lists of values, in the time of a search; equal values count as different ones."""
     number, near = float(value), reach(value, about)
-    apart = min((_apart(values, number) for values in lists), default=number)
+    places = ((values, bisect_left(values, number)) for values in lists)
+    beside = (each for values, at in places for each in values[max(0, at - 1) : at + 1])
+    apart = min((abs(each - number) for each in beside), default=number)
     if apart > near:
         return 1.0
     around = sum(bisect_right(values, number * _SPREAD) - bisect_left(values, number / _SPREAD) for values in lists)
     return around * _width(value, apart)
-
-
-def _apart(values: Sequence[float], number: float) -> float:
-    at = bisect_left(values, number)
-    return min((abs(each - number) for each in values[max(0, at - 1) : at + 1]), default=number)
 
 
 def _width(value: Decimal, apart: float) -> float:

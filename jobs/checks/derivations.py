@@ -203,8 +203,8 @@ class Derivations:
             yield chance_sorted(asked.value, measured, asked.about), _ALIKE
         inside = {key: values for key, values in self._inside.items() if is_unit_of(asked.unit, key[0])}
         yield chance_sorted(asked.value, list(inside.values()), asked.about), _INSIDE
-        told = [values for key, values in inside.items() if key[1] in asked.named]
-        yield chance_sorted(asked.value, told, asked.about), _INSIDE_NAMED
+        inside_named = [values for key, values in inside.items() if key[1] in asked.named]
+        yield chance_sorted(asked.value, inside_named, asked.about), _INSIDE_NAMED
         named = [values for key, values in lists.items() if key[1] in asked.named]
         yield chance_sorted(asked.value, named, asked.about), _NAMED
         yield chance_sorted(asked.value, list(lists.values()), asked.about), _ANY
@@ -215,8 +215,8 @@ class Derivations:
             return result.operation in asked.named
         if asked.unit == PERCENT:
             return result.operation in asked.named or result.operation not in {"change", "difference"}
-        told = asked.named | self._operations[result.first] | self._operations[result.last]
-        return result.operation in told or result.operation in {"share", "rest"}
+        named = asked.named | self._operations[result.first] | self._operations[result.last]
+        return result.operation in named or result.operation in {"share", "rest"}
 
     def _about(self, text: str, least: float = _MIN_SHARED) -> frozenset[int]:
         """The sentences of the source that a text is about: those that share its rarest words."""

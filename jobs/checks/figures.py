@@ -38,7 +38,7 @@ class _Said:
 
 
 def turned(text: str, source: str, language: str, original: str) -> str | None:
-    """A figure that goes up in a text and down in its source, or the reverse, or a change that is told backwards."""
+    """A figure that goes up in a text and down in its source, or the reverse, or a change in the wrong direction."""
     theirs = _directions(source, original)
     for (value, subject), mine in _directions(text, language).items():
         other = theirs.get((value, subject))
@@ -126,8 +126,13 @@ def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
     text = prepared(text)
     by_start = {quantity.start: quantity for quantity in quantities(text, language) if not quantity.spelled}
     pairs = ((by_start.get(match.start(1)), by_start.get(match.start(2))) for match in pattern.finditer(text))
-    told = ((first, second) for first, second in pairs if first and second)
-    return frozenset((one, other) for first, second in told for one in first.readings for other in second.readings)
+    return frozenset(
+        (one, other)
+        for first, second in pairs
+        if first and second
+        for one in first.readings
+        for other in second.readings
+    )
 
 
 @cache

@@ -44,17 +44,15 @@ def mixed_name(text: str, source: str) -> str | None:
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _runs(text: str) -> tuple[tuple[str, ...], ...]:
     """The words of the names of a text that have several, each with capitals."""
-    found = dict.fromkeys(tuple(_PARTICLE.split(match[0])) for match in _RUN.finditer(text) if _is_name(match))
+    found: dict[tuple[str, ...], None] = {}
+    for match in _RUN.finditer(text):
+        parts = tuple(_PARTICLE.split(match[0]))
+        if any(not part[0].isupper() or part.isupper() for part in parts):
+            continue
+        begins = len(parts) == 2 and _BEGIN.search(text, max(0, match.start() - _BESIDE), match.start())
+        if not begins or parts[0] in first_names() or text[match.end() : match.end() + 1] == ",":
+            found[parts] = None  # otherwise a name after the first word of a sentence
     return tuple(each[:_MAX_PARTS] for each in islice(found, _MAX_RUNS))
-
-
-def _is_name(match: re.Match[str]) -> bool:
-    """Whether a run of words with capitals is a name, rather than one after the first word of a sentence."""
-    parts = _PARTICLE.split(match[0])
-    if any(not part[0].isupper() or part.isupper() for part in parts):
-        return False
-    begins = len(parts) == 2 and _BEGIN.search(match.string, max(0, match.start() - _BESIDE), match.start())
-    return not begins or parts[0] in first_names() or match.string[match.end() : match.end() + 1] == ","
 
 
 @cache

@@ -29,8 +29,14 @@ def glossary(text: str, original: str, terms: Mapping[str, str], keep: Iterable[
         *((term, terms[term], False) for term in terms if term not in kept),
     ]
     for term, rendering, exact in sorted(wanted, key=lambda entry: -len(entry[0])):
-        rest, occurs = _taken(rest, _normalized(term), exact)
-        if occurs and not (_normalized(rendering) in _normalized(text) if exact else _renders(text, rendering)):
+        plain = _normalized(term)
+        before = r"(?<!\w)" if is_spaced(plain[:1] or " ") else ""
+        ending = ""
+        if is_spaced(plain[-1:] or " "):  # a plural or a case counts as the term
+            ending = rf"\w{{0,{2 if len(plain) > 3 and not exact else 0}}}(?!\w)"
+        pattern = before + r"\s+".join(map(re.escape, plain.split())) + ending
+        rest, count = re.subn(pattern, " \x00 ", rest, flags=0 if exact else re.IGNORECASE)
+        if count and not (_normalized(rendering) in _normalized(text) if exact else _renders(text, rendering)):
             how = "is not kept" if exact else f"is not rendered as {rendering!r}"
             return Rejection(RejectionReason.GLOSSARY, f"{term!r} {how}")
     return None
@@ -38,15 +44,6 @@ def glossary(text: str, original: str, terms: Mapping[str, str], keep: Iterable[
 
 def _normalized(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).replace("’", "'").split())
-
-
-def _taken(original: str, term: str, exact: bool) -> tuple[str, bool]:
-    """The original without a term's occurrences, and whether there were any; a plural or a case is one."""
-    ending = rf"\w{{0,{2 if len(term) > 3 and not exact else 0}}}(?!\w)" if is_spaced(term[-1:] or " ") else ""
-    before = r"(?<!\w)" if is_spaced(term[:1] or " ") else ""
-    words = r"\s+".join(map(re.escape, term.split()))
-    rest, count = re.subn(before + words + ending, " \x00 ", original, flags=0 if exact else re.IGNORECASE)
-    return rest, count > 0
 
 
 def _renders(text: str, rendering: str) -> bool:

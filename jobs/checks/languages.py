@@ -11,7 +11,7 @@ from thothy_ai.jobs.text import language as detect
 from thothy_ai.jobs.text.locales import language_of, locale_name, script_of, tag_of
 
 _MIN_LETTERS = 15  # fewer could be in any language
-_MIN_SENTENCE = 40  # characters that a sentence needs to be told apart by itself
+_MIN_SENTENCE = 40  # characters from which on the language of a sentence is certain
 _MAX_FOREIGN = 1 / 3  # of the characters
 _SHORT = 60  # letters: up to here, languages that models seldom write by mistake are often detected wrongly
 _FREQUENT = frozenset(

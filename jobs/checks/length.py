@@ -35,7 +35,7 @@ def length(field: str, text: str, locale: str, min_words: int, max_words: int) -
 
 
 def too_long(field: str, text: str, locale: str, max_words: int) -> Rejection | None:
-    """Reject a text with more words than so many English ones."""
+    """Reject a text with more words than a language needs for `max_words` English ones."""
     count, most = len(words(text, locale)), scaled(max_words, locale)
     if count <= most:
         return None

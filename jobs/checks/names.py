@@ -37,8 +37,8 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
 
     In scripts with capitals a name is a capitalized word within a sentence; in German, and where source and text are in
     different languages, one beside a first name, a title or a company's form; in other scripts one before a title. A
-    name that everybody knows is told in any script and place. Countries, languages, months and days are no names, and
-    inflected forms of a name count as the name.
+    name that everybody knows is recognized in any script and place. Countries, languages, months and days are no names,
+    and inflected forms of a name count as the name.
     """
     language = primary(locale)
     with_allowed = "\n".join([source, *allowed])
@@ -57,8 +57,10 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
     if tells_names and (mixed := mixed_name(plain, with_allowed)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{mixed!r} is of two names of the source")
-    if famous := _famous(text, with_allowed):
-        return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{famous!r} is not in the source")
+    for match in _any_famous().finditer(text):
+        aliases = next(each for each in _each_famous() if each.search(match[0]))
+        if not aliases.search(with_allowed) and _KIND_OF_COMPANY.sub("", match[0]) not in with_allowed:
+            return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{match[0]!r} is not in the source")
     if not foreign and (titled := titled_name(text, language, source) or other_surname(text, language, source)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
     return None
@@ -143,15 +145,6 @@ class _Known:
 
 
 _known = lru_cache(maxsize=32)(_Known)  # all fields of an artifact are compared with the same source
-
-
-def _famous(text: str, source: str) -> str | None:
-    """A name that everybody knows, and that the source has in no script."""
-    for match in _any_famous().finditer(text):
-        aliases = next(each for each in _each_famous() if each.search(match[0]))
-        if not aliases.search(source) and _KIND_OF_COMPANY.sub("", match[0]) not in source:
-            return match[0]
-    return None
 
 
 def _as_name(aliases: str) -> str:

@@ -187,8 +187,8 @@ class _Known:
     def has(self, quantity: Quantity, wording: Wording | None = None) -> bool:
         """Whether a number of a text is known. One below eleven in words always is; half is fifty in digits only."""
         if self._misprints.has_of_its_unit(quantity):
-            told = self._percent if derived.is_percent(quantity) else self._written
-            return bool(quantity.readings & told) or converts(quantity, self._measures)
+            written = self._percent if derived.is_percent(quantity) else self._written
+            return bool(quantity.readings & written) or converts(quantity, self._measures)
         if self._has_as_it_is(quantity):
             return True
         if self._derivations is None or wording is None or _is_clock(quantity):

@@ -97,7 +97,14 @@ def quantities(text: str, language: str, *, listed: bool = True) -> list[Quantit
     ends = [0, *(each.end for each in found)]
     starts = [*(each.start for each in found), len(plain)]
     rest = "#".join(plain[end:start] for end, start in zip(ends, starts, strict=True))
-    return [*_placed(_with_shared_scale(found, plain), plain), *_in_words(rest, language)]
+    words, in_words = in_digits(rest, language), []
+    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", words):
+        readings = frozenset(_readings(match[0], "en")[0])
+        if "." in match[0]:  # a part or more of a scale word that was read as a number: 1.5 of 1000000
+            readings |= {each * _written_scale(words[match.end() :]) for each in readings}
+        bare = Quantity(match[0], match.start(), match.end(), readings, spelled=True)
+        in_words.append(_and_a_half(_multiplied(bare, words, language), words, language))
+    return [*_placed(_with_shared_scale(found, plain), plain), *_placed(_with_shared_scale(in_words, words), words)]
 
 
 @lru_cache(maxsize=64)  # a text is compared in several ways
@@ -285,15 +292,3 @@ def _goes_on(one: Quantity, second: Quantity, between: str) -> bool:
     if between.strip() or not one.scaled or second.year or max(one.readings) <= max(second.readings):
         return False
     return second.scaled or bool(_HANGUL_GROUP.search(one.text)) or (one.spelled and max(second.readings) < 1000)
-
-
-def _in_words(text: str, language: str) -> list[Quantity]:
-    """The numbers in words of a text without digits."""
-    words, found = in_digits(text, language), []
-    for match in re.finditer(r"(?<!\w)\d+(?:[.,]\d+)?", words):
-        readings = frozenset(_readings(match[0], "en")[0])
-        if "." in match[0]:  # a part or more of a scale word that was read as a number: 1.5 of 1000000
-            readings |= {each * _written_scale(words[match.end() :]) for each in readings}
-        plain = Quantity(match[0], match.start(), match.end(), readings, spelled=True)
-        found.append(_and_a_half(_multiplied(plain, words, language), words, language))
-    return _placed(_with_shared_scale(found, words), words)

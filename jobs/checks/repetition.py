@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import runs, scaled, sentences, words
@@ -45,18 +44,11 @@ def _stuttered_word(text: str) -> list[str] | None:
     found = words(text)
     for period in range(1, _MAX_PERIOD + 1):
         needed = max(2 * period, 3 if period == 1 else 4)
-        if (start := _periodic(found, period, needed)) is not None:
-            return [" ".join(found[start : start + period + needed])]
-    return None
-
-
-def _periodic(items: Sequence[str], period: int, needed: int) -> int | None:
-    """Where `needed` successive items equal those one period later."""
-    run = 0
-    for position, (one, other) in enumerate(zip(items, items[period:], strict=False)):
-        run = run + 1 if one == other and not one.isdigit() else 0
-        if run == needed:
-            return position - needed + 1
+        run = 0  # of successive words that equal the ones a period later
+        for end, (one, other) in enumerate(zip(found, found[period:], strict=False), start=1):
+            run = run + 1 if one == other and not one.isdigit() else 0
+            if run == needed:
+                return [" ".join(found[end - needed : end + period])]
     return None
 
 

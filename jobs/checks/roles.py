@@ -7,7 +7,6 @@ where either side may be a passive, or the verb means the same in both direction
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -68,15 +67,13 @@ def exchanged_roles(text: str, source: str, language: str) -> str | None:
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _statements(text: str, language: str) -> tuple[_Statement, ...]:
-    return tuple(each for sentence in sentences(text, language) for each in _of_sentence(sentence, language))
-
-
-def _of_sentence(sentence: str, language: str) -> Iterator[_Statement]:
-    names = list(_NAME.finditer(sentence))
-    for first, second in pairwise(names):
-        between = sentence[first.end() : second.start()]
-        if len(between) > _GAP or any(each.search(between) for each in _NO_ORDER):
-            continue
-        if words := beginnings(between, language):
-            ends = beginnings(first[0], language), beginnings(second[0], language)
-            yield _Statement(ends[0] - words, words, ends[1] - words, sentence[first.start() : second.end()])
+    found = []
+    for sentence in sentences(text, language):
+        for first, second in pairwise(_NAME.finditer(sentence)):
+            between = sentence[first.end() : second.start()]
+            if len(between) > _GAP or any(each.search(between) for each in _NO_ORDER):
+                continue
+            if words := beginnings(between, language):
+                subject, object_ = (beginnings(each[0], language) - words for each in (first, second))
+                found.append(_Statement(subject, words, object_, sentence[first.start() : second.end()]))
+    return tuple(found)

@@ -12,7 +12,7 @@ from thothy_ai.jobs.checks.segments import beginnings, is_spaced, runs, scaled, 
 from thothy_ai.jobs.text import language as detect
 
 _MIN_WORD, _PREFIX = 5, 5  # characters; inflected forms of a word have a beginning in common
-_STEM = 4  # characters of words that a topic is told by
+_STEM = 4  # characters of words that say what a topic is
 _MIN_DENSE = 3  # characters of a word in scripts whose words are short
 _DENSE = re.compile("[\u0590-\u06ff\u0900-\u0d7f\uac00-\ud7a3]")
 _HANGUL = re.compile("[\uac00-\ud7a3]")

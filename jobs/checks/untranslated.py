@@ -42,16 +42,13 @@ def _passage(mine: str, theirs: str, locale: str) -> Rejection | None:
     shared = set(runs(words(theirs, locale), scaled(_MAX_RUN, locale)))
     least = scaled(_MIN_SENTENCE, locale)
     least_in_latin = _MIN_IN_LATIN if script_of(locale) != "Latn" else least
-    for sentence in filter(_is_prose, sentences(mine, locale)):
+    for sentence in sentences(mine, locale):
+        letters = [word[0] for word in sentence.split() if word[0].isalpha()]
+        if sum(not letter.isupper() for letter in letters) <= len(letters) / 2:
+            continue  # a list of names stays as it is
         part = words(sentence, locale)
         long_enough = len(part) >= (least_in_latin if sentence.isascii() else least)
         whole = long_enough and f" {' '.join(part)} " in known
         if whole or any(run in shared for run in runs(part, scaled(_MAX_RUN, locale))):
             return Rejection(RejectionReason.UNTRANSLATED, f"is not translated: {sentence[:80]!r}")
     return None
-
-
-def _is_prose(sentence: str) -> bool:
-    """Whether most words begin in lower case: a list of names stays as it is."""
-    letters = [word[0] for word in sentence.split() if word[0].isalpha()]
-    return sum(not letter.isupper() for letter in letters) > len(letters) / 2

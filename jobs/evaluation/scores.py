@@ -53,7 +53,7 @@ def support(case: Case, body: Mapping[str, Any]) -> float | None:
 
 
 def has_chrf() -> bool:
-    """Whether `chrf` can run."""
+    """Whether `chrf` can run: it needs an extra."""
     return find_spec("sacrebleu") is not None
 
 

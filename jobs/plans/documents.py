@@ -60,7 +60,7 @@ def shorter(context: Context) -> Context:
 
 
 def batches(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
-    """The items, so many at a time as run side by side in one step."""
+    """The items in groups that run side by side in one step."""
     size = max(MAX_CALLS, -(-len(items) // MAX_BATCHES))
     return (tuple(items[start : start + size]) for start in range(0, len(items), size))
 

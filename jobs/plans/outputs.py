@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -58,17 +59,12 @@ def object_in(output: Output) -> tuple[Mapping[str, Any], Rejection | None]:
         return {}, rejection or Rejection(RejectionReason.OFF_SCHEMA, f"output: is not JSON: {error}")
     if not isinstance(found, dict):
         return {}, rejection or Rejection(RejectionReason.OFF_SCHEMA, "output: is not an object")
-    if not cut_off or _is_whole(output.text):
+    if not cut_off:
         return found, rejection
+    with suppress(ValueError):
+        from_json(output.text)
+        return found, rejection  # it was complete all the same
     begun = from_json(output.text, allow_partial="trailing-strings")
     whole = list(found.items()) if len(begun) > len(found) else list(found.items())[:-1]
     cut = Rejection(RejectionReason.TRUNCATED, "the output reached its token budget before the JSON was complete")
     return dict(whole), rejection or cut
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        from_json(text)
-    except ValueError:
-        return False
-    return True

@@ -128,7 +128,7 @@ class InParts(Generic[R, A]):
     part_faults: Callable[[R, Values], Iterable[PartFault]] = lambda *_: ()
 
     def __call__(self, request: R, context: Context) -> Plan:
-        """Write, repair, review."""
+        """Write the parts, repair what is wrong, and have the result reviewed if the request says so."""
         writing, draft = yield from self._begun(request, context)
         if draft.given_up:
             return Verdict.reject(draft.given_up)

@@ -43,11 +43,10 @@ WARMER = 0.2  # added where something is written again: it would be written alik
 
 
 def sentence(locale: str, min_chars: int, max_chars: int, source: str = "") -> dict[str, Any]:
-    """Schema of one sentence of about so many characters: its figures are the source's, and where another would be, it
-    has no gap. In scripts with spaces, the last word has two letters or more.
+    """Schema of one sentence of about `min_chars` to `max_chars` characters, with no figures but the source's.
 
-    Within a word, only the alternative of one letter goes on: the engine's masks are cheap then
-    (`engine/grammar/slices.py`).
+    Where another figure would be, it has no gap. In scripts with spaces, the last word has two letters or more. Within
+    a word, only the alternative of one letter continues: masks are cheap then (`engine/grammar/slices.py`).
     """
     capital, letter = (f"[{characters}]" for characters in _characters(locale))
     numbers = "|".join(_numbers(source, locale))
@@ -87,9 +86,10 @@ def _is_spaced(locale: str) -> bool:
 
 
 def headline(locale: str, min_words: int, max_words: int, source: str = "") -> dict[str, Any]:
-    """Schema of so many words, or twice as many characters in a script without spaces; figures, which stand before a
-    word, are not counted. The last word is one of the source's in the same language, if that is given: a small model
-    does not end by itself, and where it must, omits the space.
+    """Schema of `min_words` to `max_words` words, or twice as many characters in a script without spaces.
+
+    Figures, which stand before a word, are not counted. The last word is one of the source's in the same language, if
+    that is given: a small model does not end by itself, and where it must, omits the space.
     """
     capital, letter = _characters(locale)
     if not _is_spaced(locale):

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from thothy_ai.jobs.text.blocks import blocks, line_starts, lines_of
@@ -61,8 +61,13 @@ def divide(text: str, max_tokens: float) -> tuple[str, ...]:
 
 def sentence_starts(text: str) -> list[int]:
     """Where the sentences after the first begin, in characters; approximately: some abbreviations count as ends."""
+    return _starts(_SENTENCE_END, text)
+
+
+def _starts(end: re.Pattern[str], text: str) -> list[int]:
+    """Where something begins after an end, outside of links and code."""
     protected = [match.span() for match in _LINK_OR_CODE.finditer(text)]
-    starts = (match.end() for match in _SENTENCE_END.finditer(text))
+    starts = (match.end() for match in end.finditer(text))
     return [start for start in starts if 0 < start < len(text) and not _inside(start, protected)]
 
 
@@ -77,7 +82,11 @@ def _ends(text: str, start: int, end: int, rank: int, cuts: Cuts, limit: float) 
     Neighbouring pieces are packed into one part while they fit; the parts of a piece that was cut stay apart.
     """
     weight, pending = 0.0, start
-    for piece_start, piece_end in pairwise([start, *_places(text, start, end, rank, cuts), end]):
+    if rank in cuts:
+        places = cuts[rank][bisect_right(cuts[rank], start) : bisect_left(cuts[rank], end)]
+    else:
+        places = [start + place for place in _FINDERS[rank](text[start:end])]
+    for piece_start, piece_end in pairwise([start, *places, end]):
         tokens = estimated_tokens(text[piece_start:piece_end])
         if weight and weight + tokens > limit:
             yield piece_start
@@ -91,26 +100,8 @@ def _ends(text: str, start: int, end: int, rank: int, cuts: Cuts, limit: float) 
         yield end
 
 
-def _places(text: str, start: int, end: int, rank: int, cuts: Cuts) -> list[int]:
-    if rank in cuts:
-        places = cuts[rank]
-        return places[bisect_right(places, start) : bisect_left(places, end)]
-    piece = text[start:end]
-    return [start + place for place in _FINDERS[rank](piece)]
-
-
-def _word_starts(text: str) -> list[int]:
-    protected = [match.span() for match in _LINK_OR_CODE.finditer(text)]
-    starts = (match.end() for match in _WORD_END.finditer(text))
-    return [start for start in starts if 0 < start < len(text) and not _inside(start, protected)]
-
-
-def _characters(text: str) -> list[int]:
-    return list(range(_MAX_PIECE, len(text), _MAX_PIECE))
-
-
 _FINDERS: dict[int, Callable[[str], list[int]]] = {
     _SENTENCE: sentence_starts,
-    _WORD: _word_starts,
-    _CHARACTER: _characters,
+    _WORD: partial(_starts, _WORD_END),
+    _CHARACTER: lambda text: list(range(_MAX_PIECE, len(text), _MAX_PIECE)),
 }

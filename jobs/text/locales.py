@@ -116,13 +116,18 @@ def _check_locale(value: str) -> str:
 
 
 def _advice(value: str) -> str:
+    from babel import Locale, UnknownLocaleError  # noqa: PLC0415  as above
+
     beginning, *rest = re.split("[-_]", value.lower())
     if beginning in LANGUAGES:
         region = _alias("territory_aliases", rest[-1].upper()) if rest else ""
         return _meant(f"{beginning}-{region}" if region else beginning)
     if code := _alias("language_aliases", beginning):
         return _meant(code)
-    names = {language.name.lower(): code for code, language in LANGUAGES.items() if code != "no"} | _own_names()
+    names = {language.name.lower(): code for code, language in LANGUAGES.items() if code != "no"}
+    for code in LANGUAGES:  # and by the name that each has for itself, such as "deutsch"
+        with suppress(UnknownLocaleError):
+            names[str(Locale(code).get_language_name()).lower()] = code
     if near := get_close_matches(beginning, names, n=1, cutoff=0.75):
         return _meant(names[near[0]])
     return "name a language such as 'de', with a region or script if it matters, such as 'pt-BR' or 'zh-Hant'"
@@ -139,17 +144,6 @@ def _alias(table: Literal["language_aliases", "territory_aliases"], code: str) -
     found = get_global(table).get(code, "")
     alias = str(found if isinstance(found, str) else found[0])
     return alias if table == "territory_aliases" or alias in LANGUAGES else ""
-
-
-def _own_names() -> dict[str, str]:
-    """Languages by the name that they have for themselves, such as "deutsch"."""
-    from babel import Locale, UnknownLocaleError  # noqa: PLC0415  as above
-
-    names = {}
-    for code in LANGUAGES:
-        with suppress(UnknownLocaleError):
-            names[str(Locale(code).get_language_name()).lower()] = code
-    return names
 
 
 Locale = Annotated[str, AfterValidator(_check_locale)]

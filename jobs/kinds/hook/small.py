@@ -21,7 +21,7 @@ TASKS: Final = (  # an angle, and the sentence that asks for it
 
 
 def write(writing: Writing[Hook]) -> Sequence[PartCall]:
-    """One call per variant."""
+    """One call per variant, each in a stage of its own."""
     return [_piece(writing, number, number, again=False) for number in range(writing.request.variants)]
 
 

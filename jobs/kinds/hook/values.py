@@ -59,5 +59,5 @@ class Hook(WritingRequest[HookArtifact]):
 
     @property
     def form(self) -> Form:
-        """What the channel publishes."""
+        """The form of text that the channel publishes."""
         return FORMS[self.channel]

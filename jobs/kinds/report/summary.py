@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 from thothy_ai.jobs import checks
@@ -46,17 +45,31 @@ def summarized(
 ) -> Generator[Calls, Outputs, Summarized]:
     """Summarize the sections of a report about a text, once more if something is wrong."""
     done = Summarized("", None)
-    room = context
+    room, schema = context, grammar_schema(_Summary)
     for step in ("summary", "repair"):
         for _ in range(MAX_SHORTENINGS):
             shown = text if room is context else (yield from condensed(text, room, 2 * RESERVE))
             instruction = writer.summary_instruction(_shortened(sections, room), request)
-            call = _call(instruction, shown, request, context)
-            (output,) = yield (replace(call, step=step),)
+            call = Call(
+                about_source(shown, instruction, context),
+                schema,
+                Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
+                step=step,
+                locale=request.locale,
+                early=early_prose(("summary",), shown, request, MAX_WORDS),
+            )
+            (output,) = yield (retries.adapted(call, context, request.locale),)
             if output.end is not End.PROMPT_TOO_LONG:
                 break
             room = shorter(room)
-        done = yield from _judged(parse(_Summary, output), done.text, text, request, context)
+        found = parse(_Summary, output)
+        if isinstance(found, Rejection):
+            done = Summarized(done.text, found)
+        elif fault := summary_fault(found.summary, text, request):
+            done = Summarized(found.summary, fault)
+        else:
+            findings, rejections = yield from reviewed({0: found.summary}, text, request, context)
+            done = Summarized(found.summary, rejections.get(0), findings.get(0, ()))
         if done.rejection is None:
             break
         context = retries.after(context, done.rejection)
@@ -77,30 +90,7 @@ def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Sectio
     return shortened
 
 
-def _judged(
-    draft: _Summary | Rejection, last: str, text: str, request: WritingRequest[Any], context: Context
-) -> Generator[Calls, Outputs, Summarized]:
-    if isinstance(draft, Rejection):
-        return Summarized(last, draft)
-    if fault := summary_fault(draft.summary, text, request):
-        return Summarized(draft.summary, fault)
-    findings, rejections = yield from reviewed({0: draft.summary}, text, request, context)
-    return Summarized(draft.summary, rejections.get(0), findings.get(0, ()))
-
-
 def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Rejection | None:
     """What is wrong with the summary of a report about a text."""
     too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
     return too_long or next(filter(None, prose_faults("summary", summary, text, request)), None)
-
-
-def _call(instruction: str, text: str, request: WritingRequest[Any], context: Context) -> Call:
-    schema = grammar_schema(_Summary)
-    call = Call(
-        about_source(text, instruction, context),
-        schema,
-        Sampling(max_tokens=max_tokens(schema, request.locale, context), temperature=0.4, top_p=0.9),
-        locale=request.locale,
-        early=early_prose(("summary",), text, request, MAX_WORDS),
-    )
-    return retries.adapted(call, context, request.locale)

@@ -45,7 +45,7 @@ class Brief:
 
 @dataclass(frozen=True)
 class Size:
-    """How long a section is: paragraphs of so many sentences, its words, and how many quotations support it."""
+    """How long a section is, each as minimum and maximum; `sentences` are those of a paragraph."""
 
     paragraphs: tuple[int, int]
     sentences: tuple[int, int]

@@ -43,7 +43,7 @@ def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
 
 
 def early_checks(original: str, task: Task) -> Early:
-    """Those of the checks above that nothing mends which is written later."""
+    """The checks above whose rejection holds whatever is written later."""
     names = ["refusal", "meta_talk", "number_added"]
     if not task.same_language:
         names.append("untranslated_passage")
@@ -55,7 +55,7 @@ def early_checks(original: str, task: Task) -> Early:
 
 
 def _wrong_language(text: str, task: Task) -> Rejection | None:
-    """Of a few words in the Latin script, names among them, a related language cannot be told."""
+    """A few words in the Latin script, names among them, may be in a related language just as well."""
     words = bare(text)
     if script_of(task.target) == "Latn" and len(words) < MIN_LATIN_CHARS:
         return checks.surely_foreign(words, task.target)

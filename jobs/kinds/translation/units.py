@@ -8,12 +8,12 @@ and its translation is wrapped into as many lines; a line that was broken on pur
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from thothy_ai.jobs.text.blocks import Block, blocks, lines_of
+from thothy_ai.jobs.text.blocks import blocks, lines_of
 
 MIN_WRAPPED_CHARS = 40  # lines that are all shorter are verse, addresses or the like
 _LINE_END = re.compile(r"\r\n?|[\x85\u2028\u2029]")
@@ -58,7 +58,7 @@ class Document:
 
     @property
     def units(self) -> tuple[TextUnit, ...]:
-        """The units in order."""
+        """The parts that are translated, in their order."""
         return tuple(part for part in self.parts if isinstance(part, TextUnit))
 
     def assembled(self, texts: Sequence[str]) -> str:
@@ -73,19 +73,16 @@ class Document:
 def document_of(text: str) -> Document:
     """Parse a text, Markdown or plain. Line breaks become line feeds; invisible controls are left out."""
     lines = lines_of(_INVISIBLE.sub("", _LINE_END.sub("\n", text)))
+    found = blocks("".join(lines))
+    items = {block.first for block in found if block.kind == "item"}
     parts: list[str | TextUnit] = []
     next_line = 0
-    for block, item in _leaves(blocks("".join(lines))):
-        parts += lines[next_line : block.first]
-        parts += _READERS[block.kind](lines[block.first : block.last], item)
-        next_line = block.last
+    for block in found:
+        if block.kind in _READERS:
+            parts += lines[next_line : block.first]
+            parts += _READERS[block.kind](lines[block.first : block.last], block.first in items)
+            next_line = block.last
     return Document(tuple(part for part in [*parts, *lines[next_line:]] if part != ""))
-
-
-def _leaves(found: tuple[Block, ...]) -> Iterator[tuple[Block, bool]]:
-    """The blocks that hold text, and whether each begins on the first line of a list item."""
-    items = {block.first for block in found if block.kind == "item"}
-    return ((block, block.first in items) for block in found if block.kind in _READERS)
 
 
 def _heading(lines: list[str], _: bool) -> list[str | TextUnit]:
@@ -134,7 +131,12 @@ def _paragraph(lines: list[str], item: bool) -> list[str | TextUnit]:
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         group.append(row)
         if following is None or not _is_wrapped(row, following, width):
-            parts += [group[0].prefix, *_joined(group), group[-1].end]
+            text = group[0].text
+            for line in group[1:]:
+                text += joint(text[-1:], line.text[:1]) + line.text
+            prefixes = tuple(line.prefix for line in group[1:])
+            units = [wrapped(text, prefixes)] if _DEFINITION.match(text) else _unit(text, prefixes)
+            parts += [group[0].prefix, *units, group[-1].end]
             group = []
     return parts
 
@@ -156,16 +158,6 @@ def _is_wrapped(row: _Line, following: _Line, width: int) -> bool:
     first = _FIRST_WORD.match(following.text)
     full = len(row.text) + len(first[0] if first else "") >= width
     return full or (following.text[:1].islower() and not row.text.endswith(_ENDS))
-
-
-def _joined(group: list[_Line]) -> list[str | TextUnit]:
-    text = group[0].text
-    for row in group[1:]:
-        text += joint(text[-1:], row.text[:1]) + row.text
-    prefixes = tuple(row.prefix for row in group[1:])
-    if _DEFINITION.match(text):
-        return [wrapped(text, prefixes)]
-    return _unit(text, prefixes)
 
 
 def _unit(text: str, prefixes: tuple[str, ...] = ()) -> list[str | TextUnit]:

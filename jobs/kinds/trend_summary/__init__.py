@@ -38,7 +38,6 @@ _TEXTS: Final = ("title", "standfirst", "why_it_matters")
 
 
 def _schema(request: TrendSummary) -> dict[str, Any]:
-    """One schema per length."""
     schema = deepcopy(_SCHEMA)
     schema["properties"]["tags"]["minItems"] = 2
     schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from thothy_ai.engine.grammar.slices import general_slices, own_slices
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
-from thothy_ai.jobs.plans import small_models as plain
+from thothy_ai.jobs.plans import small_models
 
 KINDS = (trend_summary.KIND, hook.KIND, translation.KIND, report_section.KIND)
 REQUESTS = [(kind, kind.request(source="A source of a few words.")) for kind in KINDS]
@@ -100,8 +100,8 @@ def reading_seconds(piece: str, length: int) -> float:
 
 
 def test_all_sources_in_a_script_share_the_slices_of_a_sentence() -> None:
-    assert of_pattern(plain.sentence("en", 30, 110, FIGURES)["pattern"]) == of_pattern(
-        plain.sentence("pl", 40, 120, "Klub.")["pattern"]
+    assert of_pattern(small_models.sentence("en", 30, 110, FIGURES)["pattern"]) == of_pattern(
+        small_models.sentence("pl", 40, 120, "Klub.")["pattern"]
     )
 
 
@@ -134,10 +134,10 @@ def wide_tokenizer(slices: tuple[str, ...]) -> LLTokenizer:
 @pytest.mark.parametrize(
     ("schema", "begun"),
     [
-        (plain.sentence("en", 40, 110, FIGURES), '"The clubs ha'),
-        (plain.sentence("en", 10, 110, FIGURES), '"The clubs have a hundred boards'),
-        (plain.headline("en", 4, 9, FIGURES), '"The clubs'),
-        (plain.headline("en", 2, 9, FIGURES), '"The clubs have'),
+        (small_models.sentence("en", 40, 110, FIGURES), '"The clubs ha'),
+        (small_models.sentence("en", 10, 110, FIGURES), '"The clubs have a hundred boards'),
+        (small_models.headline("en", 4, 9, FIGURES), '"The clubs'),
+        (small_models.headline("en", 2, 9, FIGURES), '"The clubs have'),
     ],
 )
 def test_masks_of_what_a_small_model_writes_walk_few_tokens(schema: dict[str, str], begun: str) -> None:

@@ -11,7 +11,7 @@ from tests.support.plans import PLAIN
 from thothy_ai.jobs import Call, Output, RejectionReason, TrendSummary, checks, registry
 from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.evaluation.cases import Injection, injections
-from thothy_ai.jobs.plans import small_models as plain
+from thothy_ai.jobs.plans import small_models
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Writing
 from thothy_ai.jobs.schema import max_characters
@@ -35,8 +35,8 @@ def allows(schema: dict[str, str], text: str) -> bool:
     ],
 )
 def test_a_sentence_has_the_figures_of_its_source(text: str) -> None:
-    assert allows(plain.sentence("en", 10, 110, SOURCE), text)
-    assert not allows(plain.sentence("en", 10, 110), text.replace("’s", ""))
+    assert allows(small_models.sentence("en", 10, 110, SOURCE), text)
+    assert not allows(small_models.sentence("en", 10, 110), text.replace("’s", ""))
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_sentence_has_the_figures_of_its_source(text: str) -> None:
 )
 def test_words_of_one_letter_stand_where_they_are_written(locale: str, text: str) -> None:
     source = f"{text} It was 1999: 12, and a 12-year-old."
-    assert allows(plain.sentence(locale, 5, 110, source), text)
+    assert allows(small_models.sentence(locale, 5, 110, source), text)
 
 
 @pytest.mark.parametrize(
     "text", ["A-b-c-d-e-f.", "The clubs-s-s-s.", "The clubs have a.", "The clubs have b, c.", "They grew over two-a."]
 )
 def test_marks_and_single_letters_do_not_stutter(text: str) -> None:
-    assert not allows(plain.sentence("en", 2, 110, SOURCE), text)
+    assert not allows(small_models.sentence("en", 2, 110, SOURCE), text)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_marks_and_single_letters_do_not_stutter(text: str) -> None:
     ],
 )
 def test_a_sentence_has_no_other_figures_and_no_marks_in_place_of_them(text: str) -> None:
-    assert not allows(plain.sentence("en", 10, 110, SOURCE), text)
+    assert not allows(small_models.sentence("en", 10, 110, SOURCE), text)
 
 
 def test_of_a_source_in_another_language_only_figures_that_are_written_alike_are_offered() -> None:
-    pattern = plain.sentence("de", 10, 110, SOURCE)
+    pattern = small_models.sentence("de", 10, 110, SOURCE)
     assert allows(pattern, "Die Klubs wachsen seit 2021 wieder.")
     assert not allows(pattern, "Die Klubs haben 31,000 Mitglieder.")
 
 
 def test_japanese_has_figures_without_spaces_around_them() -> None:
-    pattern = plain.sentence("ja", 5, 60, "東京の銭湯は430軒になった。")
+    pattern = small_models.sentence("ja", 5, 60, "東京の銭湯は430軒になった。")
     assert allows(pattern, "東京の銭湯は今は430軒です。")
     assert not allows(pattern, "東京の銭湯は今は431軒です。")
 
 
 def test_a_headline_ends_with_a_word_of_its_source() -> None:
-    pattern = plain.headline("en", 3, 8, f"{SOURCE} They bring boards, clocks, friends, children and chairs.")
+    pattern = small_models.headline("en", 3, 8, f"{SOURCE} They bring boards, clocks, friends, children and chairs.")
     assert allows(pattern, "Chess has left for the chairs")
     assert allows(pattern, "Chess has left for boards and clocks")
     assert allows(pattern, "Chess has left for other boards")
@@ -106,52 +106,54 @@ def test_a_headline_ends_with_a_word_of_its_source() -> None:
     assert not allows(pattern, "Chess has left the library for theBar")
     assert not allows(pattern, "Chess has left for the")
     assert allows(pattern, "Chess has left for 31,000 members")
-    assert allows(plain.headline("de", 3, 8, SOURCE), "Schach zieht in die Kneipe")  # in another language than it
+    assert allows(
+        small_models.headline("de", 3, 8, SOURCE), "Schach zieht in die Kneipe"
+    )  # in another language than it
 
 
 def test_a_list_of_few_words_is_no_end_of_headlines() -> None:
-    assert plain.headline("en", 3, 8, "Members pay. They pay.") == plain.headline("en", 3, 8)
+    assert small_models.headline("en", 3, 8, "Members pay. They pay.") == small_models.headline("en", 3, 8)
 
 
 def test_the_last_words_of_a_headline_have_three_to_five_letters_at_the_end_of_a_clause_or_more() -> None:
     words = "bar, club, chess, knight, rook, king, queen, board, library"
-    pattern = plain.headline("en", 3, 8, f"The members of the house have these: {words}.")
+    pattern = small_models.headline("en", 3, 8, f"The members of the house have these: {words}.")
     assert all(allows(pattern, f"They love this {word}") for word in words.split(", "))
 
 
 @pytest.mark.parametrize("locale", ["en", "ja"])
 def test_a_number_of_any_length_makes_no_schema_of_its_length(locale: str) -> None:
     source = f"Die {'7' * 140_000} and 1{'-times' * 9_000} and 1{'.1' * 9_000} and 430 of them."
-    assert len(plain.sentence(locale, 5, 60, source)["pattern"]) < 1_000
+    assert len(small_models.sentence(locale, 5, 60, source)["pattern"]) < 1_000
 
 
 @pytest.mark.parametrize("locale", ["zh", "ja", "th"])
 def test_no_alternative_of_a_pattern_is_empty(locale: str) -> None:
-    pattern = plain.sentence(locale, 5, 60, "東京の銭湯は430軒になった。")["pattern"]
+    pattern = small_models.sentence(locale, 5, 60, "東京の銭湯は430軒になった。")["pattern"]
     assert "(?:|" not in pattern
     assert "430" in pattern
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 2), (3, 5), (3, 12)])
 def test_a_headline_without_spaces_is_counted_in_characters(least: int, most: int) -> None:
-    pattern = plain.headline("zh", least, most)
+    pattern = small_models.headline("zh", least, most)
     assert allows(pattern, "露" * (least + 1))
     assert not allows(pattern, "露" * (2 * most + 2))
     assert max_characters(pattern) > 0
 
 
 def test_passages_are_spread_over_the_source() -> None:
-    shown = [" ".join(plain.passage(SOURCE, "en", number, 2)) for number in range(2)]
+    shown = [" ".join(small_models.passage(SOURCE, "en", number, 2)) for number in range(2)]
     assert shown[0].startswith("Chess has left")
     assert shown[1].startswith("A third of them")
     assert all(passage in SOURCE for passage in shown)
-    assert plain.passage("", "en", 0, 3) == ("",)
+    assert small_models.passage("", "en", 0, 3) == ("",)
 
 
 @pytest.mark.parametrize("case", injections(), ids=lambda case: case.id)
 def test_no_passage_is_an_instruction_to_the_model(case: Injection) -> None:
     source = str(case.request["source"])
-    shown = " ".join(span for number in range(9) for span in plain.passage(source, "en", number, 9))
+    shown = " ".join(span for number in range(9) for span in small_models.passage(source, "en", number, 9))
     assert not checks.instructs(shown)
     assert shown
 
@@ -182,9 +184,9 @@ RENTS = "Rents rise by 9% a year in the city. Landlords say that they must. Tena
 )
 def test_a_small_model_is_shown_neither_json_nor_instructions(hidden: str) -> None:
     source = f"{RENTS}\n\n{hidden}"
-    assert plain.passage(source, "en", 0, 1) == tuple(checks.sentences(RENTS)[:2])
+    assert small_models.passage(source, "en", 0, 1) == tuple(checks.sentences(RENTS)[:2])
     writing = Writing(TrendSummary(source=source, locale="en"), source, PLAIN)
-    made = plain.piece(writing, "Do it.", {("title",): plain.headline("en", 3, 8)})
+    made = small_models.piece(writing, "Do it.", {("title",): small_models.headline("en", 3, 8)})
     assert made.call.messages[-1].content == f"{RENTS}\n\nDo it."
 
 
@@ -213,7 +215,11 @@ def test_a_source_that_is_mostly_instructions_is_shown_as_it_is_and_what_obeys_i
 def test_english_goes_without_saying_unless_the_source_is_in_another_language() -> None:
     def asked(source: str) -> str:
         writing = Writing(TrendSummary(source=source, locale="en"), source, PLAIN)
-        return plain.piece(writing, "Do it.", {("title",): plain.headline("en", 3, 8)}).call.messages[-1].content
+        return (
+            small_models.piece(writing, "Do it.", {("title",): small_models.headline("en", 3, 8)})
+            .call.messages[-1]
+            .content
+        )
 
     assert asked(SOURCE).endswith("Do it.")
     german = "Das Schachspiel hat die Bücherei verlassen und ist in die Kneipe gezogen, wo man sich nun trifft."

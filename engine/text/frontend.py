@@ -27,7 +27,7 @@ from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.followers import Candidates, Follower
 from thothy_ai.engine.text.prompts import PromptEncoder
-from thothy_ai.engine.text.stream import Stop, Stream
+from thothy_ai.engine.text.stream import NOTHING, Stop, Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 log = logging.getLogger(__name__)
@@ -170,11 +170,11 @@ class Frontend:
         """Turn a step's events into text; each sink is called once, with all its outputs."""
         outputs: dict[Sink, list[Output]] = defaultdict(list)
         for event in events:
-            if (follower := self._followers.get(event.id)) is not None:
-                outputs[follower.sink] += self._advance(follower, event)
-        for sink, gained in outputs.items():
-            if gained:
-                self._deliver(sink, gained)
+            follower = self._followers.get(event.id)
+            if follower is not None and (gained := self._advance(follower, event)):
+                outputs[follower.sink] += gained
+        for sink, delivered in outputs.items():
+            self._deliver(sink, delivered)
         self._end_if_closed()
 
     def _deliver(self, sink: Sink, outputs: list[Output]) -> None:
@@ -191,6 +191,8 @@ class Frontend:
         except Exception as error:
             log.exception("the output of request %s cannot be made", follower.request.id)
             advance = follower.fail(event, EngineError(f"the output cannot be made: {error!r}"))
+        if advance is NOTHING:  # as for most tokens
+            return ()
         self._stop_all(advance.stops)
         for request in advance.submits:
             self._core.submit(request)

@@ -37,6 +37,9 @@ class Advance(NamedTuple):
     ended: bool = False
 
 
+NOTHING = Advance()
+
+
 class Stream:
     """Implements `Follower` for a single text, which ends before a stop string; its tokens end with that string's last.
 
@@ -75,7 +78,7 @@ class Stream:
             return Advance(self.end(event), ended=True)
         before, outputs, reason = self.stop_reason, self.take(event.tokens, event.logprobs), self.stop_reason
         if reason is None or before is not None:
-            return Advance(outputs)
+            return Advance(outputs) if outputs else NOTHING
         saved = max(0, self.request.sampling.max_tokens - len(self._tokens))
         return Advance(outputs, stops=(Stop(event.id, reason, saved if reason is FinishReason.REPETITION else 0),))
 

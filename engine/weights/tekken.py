@@ -48,7 +48,7 @@ def tekken_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def cut_as_tekken(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedTokenizerFast:
+def split_as_tekken(tokenizer: PreTrainedTokenizerFast, path: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a tokenizer.json beside a tekken.json, splitting texts by the latter's pattern.
 
     Some of Mistral's folders were published with a tokenizer.json of another pattern, which gives other tokens.

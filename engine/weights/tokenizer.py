@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError, one_line
-from thothy_ai.engine.weights.tekken import TEKKEN, cut_as_tekken, tekken_tokenizer
+from thothy_ai.engine.weights.tekken import TEKKEN, split_as_tekken, tekken_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,4 +76,4 @@ def _read(folder: Path) -> PreTrainedTokenizerBase | None:
         fast: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, **options)
         return fast
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, fix_mistral_regex=False, **options)
-    return cut_as_tekken(tokenizer, folder / TEKKEN)
+    return split_as_tekken(tokenizer, folder / TEKKEN)

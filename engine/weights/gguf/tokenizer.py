@@ -41,8 +41,8 @@ class TokenType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
-    """How text is cut before BPE. `whole_words`: a word in the vocabulary is one token, whatever the merges say."""
+class _PreTokenization:
+    """How text is split before BPE. `whole_words`: a word in the vocabulary is one token, whatever the merges say."""
 
     pre_tokenizer: Callable[[], PreTokenizer]
     normalizer: Callable[[], Normalizer] | None = None
@@ -63,13 +63,13 @@ def _split(pattern: str) -> PreTokenizer:
     )
 
 
-_GPT2 = _Cut(_gpt2)
-_SMOLLM = _Cut(lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()]))
-_LLAMA_BPE = _Cut(lambda: _split(_LLAMA3), whole_words=True, adds_bos=True)
-_LLAMA3_BY_MERGES = _Cut(lambda: _split(_LLAMA3))
-_QWEN = _Cut(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
+_GPT2 = _PreTokenization(_gpt2)
+_SMOLLM = _PreTokenization(lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()]))
+_LLAMA_BPE = _PreTokenization(lambda: _split(_LLAMA3), whole_words=True, adds_bos=True)
+_LLAMA3_BY_MERGES = _PreTokenization(lambda: _split(_LLAMA3))
+_QWEN = _PreTokenization(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
 
-_CUTS = {
+_PRE_TOKENIZATIONS = {
     "default": _GPT2,
     "gpt-2": _GPT2,
     "smollm": _SMOLLM,
@@ -83,7 +83,7 @@ _CUTS = {
     "chatglm-bpe": _LLAMA3_BY_MERGES,
     "dbrx": _LLAMA3_BY_MERGES,
     "smaug-bpe": _LLAMA3_BY_MERGES,
-    "gpt-4o": _Cut(lambda: _split(_O200K)),
+    "gpt-4o": _PreTokenization(lambda: _split(_O200K)),
     "qwen2": _QWEN,
     "deepseek-r1-qwen": _QWEN,
 }
@@ -92,7 +92,7 @@ _CUTS = {
 def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
     """The file's tokenizer with its special tokens and chat template; None when the file has no vocabulary.
 
-    UnsupportedModelError names a kind of tokenizer, or of cutting text, that is not implemented.
+    UnsupportedModelError names a kind of tokenizer, or of splitting text, that is not implemented.
     """
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415  slow to import
 
@@ -153,19 +153,19 @@ class _Vocabulary:
 
 def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
     name = file.get("tokenizer.ggml.pre", str, "default")
-    cut = _CUTS.get(name)
-    if cut is None:
+    found = _PRE_TOKENIZATIONS.get(name)
+    if found is None:
         raise UnsupportedModelError(
-            f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(_CUTS)})"
+            f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(_PRE_TOKENIZATIONS)})"
         )
     halves = (merge.partition(" ") for merge in file.items("tokenizer.ggml.merges", str))
     merges = [(left, right) for left, _, right in halves]
-    tokenizer = Tokenizer(BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=cut.whole_words))
-    if cut.normalizer is not None:
-        tokenizer.normalizer = cut.normalizer()
-    tokenizer.pre_tokenizer = cut.pre_tokenizer()
+    tokenizer = Tokenizer(BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=found.whole_words))
+    if found.normalizer is not None:
+        tokenizer.normalizer = found.normalizer()
+    tokenizer.pre_tokenizer = found.pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
-    _add_bounds(file, vocabulary, tokenizer, bos=cut.adds_bos)
+    _add_bounds(file, vocabulary, tokenizer, bos=found.adds_bos)
     return tokenizer
 
 

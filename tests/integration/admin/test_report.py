@@ -191,7 +191,7 @@ def test_on_a_cpu_an_hour_is_not_called_a_gpu_hour(engine: Engine) -> None:
 
 def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_heartbeat(engine: Engine) -> None:
     now = datetime.now(UTC)
-    living = session(engine, start=now - 10 * ONE, end=None, heartbeat=now)
+    living = session(engine, start=now - 10 * ONE, end=None, heartbeat=now + 60 * ONE)
     silent = session(engine, start=now - 10 * ONE, end=None, heartbeat=now - 4 * ONE)
     report = drain_report(engine, now - 60 * ONE)
     seconds = {made.id: made.resident_seconds for made in report.sessions}

@@ -72,13 +72,6 @@ def test_engines_of_all_machines(run: Run, engine: Engine) -> None:
     assert "GPU-1" in text
 
 
-def test_rows_that_workers_write_are_engines_too(run: Run, engine: Engine) -> None:
-    """They are silent only after a minute."""
-    add(engine, "", silent=30, machine="", model_name="")
-    assert listed(run)[""]["state"] == "ready"
-    assert "Tiny" in run("engines").stdout
-
-
 def findings(settings: Settings) -> list[tuple[Level, str]]:
     found: list[Diagnosis] = examine(lambda: settings, ("engines",))
     return [(each.level, each.says) for each in found]

@@ -124,7 +124,7 @@ class TestHours:
     def test_residency_that_was_not_known_is_restated(self, queue: Queue, hour: datetime) -> None:
         session(queue, hour, hour + HOUR / 2)
         close_one(queue)
-        queue.rows("UPDATE engine_session SET ended_at = NULL, heartbeat_at = now()")  # it was there all along
+        queue.rows("UPDATE engine_session SET ended_at = NULL, heartbeat_at = now() + interval '1 hour'")
         close_hours(queue.engine)
         rows = queue.rows("SELECT * FROM usage_by_hour ORDER BY hour")
         assert [(row.resident_seconds, row.closed_seconds, row.revised_at is None) for row in rows] == [

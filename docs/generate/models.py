@@ -43,8 +43,9 @@ def models_page() -> str:
         " message names the reason.",
         "## Families",
         "The `model_type` of config.json selects the family. *Checked* means that small random models of the family"
-        " give the same greedy\ntokens as `transformers` in float32, over all combinations of preemption, chunked"
-        " prefill, overlapped steps and prefix cache, and\nthe same log-probabilities in bfloat16.",
+        " give the same greedy\ntokens as `transformers` in float32, with and without preemption, chunked"
+        " prefill, overlapped steps and prefix cache, and in every\ncombination of two of these, and the same"
+        " log-probabilities in bfloat16.",
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Text parts of multimodal checkpoints",
         "The text part of these checkpoints is one of the families above, and only it is loaded: requests cannot"
@@ -55,11 +56,11 @@ def models_page() -> str:
         "## Any other decoder",
         "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"
         " slowly: `transformers`\ncomputes everything except attention, in the model's own type, with CUDA graphs where"
-        " a trial capture succeeds. A hybrid (`granitemoehybrid`)\nloads if all its layers are attention, as those of"
-        " Granite 4.0 Micro are. Continuous batching,\nprefix cache, chunked prefill, sliding windows and grammars"
+        " a trial capture succeeds. A hybrid (`granitemoehybrid`)\nloads if all its layers are attention, as in"
+        " Granite 4.0 Micro. Continuous batching,\nprefix cache, chunked prefill, sliding windows and grammars"
         " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
-        " attention, and one with weights that sequences do not affect each other. Checked token for token,\nat four"
-        " combinations of those above:",
+        " attention, and one with weights that sequences do not affect each other. Checked token for token,\nwith"
+        " combinations of these:",
         f"{listed(CHECKED)}.",
         "Refused, as tests check:",
         table(("`model_type`", "Message"), ((code(name), reason) for name, reason in REFUSED.items())),

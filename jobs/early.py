@@ -5,7 +5,7 @@ it is. What a later sentence may outweigh (shares of words, directions of change
 
     stream  ──report──▶  the strings of the unfinished JSON  ──▶  their finished sentences  ──▶  checks
 
-Only what is finished is judged: a whole string, or the sentences of one that goes on, at least `LOOKAHEAD` characters
+Only what is finished is judged: a whole string, or the sentences of an unfinished one, at least `LOOKAHEAD` characters
 behind its end, and before its first quotation mark: with a later one, all that stands between them may turn out to be
 quoted. The finding must be the same with the characters that follow, since these may still decide where a sentence
 ends, or which unit a number has. A number may also be explained by the sentence after its own, and is judged once that

@@ -125,7 +125,6 @@ def _years(words: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _by_value(source: str, language: str) -> dict[Decimal, list[FigureClaim]]:
-    """The claims of a source by their value."""
     found: dict[Decimal, list[FigureClaim]] = defaultdict(list)
     for claim in _claims(source, language):
         for value in claim.values:

@@ -210,7 +210,7 @@ class Derivations:
         yield chance_sorted(asked.value, list(lists.values()), asked.about), _ANY
 
     def _fits(self, result: PlacedDerivation, asked: _Asked) -> bool:
-        """Whether the words of a text, or of the source, tell of an operation; a share needs none."""
+        """Whether the words of a text, or of the source, name an operation; a share needs none."""
         if asked.strict:
             return result.operation in asked.named
         if asked.unit == PERCENT:

@@ -83,7 +83,7 @@ def in_percent(found: Sequence[Quantity]) -> list[Quantity]:
     ]
 
 
-def told_shares(text: str, language: str) -> set[Decimal]:
+def worded_shares(text: str, language: str) -> set[Decimal]:
     """The shares that a text has in words, "three of four", "a fifth": in per cent, with their rest and growth."""
     pairs = [
         (Decimal(match[1]), Decimal(match[3]))
@@ -117,7 +117,7 @@ def of_fractions(text: str) -> set[Decimal]:
 
 
 def quarters(text: str) -> set[Decimal]:
-    """The quarters of a year that a text tells of, by number or by their months."""
+    """The quarters of a year that a text names, by number or by their months."""
     named = {Decimal(one or other) for one, other in _QUARTER.findall(text)}
     return named | numerals.ordinals(text) | {(month - 1) // 3 + 1 for month in named_months(text)}
 
@@ -156,7 +156,7 @@ def spans(found: Sequence[Quantity]) -> set[Decimal]:
 
 
 def other_years(found: Sequence[Quantity], text: str) -> set[Decimal]:
-    """The years that a text tells by their distance: the one before 2024, or "five years later"."""
+    """The years that a text gives by their distance: the one before 2024, or "five years later"."""
     near = Decimal(1) if pattern("next_year").search(text) else Decimal(0)
     distances = {near} | {
         distance

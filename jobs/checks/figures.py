@@ -26,14 +26,14 @@ _MIN_FIGURE = 12  # smaller ones stand for too many things
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What is said of one figure with one subject: its ways, "up" and "down", and the periods beside it."""
+    """What is said of one figure with one subject: "up", "down" or both, and the periods beside it."""
 
-    ways: frozenset[str]
+    directions: frozenset[str]
     periods: Periods
 
     def reverses(self, other: _Said) -> bool:
         """Whether one is only up and one only down, and both in one period."""
-        plain = len(self.ways) == len(other.ways) == 1 and self.ways != other.ways
+        plain = len(self.directions) == len(other.directions) == 1 and self.directions != other.directions
         return plain and not are_apart(self.periods, other.periods)
 
 
@@ -43,7 +43,8 @@ def turned(text: str, source: str, language: str, original: str) -> str | None:
     for (value, subject), mine in _directions(text, language).items():
         other = theirs.get((value, subject))
         if other and mine.reverses(other):
-            return f"{value.normalize():f} goes {next(iter(mine.ways))}, in the source {next(iter(other.ways))}"
+            (way,), (their_way,) = mine.directions, other.directions
+            return f"{value.normalize():f} goes {way}, in the source {their_way}"
     changes = _changes(source, original)
     for first, second in _changes(text, language):
         if first != second and (second, first) in changes and (first, second) not in changes:
@@ -68,7 +69,7 @@ def _directions(text: str, language: str) -> dict[tuple[Decimal, str], _Said]:
 
 
 def _said(quantity: Quantity, language: str) -> Iterator[tuple[str, str]]:
-    """The ways in which a figure goes, each with what it measures; that of "30 or more" is a bound."""
+    """The directions of a figure, each with what it measures; "30 or more" is a bound."""
     before, after = _CLAUSE.split(quantity.before[-_BEFORE:])[-1], _CLAUSE.split(quantity.after[:_AFTER])[0]
     compared = after[: _BESIDE if derived.is_percent(quantity) or unit_of(quantity) else _NEXT]
     compared += f" {before[-4:]}" if language in _UNSPACED else ""
@@ -119,7 +120,7 @@ def _whole(words: str | None, language: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=32)  # as above
 def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
-    """The changes that a text tells of, from one figure to another one."""
+    """The changes that a text states, from one figure to another one."""
     pattern = _change(language)
     if pattern is None:
         return frozenset()

@@ -93,7 +93,6 @@ def other_surname(text: str, language: str, source: str) -> str | None:
 
 @lru_cache(maxsize=32)  # as above
 def _surnames(source: str, language: str) -> dict[str, set[str]]:
-    """The surnames before each given name."""
     found: dict[str, set[str]] = {}
     for surname, given in _full_names(source, language):
         found.setdefault(given, set()).add(surname)

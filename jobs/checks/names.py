@@ -67,7 +67,6 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
 
 
 def _is_latin(text: str) -> bool:
-    """Whether most letters of a text's beginning are Latin ones."""
     letters = [char for char in text[:2000] if char.isalpha()]
     return sum(char < _AFTER_LATIN for char in letters) > len(letters) / 2
 

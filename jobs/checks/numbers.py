@@ -41,17 +41,17 @@ def new_number(text: str, source: str, locale: str) -> Rejection | None:
     Decimal marks, scale words, dates, percentages and numbers in words are read in both texts; a number may be rounded
     by up to 5 % if it is not a year.
     """
-    return next(_new_numbers(text, source, locale, goes_on=False), None)
+    return next(_new_numbers(text, source, locale, unfinished=False), None)
 
 
 def surely_new_number(text: str, source: str, locale: str) -> Rejection | None:
-    """The same for a text that goes on: a number in its last sentence may be explained by the next one, and where one
+    """The same for an unfinished text: a number in its last sentence may be explained by the next one, and where one
     in words stands is not known.
     """
-    return next(_new_numbers(text, source, locale, goes_on=True), None)
+    return next(_new_numbers(text, source, locale, unfinished=True), None)
 
 
-def _new_numbers(text: str, source: str, locale: str, *, goes_on: bool) -> Iterator[Rejection]:
+def _new_numbers(text: str, source: str, locale: str, *, unfinished: bool) -> Iterator[Rejection]:
     written = with_scales(quantities(text, primary(locale), listed=False))
     if not written:
         return
@@ -61,7 +61,7 @@ def _new_numbers(text: str, source: str, locale: str, *, goes_on: bool) -> Itera
         yield _rejection("a month is not in the source")
     direct = [known.has(quantity) for quantity in written]
     for place, quantity in enumerate(written):
-        if direct[place] or (goes_on and (quantity.spelled or parts.is_in_last(quantity))):
+        if direct[place] or (unfinished and (quantity.spelled or parts.is_in_last(quantity))):
             continue
         given = [each for at, each in enumerate(written) if at < place or (at > place and direct[at])]
         if not known.has(quantity, parts.wording(quantity, given)):
@@ -137,7 +137,7 @@ class _Known:
         exact = {reading for quantity in found for reading in (*quantity.readings, *quantity.parts)}
         self._figures = exact | bound(text) | eras(exact, text) | {Decimal(1)}
         self._months = months(text)
-        self._tells_of_free = bool(derived.pattern("free").search(text))
+        self._says_free = bool(derived.pattern("free").search(text))
         self._dates = {value for each in found if each.year for value in each.readings if value <= _MAX_MONTHS}
         self._figures |= derived.with_cents(found) | derived.other_years(found, text)
         self._figures |= numerals.ordinals(text) | numerals.scales(text, language)
@@ -169,7 +169,7 @@ class _Known:
             figures = [each for each in quantities(written_out, language) if max(each.readings) not in {0, 1}]
             self._derivations, self._misprints = Derivations(written_out, language, figures), Misprints(figures)
             self._about = {near for quantity in found for near in rounded(quantity, "0.1", least=10)}
-            self._percent |= numerals.shares(text) | derived.multiples(found) | derived.told_shares(text, language)
+            self._percent |= numerals.shares(text) | derived.multiples(found) | derived.worded_shares(text, language)
             self._percent |= _may_be_percent(derived.in_percent(found), "0.05")
             self._about_percent = _may_be_percent(derived.in_percent(found), "0.1")
         self._with_shares = self._figures | numerals.shares(text)
@@ -208,7 +208,7 @@ class _Known:
         if self._measures_something_else(quantity):
             return False
         unit = unit_of(quantity)
-        if self._tells_of_free and quantity.readings == _NOTHING and unit is not None and unit.family == "currency":
+        if self._says_free and quantity.readings == _NOTHING and unit is not None and unit.family == "currency":
             return True
         known = set(self._figures)
         quarter = len(quantity.parts) == 2 and quantity.parts[1] in _QUARTERS

@@ -42,7 +42,6 @@ class Patterns:
         return any(pattern.search(text) for pattern in self._possible(text))
 
     def _possible(self, text: str) -> Iterator[re.Pattern[str]]:
-        """The patterns that may find something in a text."""
         try:
             text.encode()
         except UnicodeEncodeError:  # the crate reads valid Unicode only

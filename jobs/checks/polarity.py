@@ -138,7 +138,6 @@ def _clauses(text: str, language: str) -> Iterator[_Clause]:
 
 
 def _denies(text: str, language: str) -> bool:
-    """Whether a text has a word that plainly denies."""
     denial = _words(table("contradiction")["negation"].get(language, {}).get("strong", ""), language)
     return denial.search(text) is not None
 

@@ -117,7 +117,6 @@ def prepared(text: str) -> str:
 
 
 def _placed(found: Iterable[Quantity], text: str) -> list[Quantity]:
-    """The numbers with what stands before and after them."""
     return [
         replace(each, before=text[max(0, each.start - _BESIDE) : each.start], after=text[each.end : each.end + _BESIDE])
         for each in found

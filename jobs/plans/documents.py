@@ -195,5 +195,5 @@ def _named(group: list[_Passage], output: Output) -> list[_Passage]:
 
 
 def _spread(group: Sequence[_Passage], keep: int) -> list[_Passage]:
-    """Passages at equal distances, the first included: where no choice could be had."""
+    """Passages at equal distances, the first included, where the model has chosen none."""
     return [group[index * len(group) // keep] for index in range(keep)]

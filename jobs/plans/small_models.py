@@ -1,4 +1,4 @@
-"""What a small model is asked (`Context.plain`): short tasks, one per call, under patterns that make it stop.
+"""Calls of a small model (`Context.plain`): short tasks, one per call, under patterns that make it stop.
 
 Such a model invents figures, rarely ends a sentence, and invents quotations. Its patterns therefore have no figures but
 the source's, end with the sentence, and offer only what can be quoted. Where it cannot write a figure it stutters

@@ -26,7 +26,6 @@ _SCHEMA: Final = grammar_schema(HookArtifact)
 
 
 def _schema(request: Hook) -> dict[str, Any]:
-    """One schema per channel and number of variants."""
     schema = deepcopy(_SCHEMA)
     variants = schema["properties"]["variants"]
     variants |= {"minItems": request.variants, "maxItems": request.variants}

@@ -94,7 +94,6 @@ class ReportPlan:
         yield summary_fault(artifact.summary, text, request)
 
     def _outlined(self, request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
-        """Outline the report, once more if something is wrong with the outline."""
         instruction = self.writer.outline_instruction(request.sections, request.topic or "", request)
 
         def call(text: str, fitting: Context) -> Call:
@@ -115,7 +114,7 @@ class ReportPlan:
 
 
 def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
-    """What there is of a rejected report, for the next attempt."""
+    """What was written of a rejected report, for the next attempt."""
     return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
 
 

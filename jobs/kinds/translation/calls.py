@@ -82,11 +82,6 @@ def max_chars(text: str, target: str) -> int:
     return int(2 * (len(text) + dense) / _WORTH.get(script_of(target), 1.0)) + 60
 
 
-def small_model_prompt(segment: Masked, _shown: str, task: Task, _context: Context) -> tuple[Message, ...]:
-    """A sentence and the segment: a small model makes nothing of a source."""
-    return (Message("user", f"Translate this passage into {locale_name(task.target)}:\n\n{segment.text}"),)
-
-
 def segment_prompt(segment: Masked, shown: str, task: Task, context: Context) -> tuple[Message, ...]:
     """The source, then the instruction and the segment."""
     name = locale_name(task.target)

@@ -20,7 +20,7 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.queue.books import settle_sessions
 from thothy_ai.queue.hints import Hint
-from thothy_ai.worker import unbilled_usage
+from thothy_ai.worker.record import unbilled as unbilled_usage
 from thothy_ai.worker.record.store import JobStore
 from thothy_ai.worker.record.unbilled import UnbilledUsage
 

@@ -186,3 +186,11 @@ def test_a_producer_imports_neither_torch_nor_celery(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_process_that_runs_kinds_code_imports_no_database() -> None:
+    """Such processes are started again whenever a kind hangs: what they import is paid each time."""
+    heavy = [*HEAVY, "sqlalchemy", "psycopg", "redis", "prometheus_client"]
+    code = f"import sys, thothy_ai.plans.judge_process; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

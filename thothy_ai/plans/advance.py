@@ -18,7 +18,7 @@ from thothy_ai.jobs.api.plan import MAX_STEPS, Calls, Outputs
 from thothy_ai.jobs.api.verdict import RejectionReason, Review
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
-from thothy_ai.producer.drafts import Canonical, canonical
+from thothy_ai.queue.canonical import Canonical, canonical
 
 
 class PlanError(Exception):

@@ -8,20 +8,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import ValidationError
 from uuid_utils.compat import uuid7
 
 from thothy_ai.errors import ConfigError, EntryError, IdempotencyConflictError, InvalidJobError
 from thothy_ai.jobs import Request, registry
 from thothy_ai.jobs.api.kind import A
-from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.queue import texts
+from thothy_ai.queue.canonical import canonical, invalid
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
@@ -68,20 +66,6 @@ class Draft:
     existed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Canonical:
-    """A request as the queue keeps it: `request` is JSON that a worker can read back."""
-
-    kind: str
-    request: str
-    source_key: str
-    model: str | None = None  # that jobs of its kind run on unless they name another
-
-    def digest(self, tenant: str) -> str:
-        """Equal for the same request of the same tenant."""
-        return sha256(f"{tenant}\0{self.kind}\0{self.request}".encode()).hexdigest()
-
-
 def load_kinds(settings: Settings) -> None:
     """Register the kinds named in the settings. Raises `ConfigError`."""
     try:
@@ -103,7 +87,7 @@ def validated(kind: AnyKind, fields: Mapping[str, Any]) -> Request:
     try:
         request: Request = kind.request.model_validate(fields)
     except ValidationError as error:
-        raise _invalid(error, kind.request) from None
+        raise invalid(error, kind.request) from None
     return request
 
 
@@ -147,22 +131,6 @@ def draft(
         options=_checked(options, settings, body.model, now),
         entry=entry,
     )
-
-
-def canonical(request: Request) -> Canonical:
-    """The request as the queue keeps it. Raises `InvalidJobError`, naming the field."""
-    try:
-        kind = registry.kind_of(request)
-    except KindError as error:
-        raise InvalidJobError("request", str(error)) from None
-    try:
-        body = request.model_dump_json()
-        kind.request.model_validate_json(body)  # the request may have been built unchecked
-    except ValidationError as error:
-        raise _invalid(error, kind.request) from None
-    except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
-    return Canonical(kind.name, body, kind.source_key(request), kind.model)
 
 
 def insertion(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -> tuple[str, dict[str, Any]]:
@@ -219,11 +187,6 @@ def settle(drafts: Sequence[Draft], rows: Iterable[Any]) -> list[Draft]:
             raise IdempotencyConflictError(key, job_id=job_id).at(draft.entry)
         settled.append(draft if job_id == draft.id else replace(draft, id=job_id, existed=True))
     return settled
-
-
-def _invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:
-    field, message = first_problem(error, model.model_fields)
-    return InvalidJobError(field or "request", message)
 
 
 def _checked(options: EnqueueOptions, settings: Settings, usual: str | None, now: datetime) -> EnqueueOptions:

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.engine.api import Usage
 from thothy_ai.plans.running_call import NOTHING_USED
-from thothy_ai.producer.drafts import Canonical
+from thothy_ai.queue.canonical import Canonical
 from thothy_ai.queue.texts import stored
 from thothy_ai.worker.record.claims import AttemptRef, Claim
 

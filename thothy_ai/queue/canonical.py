@@ -1,0 +1,50 @@
+"""`Canonical`: a request as the queue keeps it. Imports little: the processes that run kinds' code use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.jobs import Request, registry
+from thothy_ai.jobs.problems import first_problem
+from thothy_ai.jobs.registry import KindError
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A request as the queue keeps it: `request` is JSON that a worker can read back."""
+
+    kind: str
+    request: str
+    source_key: str
+    model: str | None = None  # that jobs of its kind run on unless they name another
+
+    def digest(self, tenant: str) -> str:
+        """Equal for the same request of the same tenant."""
+        return sha256(f"{tenant}\0{self.kind}\0{self.request}".encode()).hexdigest()
+
+
+def canonical(request: Request) -> Canonical:
+    """The request as the queue keeps it. Raises `InvalidJobError`, naming the field."""
+    try:
+        kind = registry.kind_of(request)
+    except KindError as error:
+        raise InvalidJobError("request", str(error)) from None
+    try:
+        body = request.model_dump_json()
+        kind.request.model_validate_json(body)  # the request may have been built unchecked
+    except ValidationError as error:
+        raise invalid(error, kind.request) from None
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
+    return Canonical(kind.name, body, kind.source_key(request), kind.model)
+
+
+def invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:
+    """The first thing that is wrong with a request, naming the field."""
+    field, message = first_problem(error, model.model_fields)
+    return InvalidJobError(field or "request", message)

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -139,6 +140,9 @@ def _limits(measured: Measurement) -> str:
 
 def _commit() -> str:
     """The checkout's commit, with a plus sign if it has changes; empty outside a checkout."""
+
+    if shutil.which("git") is None:  # as on a machine that only got a copy of the tree
+        return ""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(("git", *arguments), cwd=HERE, capture_output=True, text=True, check=False)

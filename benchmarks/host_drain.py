@@ -39,7 +39,7 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
-from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.memory import MaskMemory
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Call, Context, Request, registry
@@ -173,9 +173,9 @@ class Host:
         core._masks = memory
         if profile:
             _profiled(core)
-        schemas = [self._with_grammar(request) for request in requests]
-        for request in schemas:
-            core.submit(request)
+        grammars = [self._grammar(request) for request in requests]
+        for request, grammar in zip(requests, grammars, strict=True):
+            core.submit(request, grammar)
         clock = _CoreCpu(core)
         began, cpu = time.perf_counter(), time.process_time()
         core.start()
@@ -207,12 +207,12 @@ class Host:
             stand_in, config, info, cost, gauge, vocab_size=self._size, eos=frozenset({EOS}), on_events=events.put
         )
 
-    def _with_grammar(self, request: CoreRequest) -> CoreRequest:
+    def _grammar(self, request: CoreRequest) -> Grammar | None:
         if request.schema is None:
-            return request
+            return None
         grammar = self.compiler.compile(request.schema)
         grammar.limit(min(request.sampling.max_tokens, 8192 - len(request.prompt)))
-        return replace(request, grammar=grammar)
+        return grammar
 
     def requests(self, jobs: Sequence[Request]) -> list[CoreRequest]:
         """The first calls of jobs, as the frontend would send them."""

@@ -1,34 +1,29 @@
 """The core's interface: token ids in, events out. Text is handled by the frontend.
 
-Everything but a grammar is plain data, so that a core may run in a process of its own.
+Everything is plain data, so that a core may run in a process of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from thothy_ai.engine.api.errors import EngineError, EngineLostError, EngineStoppedError, UninvolvedError
 from thothy_ai.engine.api.requests import EngineInfo, FinishReason, Usage
 from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
 from thothy_ai.engine.api.statistics import EngineStats
 
-if TYPE_CHECKING:
-    from thothy_ai.engine.grammar.compiler import Grammar
-
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A tokenized request. The frontend sends `schema` (JSON text); from it, the core's side makes `grammar`, which
-    belongs to this request alone and is advanced by the core. Higher `priority` goes first; `deadline` is in Unix
+    """A tokenized request. `schema` is a JSON schema as JSON text. Higher `priority` goes first; `deadline` is in Unix
     seconds.
     """
 
     id: str
     prompt: tuple[int, ...]
     sampling: SamplingParams
-    grammar: Grammar | None = None
     profile: str = ""
     salt: str = ""
     priority: int = 0

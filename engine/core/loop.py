@@ -32,7 +32,7 @@ from thothy_ai.engine.api import (
     TimingStats,
 )
 from thothy_ai.engine.api.core import CoreRequest, OnEvents, StepFailedError
-from thothy_ai.engine.api.inflight_log import Admissions
+from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import StepResult
 from thothy_ai.engine.core.accounting import Shares, StepCost, divide
@@ -43,6 +43,7 @@ from thothy_ai.engine.core.tokens import PendingMasks, start_masks, take_logprob
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar.batch import catch_up
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.memory import MaskMemory
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
@@ -68,7 +69,10 @@ class _Read(NamedTuple):
 
 
 class EngineCore:
-    """The loop behind a `CoreHost`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks."""
+    """Implements `Core`. `eos` are the token ids that end a text; `vocab_size` bounds prompts and masks.
+
+    Without `grammars`, requests with a schema are refused.
+    """
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class EngineCore:
         vocab_size: int,
         eos: frozenset[int],
         on_events: OnEvents,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
         self._launcher = StepLauncher(runner, config.token_budget)
@@ -88,7 +93,7 @@ class EngineCore:
         self._on_events = on_events
         self._scheduler = Scheduler(config)
         self._counters = Counters()
-        self._requests = Requests(config, self._scheduler, self._counters, vocab_size, eos)
+        self._requests = Requests(config, self._scheduler, self._counters, grammars, on_events, vocab_size, eos)
         self._planned: ScheduledStep | None = None
         self._unreported: list[_Read] = []
         self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
@@ -98,10 +103,9 @@ class EngineCore:
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
         self.failure: StepFailedError | None = None
 
-    def start(self, admissions: Admissions | None = None) -> None:
-        """Start the core's thread, which records there what it admits."""
-        if admissions is not None:
-            self._requests.record(admissions)
+    def start(self, file: AdmissionFile | None = None) -> None:
+        """Start the core's threads, which record in `file` what they begin with."""
+        self._requests.start(file)
         self._thread.start()
 
     def join(self, timeout: float | None = None) -> bool:
@@ -109,16 +113,15 @@ class EngineCore:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def submit(self, request: CoreRequest) -> None:
-        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
-        self._requests.submit(request)
+    def submit(self, request: CoreRequest, grammar: Grammar | None = None) -> None:
+        """Queue a request. `grammar` is used instead of its schema's, and has its limit already."""
+        self._requests.submit(request, grammar)
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
-        """End a request between steps."""
         self._requests.abort(request_id, reason)
 
     def stop(self) -> None:
-        """End the thread after the current step."""
+        """End the core's threads after the current step."""
         self._requests.put(self._stop)
 
     def stats(self) -> EngineStats:
@@ -127,7 +130,6 @@ class EngineCore:
         return EngineStats(scheduler, blocks, core, memory=self._memory.read(), timing=timing)
 
     def info(self) -> EngineInfo:
-        """Fixed at start."""
         return self._info
 
     # ---- the core's thread
@@ -156,7 +158,7 @@ class EngineCore:
         """Launch the planned step, read the last, plan the next, sample; returns the step that is still to be read."""
         step = self._launch(last)
         self._publish()  # of the step before the last: launching it does not wait for threads that report events
-        catch_up(sequence.request.grammar for sequence, _ in self._took)
+        catch_up(sequence.grammar for sequence, _ in self._took)
         self._took = ()
         read = None if last is None else self._read(last)
         with self._counters.filling_masks():
@@ -186,7 +188,7 @@ class EngineCore:
         self._requests.begin(scheduled.admitted)
         handle = self._launcher.forward(scheduled)
         self._scheduler.token_budget = self._launcher.token_limit
-        constrained = any(sequence.request.grammar is not None for sequence, _ in scheduled.sampling_members)
+        constrained = any(sequence.grammar is not None for sequence, _ in scheduled.sampling_members)
         if not constrained:
             self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
         return _Launched(scheduled, handle, constrained)

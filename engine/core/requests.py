@@ -1,69 +1,119 @@
 """`Requests`: takes requests and commands in, on any thread, and ends requests, on the core's thread.
 
-Requests and aborts wait in a queue until the core takes them between two steps. What a request gains, and its end, are
-events, which the core publishes when it has time. Owns the sequences from submission to their end.
+    submitted ──▶ [waiting for its grammar, on a thread of its own ──▶] queued ──▶ running ──▶ ended
+        └──▶ refused      └──▶ refused
+
+Requests and aborts wait in a queue until the core takes them between two steps. Grammars are compiled in order; a
+request without a schema does not wait for them. What a request gains, and its end, are events, which the core publishes
+when it has time. Owns the sequences from submission to their end.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from thothy_ai.engine.api import FinishReason, TokenLogprob
-from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, StepFailedError, TokenEvent, end_of
-from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, InvalidRequestError, PromptTooLongError
-from thothy_ai.engine.api.inflight_log import CORE, Admissions
+from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.api.core import (
+    CoreRequest,
+    Event,
+    FinishedEvent,
+    OnEvents,
+    RefusedEvent,
+    StepFailedError,
+    TokenEvent,
+    end_of,
+)
+from thothy_ai.engine.api.errors import (
+    BudgetTooSmallError,
+    EngineError,
+    EngineNotAcceptingError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, Admissions, admissions_in
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.counters import Counters
 from thothy_ai.engine.core.tokens import end_tokens, take_forced
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.scheduling.scheduler import Scheduler
 from thothy_ai.engine.scheduling.sequence import Sequence
+
+log = logging.getLogger(__name__)
 
 Command = Callable[[], None]
 
 
 class Requests:
-    """The requests of a core. `eos` are the token ids that end a text; `vocab_size` bounds prompts."""
+    """The requests of a core. `eos` are the token ids that end a text; `vocab_size` bounds prompts.
+
+    `on_events` gets refusals at once, on the thread that refuses.
+    """
 
     def __init__(
-        self, config: EngineConfig, scheduler: Scheduler, counters: Counters, vocab_size: int, eos: frozenset[int]
+        self,
+        config: EngineConfig,
+        scheduler: Scheduler,
+        counters: Counters,
+        grammars: GrammarCompiler | None,
+        on_events: OnEvents,
+        vocab_size: int,
+        eos: frozenset[int],
     ) -> None:
         self._config, self._scheduler, self._counters = config, scheduler, counters
+        self._grammars, self._on_events = grammars, on_events
         self._vocab_size, self._eos = vocab_size, eos
         self._sequences: dict[str, Sequence] = {}
         self._events: list[Event] = []
-        self._admissions = Admissions(CORE)
+        self._admissions, self._compiled = Admissions(CORE), Admissions(GRAMMARS)
         self.beginning: Sequence | None = None  # the one that is being added
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._schemas: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
         self._gate = threading.Lock()  # no request is queued after the queue was read for the last time
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
+        self._compiling: dict[str, Sequence] = {}  # those that wait for their grammar; as above
         self._closed = False
 
     def __len__(self) -> int:
-        """How many have been taken in and have not ended."""
+        """How many the scheduler has."""
         return len(self._sequences)
 
-    def record(self, admissions: Admissions) -> None:
-        """Record in `admissions` which requests have begun. Called before the core's thread starts."""
-        self._admissions = admissions
+    def start(self, file: AdmissionFile | None) -> None:
+        """Begin to compile grammars, and record in `file` which requests have begun."""
+        self._admissions, self._compiled = admissions_in(file, CORE), admissions_in(file, GRAMMARS)
+        threading.Thread(target=self._compile_all, name="engine-grammars", daemon=True).start()
 
     # ---- any thread
 
-    def submit(self, request: CoreRequest) -> None:
-        """Queue a request; PromptTooLongError, InvalidRequestError or EngineNotAcceptingError if it can't be served."""
+    def submit(self, request: CoreRequest, grammar: Grammar | None) -> None:
+        """Queue a request, or report why it is refused. `grammar`: a ready one, instead of the schema's."""
         with self._gate:
             try:
                 sequence = self._accept(request)
-            except EngineError:
-                self.put(self._counters.count_refused)
-                raise
-            self._open.add(request.id)
-            self.put(lambda: self._add(sequence))
+            except EngineError as error:
+                refusal = error
+            else:
+                sequence.grammar = grammar
+                self._open.add(request.id)
+                if request.schema is None or grammar is not None:
+                    self.put(partial(self._add, sequence))
+                else:
+                    self._compiling[request.id] = sequence
+                    self._schemas.put(sequence)
+                return
+        self._refuse(request.id, refusal)
 
     def abort(self, request_id: str, reason: FinishReason) -> None:
-        """End a request between steps."""
-        self.put(lambda: self._abort(request_id, reason))
+        """End a request between steps; one that waits for its grammar, once it has one."""
+        with self._gate:
+            if (waiting := self._compiling.get(request_id)) is not None:
+                waiting.finish(reason)
+                return
+        self.put(partial(self._abort, request_id, reason))
 
     def put(self, command: Command) -> None:
         """Have the core's thread run it between steps."""
@@ -90,6 +140,49 @@ class Requests:
             end_tokens(request.sampling, self._eos, self._vocab_size),
         )
 
+    def _refuse(self, request_id: str, error: EngineError) -> None:
+        self.put(self._counters.count_refused)
+        self._on_events([RefusedEvent(request_id, error)])
+
+    # ---- the grammars' thread
+
+    def _compile_all(self) -> None:
+        while (sequence := self._schemas.get()) is not None:
+            try:
+                with self._compiled.entered(sequence.request.id):
+                    sequence.grammar = self._grammar(sequence)
+            except EngineError as error:
+                self._leave(sequence, error)
+            except Exception as error:  # a schema is foreign, and ends its own request only
+                log.exception("the schema of request %s could not be compiled", sequence.request.id)
+                self._leave(sequence, GrammarError(f"the schema could not be compiled: {error!r}"))
+            else:
+                self._leave(sequence)
+
+    def _grammar(self, sequence: Sequence) -> Grammar:
+        """The schema's; its text ends within `max_tokens`, and within what the prompt leaves of the context."""
+        if self._grammars is None:
+            raise GrammarError("this engine has no tokenizer to compile schemas for")
+        grammar = self._grammars.compile(sequence.request.schema or "")
+        try:
+            grammar.limit(sequence.max_tokens)
+        except BudgetTooSmallError as error:
+            if sequence.max_tokens == sequence.request.sampling.max_tokens:
+                raise
+            raise PromptTooLongError(f"{error}, which is what the prompt leaves of the context") from error
+        return grammar
+
+    def _leave(self, sequence: Sequence, error: EngineError | None = None) -> None:
+        """Queue a sequence that waits no more, or refuse it. The core may have ended, and the sequence with it."""
+        with self._gate:
+            if self._compiling.pop(sequence.request.id, None) is None:
+                return
+            if error is None:
+                self.put(partial(self._add, sequence))
+                return
+            self._open.discard(sequence.request.id)
+        self._refuse(sequence.request.id, error)
+
     # ---- the core's thread
 
     def take(self, *, wait: bool) -> None:
@@ -110,7 +203,10 @@ class Requests:
         total = 0
         for sequence in sequences:
             if gained := tuple(sequence.tokens[sequence.reported :]):
-                logprobs = _logprobs(sequence) if sequence.logprobs else None
+                logprobs = None
+                if sequence.logprobs:
+                    places = range(sequence.reported, len(sequence.tokens))
+                    logprobs = tuple(sequence.logprobs.pop(place, None) for place in places)
                 self._events.append(TokenEvent(sequence.request.id, gained, logprobs))
                 sequence.reported += len(gained)
                 total += len(gained)
@@ -136,10 +232,12 @@ class Requests:
         """Accept no more, and end every request that is left with an error."""
         with self._gate:
             self._closed = True
+            compiling, self._compiling = self._compiling, {}
+        self._schemas.put(None)
         self.take(wait=False)
         self._events += [
             FinishedEvent(id_, FinishReason.ABORTED, left.usage, end_of(id_, failure))
-            for id_, left in self._sequences.items()
+            for id_, left in (self._sequences | compiling).items()
         ]
         self._sequences.clear()
 
@@ -164,8 +262,3 @@ class Requests:
         if sequence := self._sequences.get(request_id):
             sequence.finish(reason)
             self.retire_if_done(sequence)
-
-
-def _logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...]:
-    """Those of the tokens that are to be reported."""
-    return tuple(sequence.logprobs.pop(place, None) for place in range(sequence.reported, len(sequence.tokens)))

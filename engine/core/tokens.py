@@ -57,7 +57,7 @@ def start_masks(members: Seq[tuple[Sequence, int]], memory: MaskMemory) -> Pendi
     for row, (sequence, position) in enumerate(members):
         if position < len(sequence.tokens):
             known.append(row)
-        elif (grammar := sequence.request.grammar) is not None and sequence.finish_reason is None:
+        elif (grammar := sequence.grammar) is not None and sequence.finish_reason is None:
             grammars.append((grammar, row))
     return PendingMasks(masks, members, known, start_filling(masks, grammars))
 
@@ -85,7 +85,7 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     constrained = [
         (sequence, grammar, token)
         for sequence, token in taken
-        if (grammar := sequence.request.grammar) is not None and not extend_field(grammar, token)
+        if (grammar := sequence.grammar) is not None and not extend_field(grammar, token)
     ]
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):
@@ -134,7 +134,7 @@ def _continue(sequence: Sequence, grammar: Grammar, token: int, error: EngineErr
 
 def take_forced(sequence: Sequence) -> None:
     """Append the tokens that are forced next; a grammar's failure ends this sequence alone."""
-    grammar = sequence.request.grammar
+    grammar = sequence.grammar
     if grammar is None or sequence.finish_reason is not None:
         return
     try:

@@ -20,6 +20,7 @@ from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
@@ -30,7 +31,9 @@ from thothy_ai.kernels.paged import Attention, AttentionShape
 log = logging.getLogger(__name__)
 
 
-def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+def build_core(
+    loaded: LoadedModel, options: EngineOptions, on_events: OnEvents, grammars: GrammarCompiler | None = None
+) -> EngineCore:
     """A core, not started, around a model that is on its device; OutOfMemoryError with the figures."""
     model, device = loaded.model, loaded.model.device
     kv_dtype = resolve_kv_dtype(options.kv_dtype, model.dtype, device)
@@ -55,6 +58,7 @@ def build_core(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents)
         vocab_size=loaded.config.vocab_size,
         eos=frozenset(loaded.config.eos_token_ids),
         on_events=on_events,
+        grammars=grammars,
     )
 
 

@@ -59,17 +59,17 @@ def main() -> None:
 
 def _run(channel: Channel, options: EngineOptions, text: RemoteText, hosted: Future[Core]) -> None:
     """Load, report that it is ready, and wait until the core has ended."""
-    from thothy_ai.engine.process.resident import ResidentCore, load  # noqa: PLC0415  imports torch, which may fail
+    from thothy_ai.engine.process.resident import load, start_core  # noqa: PLC0415  imports torch, which may fail
 
     loaded = load(options, text)
     reports = Reports(channel)
-    resident = ResidentCore(loaded, options, reports.put, partial(_record, options.url))
-    channel.send(Word.READY, fields_of(resident.core.info()))
-    reports.start(resident.host)  # not before: the parent waits for that message, and the core runs already
-    hosted.set_result(resident.host)
-    resident.core.join()
+    core = start_core(loaded, options, reports.put, partial(_record, options.url))
+    channel.send(Word.READY, fields_of(core.info()))
+    reports.start(core)  # not before: the parent waits for that message, and the core runs already
+    hosted.set_result(core)
+    core.join()
     reports.close()
-    channel.send(Word.ENDED, messages.failure_parts(resident.core.failure))
+    channel.send(Word.ENDED, messages.failure_parts(core.failure))
 
 
 def _record(url: str, info: EngineInfo) -> AdmissionFile | None:

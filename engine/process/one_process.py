@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.process.resident import ResidentCore, load
+from thothy_ai.engine.process.resident import load, start_core
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
 from thothy_ai.engine.text.frontend import Frontend
 from thothy_ai.engine.weights.model_text import LocalText
@@ -42,11 +41,11 @@ def load_engine(options: EngineOptions) -> ResidentModel:
     """Load a model and start its engine in this process; ModelLoadError or a subclass says why not, in one line."""
     text = LocalText()
     loaded = load(options, text)
-    residents: list[ResidentCore] = []
+    cores: list[EngineCore] = []
 
-    def make_core(on_events: OnEvents) -> CoreHost:
-        residents.append(ResidentCore(loaded, options, on_events))
-        return residents[0].host
+    def make_core(on_events: OnEvents) -> EngineCore:
+        cores.append(start_core(loaded, options, on_events))
+        return cores[0]
 
     frontend = Frontend(text_tools(fast_tokenizer(text.loaded, loaded.name)), make_core)
-    return ResidentModel(frontend, residents[0].core)
+    return ResidentModel(frontend, cores[0])

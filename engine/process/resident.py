@@ -1,4 +1,4 @@
-"""A model on its device with a core around it."""
+"""Loads a model onto its device, and starts a core around it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import torch
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import OutOfMemoryError
-from thothy_ai.engine.api.inflight_log import CORE, GRAMMARS, AdmissionFile, admissions_in
+from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.options import EngineOptions, required_model
-from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
@@ -27,29 +26,26 @@ from thothy_ai.engine.weights.tokenizer import no_tokenizer
 _YOUNG_OBJECTS = 50_000  # before the collector looks at them: a step makes a few thousand and drops them
 
 
-class ResidentCore:
-    """A loaded model's core, started, and its host. OutOfMemoryError, with the figures, if it does not fit.
+def start_core(
+    loaded: LoadedModel,
+    options: EngineOptions,
+    on_events: OnEvents,
+    record: Callable[[EngineInfo], AdmissionFile | None] = lambda _: None,
+) -> EngineCore:
+    """A core around a loaded model; OutOfMemoryError, with the figures, if it does not fit.
 
-    `record` makes the file in which it records what it has begun, if there is to be one.
+    `record` makes the file in which the core records what it has begun, if there is to be one.
     """
-
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        options: EngineOptions,
-        on_events: OnEvents,
-        record: Callable[[EngineInfo], AdmissionFile | None] = lambda _: None,
-    ) -> None:
-        if loaded.tokenizer is None:
-            raise no_tokenizer(loaded.name)
-        grammars = GrammarCompiler(loaded.tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
-        self.core: EngineCore = build_core(loaded, options, on_events)
-        file = record(self.core.info())
-        self.host = CoreHost(self.core, grammars, on_events, admissions_in(file, GRAMMARS))
-        gc.collect()
-        gc.freeze()  # what was loaded stays: the collector need not traverse it again
-        gc.set_threshold(_YOUNG_OBJECTS)
-        self.core.start(admissions_in(file, CORE))
+    if loaded.tokenizer is None:
+        raise no_tokenizer(loaded.name)
+    grammars = GrammarCompiler(loaded.tokenizer, loaded.config.vocab_size, loaded.config.eos_token_ids)
+    core = build_core(loaded, options, on_events, grammars)
+    file = record(core.info())
+    gc.collect()
+    gc.freeze()  # what was loaded stays: the collector need not traverse it again
+    gc.set_threshold(_YOUNG_OBJECTS)
+    core.start(file)
+    return core
 
 
 def load(options: EngineOptions, text: ModelText) -> LoadedModel:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason, TokenLogprob, Usage
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.scheduling.blocks import Chain
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.grammar.compiler import Grammar
 
 NO_ROW = -1
 
@@ -28,6 +32,7 @@ class Sequence:
     request: CoreRequest
     max_tokens: int
     end_tokens: frozenset[int] = frozenset()
+    grammar: Grammar | None = None  # its own, which the core advances
     prompt_tokens: int = field(init=False)
     tokens: list[int] = field(init=False)
     seed: int = field(init=False)

@@ -13,12 +13,12 @@ from torch import Tensor
 from triton import knobs
 
 from benchmarks.checkpoints import SCHEMES
+from tests.support.engine_driver import GrammarRequest
 from tests.support.quantized_models import quantized_model
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.bench.drain import BenchCore
 from thothy_ai.bench.models import bench_model
 from thothy_ai.engine.api import LogitBias, SamplingParams
-from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution import graphs, mixed_graphs
 from thothy_ai.engine.process.build import build_core
@@ -67,7 +67,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def requests(count: int) -> list[CoreRequest]:
+def requests(count: int) -> list[GrammarRequest]:
     """Prompts of any length up to 700; half of them begin alike."""
     draw = random.Random(count)
     shared = [draw.randrange(VOCAB) for _ in range(200)]
@@ -76,7 +76,7 @@ def requests(count: int) -> list[CoreRequest]:
         own = [draw.randrange(VOCAB) for _ in range(draw.randrange(1, 500))]
         prompt = tuple(draw.choice([[], shared]) + own)
         grammar = AnyToken() if count % 2 and draw.random() < 0.3 else None
-        made.append(CoreRequest(f"{count} {index}", prompt, draw.choice(WAYS), grammar))
+        made.append(GrammarRequest(f"{count} {index}", prompt, draw.choice(WAYS), grammar=grammar))
     return made
 
 
@@ -133,10 +133,14 @@ def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch:
 
 
 @pytest.mark.parametrize("overrides", VARIANTS, ids=str)
-def test_nothing_is_compiled_once_an_engine_is_ready(compiled: list[str], overrides: dict[str, Any]) -> None:
+def test_nothing_is_compiled_once_an_engine_is_ready(
+    compiled: list[str], overrides: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = EngineOptions(url="", device="cuda", kv_tokens=60_000, max_rows=160, token_budget=2048)
     options = replace(usual, **overrides)
     drain = BenchCore(bench_model("qwen3-0.6b", options), options)
+    submit = drain.core.submit
+    monkeypatch.setattr(drain.core, "submit", lambda request: submit(request, request.grammar))
     compiled.clear()
     for count in (1, 2, 3, 17, 100, 161, 300):
         drain.run(requests(count))

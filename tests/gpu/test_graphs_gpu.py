@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.support.constrained import FEW, Slot, Slots, only
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import EngineDriver, GrammarRequest
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
@@ -43,7 +43,7 @@ def replayed(
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         before = driver.core._runner.replays
         driver.run(
-            CoreRequest(str(index), prompt, SAMPLING, grammar)
+            GrammarRequest(str(index), prompt, SAMPLING, grammar=grammar)
             for index, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True))
         )
         stats = driver.core.stats().core
@@ -115,7 +115,7 @@ def drawn(loaded: LoadedModel, *, graphs: bool, overlap: bool) -> tuple[dict[str
     sampling = replace(SAMPLING, temperature=0.9, top_p=0.9, repetition_penalty=1.1)
     script = [FEW, FEW, *only(1, 2, 3, 4), *[FEW] * 14]
     requests = [
-        CoreRequest(str(index), prompt, replace(sampling, seed=index), Slots(script) if index % 3 else None)
+        GrammarRequest(str(index), prompt, replace(sampling, seed=index), grammar=Slots(script) if index % 3 else None)
         for index, prompt in enumerate(random_prompts(loaded.config.vocab_size))
     ]
     options = replace(ROOMY, graphs=graphs, overlap=overlap)

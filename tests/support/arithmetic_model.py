@@ -18,6 +18,7 @@ from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
+from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.kernels.paged import AttentionBatch, AttentionShape
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.operations import ReferenceOperations
@@ -87,7 +88,13 @@ class ArithmeticModel:
         return torch.nn.functional.one_hot(hidden, VOCAB).to(torch.float32)
 
 
-def arithmetic_core(config: EngineConfig, on_events: OnEvents, *, eos: frozenset[int] = frozenset()) -> EngineCore:
+def arithmetic_core(
+    config: EngineConfig,
+    on_events: OnEvents,
+    *,
+    eos: frozenset[int] = frozenset(),
+    grammars: GrammarCompiler | None = None,
+) -> EngineCore:
     """A real core around the stand-in; not started."""
     cache = TokenCache(torch.full((config.num_blocks * config.block_size,), -1), config.block_size)
     return EngineCore(
@@ -99,6 +106,7 @@ def arithmetic_core(config: EngineConfig, on_events: OnEvents, *, eos: frozenset
         vocab_size=VOCAB,
         eos=eos,
         on_events=on_events,
+        grammars=grammars,
     )
 
 

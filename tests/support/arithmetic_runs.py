@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.arithmetic_model import arithmetic_core
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import EngineDriver, GrammarRequest
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.limits import EngineConfig
@@ -21,4 +21,4 @@ def drive(config: EngineConfig, *, eos: frozenset[int] = frozenset()) -> EngineD
 
 def request(name: object, prompt: Iterable[int], max_tokens: int = 5, **kwargs: Any) -> CoreRequest:
     sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=kwargs.pop("ignore_eos", False))
-    return CoreRequest(id=str(name), prompt=tuple(prompt), sampling=sampling, **kwargs)
+    return GrammarRequest(id=str(name), prompt=tuple(prompt), sampling=sampling, **kwargs)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import EngineDriver, GrammarRequest
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.paged_run import PagedRun
 from thothy_ai.engine.api import FinishReason, SamplingParams
@@ -78,7 +78,7 @@ class Slots:
 
 
 def request(name: str, prompt: Iterable[int], sampling: SamplingParams, grammar: Grammar | None = None) -> CoreRequest:
-    return CoreRequest(name, tuple(prompt), sampling, grammar)
+    return GrammarRequest(name, tuple(prompt), sampling, grammar=grammar)
 
 
 def run(loaded: LoadedModel, requests: Sequence[CoreRequest], options: EngineOptions) -> dict[str, list[int]]:
@@ -149,7 +149,7 @@ def check_broken_prefix(loaded: LoadedModel, **changes: bool) -> None:
     with EngineDriver(lambda on_events: build_core(loaded, options, on_events)) as driver:
         ended = driver.run([request("broken", (*shared, broken), GREEDY)]).finished["broken"]
         for each in clean:
-            driver.core.submit(each)
+            driver.submit(each)
             while each.id not in driver.collected.finished:
                 driver.gather()
     assert isinstance(ended.error, NoFiniteScoreError)

@@ -8,10 +8,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from thothy_ai.engine.api import TokenLogprob
-from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, OnEvents, TokenEvent
+from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, OnEvents, RefusedEvent, TokenEvent
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.core.loop import EngineCore
+from thothy_ai.engine.grammar.compiler import Grammar
 
 PATIENCE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarRequest(CoreRequest):
+    """A request with a ready grammar."""
+
+    grammar: Grammar | None = None
+
+
+def submit(core: EngineCore, request: CoreRequest) -> None:
+    core.submit(request, getattr(request, "grammar", None))
 
 
 @dataclass
@@ -30,6 +43,7 @@ class EngineDriver:
         self._events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
         self.core = build(self._take)
         self.collected = Collected()
+        self._refusals: list[EngineError] = []
 
     def __enter__(self) -> EngineDriver:
         return self
@@ -40,14 +54,21 @@ class EngineDriver:
 
     def run(self, requests: Iterable[CoreRequest]) -> Collected:
         """Submit everything before the core starts, so that a run is the same each time; wait for all of it."""
-        ids = [request.id for request in requests if self.core.submit(request) is None]
+        ids = [request.id for request in requests if self.submit(request) is None]
         self.core.start()
         while not self.collected.finished.keys() >= set(ids):
             self.gather()
         return self.collected
 
+    def submit(self, request: CoreRequest) -> None:
+        """Raises what the core refuses it with, which it reports at once, on this thread."""
+        submit(self.core, request)
+        if self._refusals:
+            raise self._refusals.pop()
+
     def _take(self, events: list[Event]) -> None:
-        if events:
+        self._refusals += [event.error for event in events if isinstance(event, RefusedEvent)]
+        if events := [event for event in events if not isinstance(event, RefusedEvent)]:
             self._events.put(events)
 
     def gather(self) -> None:

@@ -12,9 +12,7 @@ from thothy_ai.engine.api import Delta, EngineStats, GenerationRequest, Generati
 from thothy_ai.engine.api.backend import Failure, Output
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.grammar.compiler import Grammar
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
@@ -22,13 +20,6 @@ from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.loader import LoadedModel
 
 PATIENCE = 60
-
-
-class NoGrammars:
-    """For requests without a schema."""
-
-    def compile(self, schema: str) -> Grammar:
-        raise NotImplementedError
 
 
 class TextEngine:
@@ -80,9 +71,9 @@ def text_engine(
         tuple(chr(0x4E00 + token).encode() for token in range(loaded.config.vocab_size)), drops_first_space=False
     )
 
-    def make_core(on_events: OnEvents) -> CoreHost:
+    def make_core(on_events: OnEvents) -> EngineCore:
         cores.append(build_core(loaded, options, on_events))
-        return CoreHost(cores[0], NoGrammars(), on_events)
+        return cores[0]
 
     frontend = Frontend(TextTools(PromptEncoder(tokenizer), letters), make_core)
     cores[0].start()

@@ -170,12 +170,12 @@ class _Inbox:
         self._done.clear()
 
     def take(self, events: list[Event]) -> None:
-        """Called on the core's thread."""
+        """Called on the core's thread; with a refusal, on the one that submits."""
         if not events:
             return
         if self._core is not None:
             self._steps.append(_Step(events, self._core.stats(), time.perf_counter()))
-        self._left -= sum(type(event) is FinishedEvent for event in events)
+        self._left -= sum(type(event) is not TokenEvent for event in events)
         if not self._left:
             self._ended_at = time.perf_counter()
             self._done.set()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.support.constrained import DRAWS, GREEDY, SCRIPTS, VOCAB, Slots
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import EngineDriver, GrammarRequest
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import EngineInfo, EngineStats, LogitBias, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
@@ -95,7 +95,7 @@ def requests() -> Iterator[CoreRequest]:
     for place, sampling in enumerate(DRAWS[:5]):
         yield CoreRequest(f"draw {place}", source + draw(3 + place), replace(sampling, max_tokens=70, ignore_eos=True))
     for place, script in enumerate(SCRIPTS):
-        yield CoreRequest(f"script {place}", draw(20 + 5 * place), GREEDY, Slots(script))
+        yield GrammarRequest(f"script {place}", draw(20 + 5 * place), GREEDY, grammar=Slots(script))
     for place in range(3):
         yield CoreRequest(f"long {place}", draw(30), SamplingParams(max_tokens=90, ignore_eos=True))
 

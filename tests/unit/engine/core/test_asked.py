@@ -145,14 +145,14 @@ def test_a_step_in_parts_changes_nothing(
 def test_tokens_that_the_vocabulary_lacks_are_refused_by_name(
     loaded: LoadedModel, sampling: SamplingParams, named: str
 ) -> None:
-    core = build_core(loaded, ROOMY, lambda _: None)
+    driver = EngineDriver(lambda on_events: build_core(loaded, ROOMY, on_events))
     with pytest.raises(InvalidRequestError, match=named):
-        core.submit(CoreRequest("a", (1,), sampling))
+        driver.submit(CoreRequest("a", (1,), sampling))
 
 
 def test_more_log_probabilities_than_tokens_are_refused(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, vocab_size=9)
     small = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
-    core = build_core(small, ROOMY, lambda _: None)
+    driver = EngineDriver(lambda on_events: build_core(small, ROOMY, on_events))
     with pytest.raises(InvalidRequestError, match="logprobs=10"):
-        core.submit(CoreRequest("a", (1,), SamplingParams(logprobs=10)))
+        driver.submit(CoreRequest("a", (1,), SamplingParams(logprobs=10)))

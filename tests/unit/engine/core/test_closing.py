@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from tests.support.byte_tokenizer import SCHEMA, byte_compiler
-from tests.support.engine_driver import EngineDriver
+from tests.support.engine_driver import EngineDriver, GrammarRequest
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason, SamplingParams
-from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
@@ -54,7 +53,7 @@ def compiler() -> GrammarCompiler:
     return byte_compiler()
 
 
-def requests(compiler: GrammarCompiler) -> list[CoreRequest]:
+def requests(compiler: GrammarCompiler) -> list[GrammarRequest]:
     """One per schema and budget, sampled, each with its limit."""
     made = []
     for number, (schema, spare) in enumerate((schema, spare) for schema in (ARTICLE, SCHEMA) for spare in SPARES):
@@ -64,7 +63,7 @@ def requests(compiler: GrammarCompiler) -> list[CoreRequest]:
         budget = grammar._lexers.completion.shortest + spare
         grammar.limit(budget)
         sampling = SamplingParams(max_tokens=budget, temperature=1.0, seed=number, ignore_eos=True)
-        made.append(CoreRequest(str(number), random_prompts(300)[number % 8], sampling, grammar))
+        made.append(GrammarRequest(str(number), random_prompts(300)[number % 8], sampling, grammar=grammar))
     return made
 
 

@@ -80,7 +80,7 @@ def test_masks_are_sent_once_they_are_filled(tmp_path: Path, monkeypatch: pytest
     def let_fill(filling: Filling) -> list[int]:
         if filling._running is not None:
             if driver.core.stats().core.steps == 1:  # on the core's thread; taken when the next step is planned
-                driver.core.submit(request("c", [5, 6], GREEDY, c))
+                driver.submit(request("c", [5, 6], GREEDY, c))
                 driver.core.abort("b")
             waited.release()
         rows = wait(filling)

@@ -71,7 +71,7 @@ def test_broken_logits_where_the_token_is_forced_are_an_error_too(overlap, monke
 
 def test_a_failing_step_names_its_members_and_ends_the_core(monkeypatch):
     with drive(SMALL) as driver:
-        driver.core.submit(request("a", [1, 2], 3))
+        driver.submit(request("a", [1, 2], 3))
         monkeypatch.setattr("tests.support.arithmetic_model.next_token", lambda tokens: 1 // 0)
         driver.core.start()
         driver.gather()
@@ -90,7 +90,7 @@ def test_an_error_while_steps_are_counted_ends_all_requests(monkeypatch, count):
         raise ZeroDivisionError
 
     with drive(SMALL) as driver:
-        driver.core.submit(request("a", [1, 2], 9))
+        driver.submit(request("a", [1, 2], 9))
         monkeypatch.setattr("tests.support.arithmetic_model.next_token", lambda _: next(tokens))
         monkeypatch.setattr(Counters, "count_step", cannot_count)
         monkeypatch.setattr("threading.excepthook", lambda _: None)  # of the core's thread
@@ -98,7 +98,7 @@ def test_an_error_while_steps_are_counted_ends_all_requests(monkeypatch, count):
         driver.gather()
         assert driver.core.join(PATIENCE)
         with pytest.raises(EngineNotAcceptingError):
-            driver.core.submit(request("b", [1, 2], 9))
+            driver.submit(request("b", [1, 2], 9))
     assert isinstance(driver.collected.finished["a"].error, EngineLostError)
 
 
@@ -114,8 +114,8 @@ def test_with_overlap_a_failing_read_names_its_step_too(monkeypatch):
     monkeypatch.setattr(StepHandle, "read", read)
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=4, token_budget=3, max_context=64, overlap=True)
     with drive(config) as driver:
-        driver.core.submit(request("a", [1, 2, 3], 1))
-        driver.core.submit(request("b", [4, 5, 6], 3))
+        driver.submit(request("a", [1, 2, 3], 1))
+        driver.submit(request("b", [4, 5, 6], 3))
         driver.core.start()
         driver.gather()
         assert driver.core.join(PATIENCE)

@@ -12,12 +12,11 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.engine_driver import Collected, EngineDriver
+from tests.support.engine_driver import Collected, EngineDriver, GrammarRequest
 from tests.support.json_schemas import record, text
 from tests.support.oracle import ROOMY
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import SamplingParams
-from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.execution import mask_table
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
@@ -55,7 +54,7 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "remembered_masks", lambda _: 3)
 
 
-def requests(tokenizer: PreTrainedTokenizerFast) -> Iterator[CoreRequest]:
+def requests(tokenizer: PreTrainedTokenizerFast) -> Iterator[GrammarRequest]:
     """Some with a schema, half of these led to their end, some with log-probabilities."""
     draw, compiler = random.Random(8), GrammarCompiler(core_tokenizer(tokenizer), VOCAB, EOS, lexers=2)
     for number in range(24):
@@ -64,7 +63,7 @@ def requests(tokenizer: PreTrainedTokenizerFast) -> Iterator[CoreRequest]:
         grammar = compiler.compile(json.dumps(draw.choice(SCHEMAS))) if number % 4 else None
         if grammar is not None and number % 2:
             grammar.limit(MOST)
-        yield CoreRequest(str(number), prompt, sampling, grammar)
+        yield GrammarRequest(str(number), prompt, sampling, grammar=grammar)
 
 
 def run(loaded: LoadedModel, tokenizer: PreTrainedTokenizerFast) -> Collected:

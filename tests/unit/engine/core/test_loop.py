@@ -106,8 +106,8 @@ def test_an_abort_frees_everything_and_leaves_the_others(overlap):
     config = EngineConfig(block_size=2, num_blocks=40, max_rows=2, token_budget=8, max_context=64, overlap=overlap)
     with drive(config) as driver:
         for name in ("running", "waiting"):
-            driver.core.submit(request(name, [1, 2, 3], 40))
-        driver.core.submit(request("other", [5, 6], 6))
+            driver.submit(request(name, [1, 2, 3], 40))
+        driver.submit(request("other", [5, 6], 6))
         driver.core.abort("waiting")
         driver.core.abort("unknown")
         driver.core.start()
@@ -127,11 +127,11 @@ def test_an_abort_frees_everything_and_leaves_the_others(overlap):
 def test_what_can_never_be_served_is_refused_at_submit():
     with drive(SMALL) as driver:
         with pytest.raises(PromptTooLongError, match="64 tokens; context is 64, the KV pool holds 78"):
-            driver.core.submit(request("long", [1] * 64))
+            driver.submit(request("long", [1] * 64))
         with pytest.raises(InvalidRequestError, match="empty"):
-            driver.core.submit(request("empty", []))
+            driver.submit(request("empty", []))
         with pytest.raises(InvalidRequestError, match="vocabulary"):
-            driver.core.submit(request("foreign", [VOCAB]))
+            driver.submit(request("foreign", [VOCAB]))
         collected = driver.run([request("longest", [1] * 63, 5)])
         assert driver.core.stats().requests_refused == 3
     assert collected.finished["longest"].reason is FinishReason.LENGTH
@@ -142,20 +142,20 @@ def test_a_prompt_larger_than_the_pool_is_refused_too():
     config = EngineConfig(block_size=2, num_blocks=5, max_rows=2, token_budget=8, max_context=64)
     with drive(config) as driver:
         with pytest.raises(PromptTooLongError, match="the KV pool holds 8"):
-            driver.core.submit(request("long", [1] * 8))
+            driver.submit(request("long", [1] * 8))
         driver.run([request("fits", [1] * 7, 9)])
     assert driver.collected.finished["fits"].usage.output_tokens == 1
 
 
 def test_an_id_is_refused_while_it_is_in_flight():
     with drive(SMALL) as driver:
-        driver.core.submit(request("a", [1, 2], 3))
+        driver.submit(request("a", [1, 2], 3))
         with pytest.raises(InvalidRequestError, match="in flight"):
-            driver.core.submit(request("a", [1, 2], 3))
+            driver.submit(request("a", [1, 2], 3))
         driver.core.start()
         while not driver.collected.finished:
             driver.gather()
-        driver.core.submit(request("a", [1, 2], 3))  # the id is free again
+        driver.submit(request("a", [1, 2], 3))  # the id is free again
         driver.collected.finished.clear()
         while not driver.collected.finished:
             driver.gather()
@@ -164,9 +164,9 @@ def test_an_id_is_refused_while_it_is_in_flight():
 
 def test_stopping_tells_those_in_flight():
     with drive(SMALL) as driver:
-        driver.core.submit(request("a", [1, 2], 3))
+        driver.submit(request("a", [1, 2], 3))
         driver.core.stop()
-        driver.core.submit(request("b", [1, 2], 3))
+        driver.submit(request("b", [1, 2], 3))
         driver.core.start()
         driver.gather()
     assert {type(event.error) for event in driver.collected.finished.values()} == {EngineStoppedError}

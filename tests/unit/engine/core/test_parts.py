@@ -149,7 +149,7 @@ def test_a_sibling_reads_what_its_elder_writes_in_the_same_step(monkeypatch):
 def test_a_single_token_has_another_try_and_then_ends_the_engine(overlap, monkeypatch):
     ran = limit_tokens(monkeypatch, ArithmeticModel, lambda: 0)
     with EngineDriver(lambda on_events: arithmetic_core(replace(CONFIG, overlap=overlap), on_events)) as driver:
-        driver.core.submit(requests()[0])
+        driver.submit(requests()[0])
         driver.core.start()
         driver.gather()
         assert driver.core.join(PATIENCE)
@@ -168,7 +168,7 @@ def test_other_errors_end_the_engine_at_once(monkeypatch):
 
     monkeypatch.setattr(Runner, "forward", forward)
     with EngineDriver(lambda on_events: arithmetic_core(CONFIG, on_events)) as driver:
-        driver.core.submit(requests()[0])
+        driver.submit(requests()[0])
         driver.core.start()
         driver.gather()
         assert driver.core.join(PATIENCE)
@@ -203,7 +203,7 @@ def test_later_steps_are_smaller_and_grow_again(monkeypatch):
         driver.collected.finished.clear()
         driver.collected.tokens.clear()
         for request in requests():
-            driver.core.submit(replace(request, id="again " + request.id))
+            driver.submit(replace(request, id="again " + request.id))
         while len(driver.collected.finished) < len(PROMPTS):
             driver.gather()
         assert driver.core._launcher.token_limit == CONFIG.token_budget

@@ -24,7 +24,6 @@ class Core:
 
     def __init__(self, _: object, __: EngineOptions, on_events: Any, ___: object) -> None:
         on_events([])
-        self.core, self.host = self, self
 
     def info(self) -> EngineInfo:
         return INFO
@@ -38,7 +37,7 @@ def test_nothing_is_reported_before_the_parent_knows_that_the_core_is_ready(monk
     channel = SimpleNamespace(send=lambda word, *_: said.append(word))
     reports = core_process.Reports.start
     monkeypatch.setattr(resident, "load", lambda *_: None)
-    monkeypatch.setattr(resident, "ResidentCore", Core)
+    monkeypatch.setattr(resident, "start_core", Core)
     monkeypatch.setattr(core_process.Reports, "start", lambda self, core: (said.append("reports"), reports(self, core)))
     monkeypatch.setattr(core_process.Reports, "_run", lambda self, core: None)
     core_process._run(channel, EngineOptions(url=""), RemoteText(channel), Future())

@@ -42,11 +42,11 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
         if word == "step":
             reported.set()
     Channel.send = recorded
-    class Host(resident.CoreHost):
-        def __init__(self, core, grammars, on_events, admissions):
-            super().__init__(core, grammars, on_events, admissions)
-            on_events([])
-    resident.CoreHost = Host
+    start_core = resident.start_core
+    def reporting(loaded, options, on_events, record):
+        on_events([])
+        return start_core(loaded, options, on_events, record)
+    resident.start_core = reporting
     thread_start = threading.Thread.start
     def started(self):
         thread_start(self)

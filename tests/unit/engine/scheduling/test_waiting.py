@@ -39,7 +39,7 @@ def job(
 ) -> Sequence:
     """A prompt that begins with parts by name and length, and ends with 40 tokens of its own."""
     prompt = sum((tokens(*part) for part in (*beginnings, (next(_own), 40))), ())
-    request = CoreRequest("", prompt, SamplingParams(), None, profile, salt, priority, deadline)
+    request = CoreRequest("", prompt, SamplingParams(), profile, salt, priority, deadline)
     return Sequence(request, max_tokens=max_tokens or LENGTHS.get(profile, 8))
 
 

@@ -20,7 +20,6 @@ from thothy_ai.engine.api.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.serving.client import LocalEngineClient
@@ -45,9 +44,10 @@ def engine(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -
     config = EngineConfig(**{name: getattr(CONFIG, name) for name in CONFIG.__slots__} | {"overlap": request.param})
     cores: list[EngineCore] = []
 
-    def make_core(on_events: OnEvents) -> CoreHost:
-        cores.append(arithmetic_core(config, on_events))
-        return CoreHost(cores[0], GrammarCompiler(core_tokenizer(tokenizer), VOCAB, (0,)), on_events)
+    def make_core(on_events: OnEvents) -> EngineCore:
+        grammars = GrammarCompiler(core_tokenizer(tokenizer), VOCAB, (0,))
+        cores.append(arithmetic_core(config, on_events, grammars=grammars))
+        return cores[0]
 
     frontend = Frontend(TextTools(PromptEncoder(tokenizer), LETTERS), make_core)
     cores[0].start()

@@ -21,7 +21,7 @@ from thothy_ai.engine.grammar.tokens import JsonTokens
 from thothy_ai.engine.wire import core_messages as messages
 
 SAMPLING = SamplingParams(7, 0.5, 3, 0.9, 0.1, 1.02, 2**62, ("a", "lone \ud800"), ignore_eos=True)
-REQUEST = CoreRequest("1.job", (5, 6), SAMPLING, None, "hook", "tenant", -7, 1.8e9, "{}")
+REQUEST = CoreRequest("1.job", (5, 6), SAMPLING, "hook", "tenant", -7, 1.8e9, "{}")
 
 
 def travelled(parts: object) -> object:

@@ -1,4 +1,4 @@
-"""The core's host: grammars on a thread of their own, which nobody without a schema waits for; refusals as events."""
+"""Requests that wait for their grammars, which no other request does; refusals as events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from thothy_ai.engine.api.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.core.host import CoreHost
 from thothy_ai.engine.core.loop import EngineCore
 
 PATIENCE = 60
@@ -75,7 +74,6 @@ class Compiler:
 @dataclass
 class Stage:
     core: EngineCore
-    host: CoreHost
     compiler: Compiler
     events: queue.SimpleQueue[list[Event]]
 
@@ -93,12 +91,12 @@ class Stage:
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-    core, compiler = arithmetic_core(CONFIG, events.put), Compiler()
-    host = CoreHost(core, compiler, events.put)
+    compiler = Compiler()
+    core = arithmetic_core(CONFIG, events.put, grammars=compiler)
     core.start()
-    yield Stage(core, host, compiler, events)
+    yield Stage(core, compiler, events)
     compiler.go.set()
-    host.stop()
+    core.stop()
     assert core.join(PATIENCE)
 
 
@@ -107,9 +105,9 @@ def request(id_: str, schema: str | None = None, count: int = 5) -> CoreRequest:
 
 
 def test_a_schema_that_compiles_for_long_delays_no_other_request(stage: Stage) -> None:
-    stage.host.submit(request("slow", "slow"))
+    stage.core.submit(request("slow", "slow"))
     assert stage.compiler.began.wait(PATIENCE)
-    stage.host.submit(request("plain"))
+    stage.core.submit(request("plain"))
     end, tokens = stage.end_of("plain")
     assert isinstance(end, FinishedEvent)
     assert (end.reason, tokens) == (FinishReason.LENGTH, 5)
@@ -121,31 +119,31 @@ def test_a_schema_that_compiles_for_long_delays_no_other_request(stage: Stage) -
 def test_a_schema_that_does_not_compile_ends_its_own_request_and_is_counted(
     stage: Stage, schema: str, words: str
 ) -> None:
-    stage.host.submit(request("a", schema))
-    stage.host.submit(request("b", "good"))
+    stage.core.submit(request("a", schema))
+    stage.core.submit(request("b", "good"))
     end, _ = stage.end_of("a")
     assert isinstance(end, RefusedEvent)
     assert isinstance(end.error, GrammarError)
     assert words in str(end.error)
     assert stage.end_of("b")[1] == 5
-    assert stage.host.stats().requests_refused == 1
-    stage.host.submit(request("a", "good"))
+    assert stage.core.stats().requests_refused == 1
+    stage.core.submit(request("a", "good"))
     assert stage.end_of("a")[1] == 5, "the id is free again"
 
 
 def test_a_budget_that_holds_no_text_of_the_schema_is_refused(stage: Stage) -> None:
-    stage.host.submit(request("small", "6", count=5))
+    stage.core.submit(request("small", "6", count=5))
     end, _ = stage.end_of("small")
     assert isinstance(end, RefusedEvent)
     assert isinstance(end.error, BudgetTooSmallError)
-    stage.host.submit(request("enough", "5", count=5))
+    stage.core.submit(request("enough", "5", count=5))
     assert stage.end_of("enough")[1] == 5
 
 
 def test_a_prompt_that_leaves_no_room_for_the_schema_is_too_long(stage: Stage) -> None:
     room = stage.core.info().max_context - 900
     for id_, least in (("a", room + 1), ("b", room)):
-        stage.host.submit(CoreRequest(id_, (1,) * 900, SamplingParams(max_tokens=5000), schema=str(least)))
+        stage.core.submit(CoreRequest(id_, (1,) * 900, SamplingParams(max_tokens=5000), schema=str(least)))
     end, _ = stage.end_of("a")
     assert isinstance(end, RefusedEvent)
     assert isinstance(end.error, PromptTooLongError)
@@ -154,19 +152,19 @@ def test_a_prompt_that_leaves_no_room_for_the_schema_is_too_long(stage: Stage) -
 
 def test_what_the_core_refuses_becomes_an_event_and_is_counted_once(stage: Stage) -> None:
     for schema in (None, "good"):
-        stage.host.submit(CoreRequest("long", (1,) * 2000, SamplingParams(), schema=schema))
+        stage.core.submit(CoreRequest("long", (1,) * 2000, SamplingParams(), schema=schema))
         end, _ = stage.end_of("long")
         assert isinstance(end, RefusedEvent)
         assert isinstance(end.error, PromptTooLongError)
-    stage.host.submit(request("last"))
+    stage.core.submit(request("last"))
     stage.end_of("last")
-    assert stage.host.stats().requests_refused == 2
+    assert stage.core.stats().requests_refused == 2
 
 
 def test_a_request_that_is_aborted_while_its_schema_compiles_never_runs(stage: Stage) -> None:
-    stage.host.submit(request("a", "slow", count=900))
+    stage.core.submit(request("a", "slow", count=900))
     assert stage.compiler.began.wait(PATIENCE)
-    stage.host.abort("a", FinishReason.STOP)
+    stage.core.abort("a", FinishReason.STOP)
     stage.compiler.go.set()
     end, tokens = stage.end_of("a")
     assert isinstance(end, FinishedEvent)
@@ -175,8 +173,8 @@ def test_a_request_that_is_aborted_while_its_schema_compiles_never_runs(stage: S
 
 
 def test_stop_comes_after_what_was_submitted_before(stage: Stage) -> None:
-    stage.host.submit(request("a", "slow", count=900))
-    stage.host.stop()
+    stage.core.submit(request("a", "slow", count=900))
+    stage.core.stop()
     stage.compiler.go.set()
     end, _ = stage.end_of("a")
     assert isinstance(end.error, EngineStoppedError)

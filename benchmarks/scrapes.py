@@ -21,7 +21,7 @@ from thothy_ai.engine.api import EngineStats, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.core.timing import Timing
 from thothy_ai.engine.scheduling.sequence import Sequence
-from thothy_ai.engine.wire.core_messages import read_stats, stats_parts
+from thothy_ai.engine.wire.codec import pack, unpack
 from thothy_ai.queue.collector import QueueCollector
 from thothy_ai.settings import Settings
 
@@ -102,10 +102,10 @@ def _engine_rows() -> Iterator[tuple[str, str, str]]:
             timing.reported()
 
     def with_histograms() -> None:
-        read_stats(stats_parts(EngineStats(timing=timing.stats)))
+        unpack(EngineStats, pack(EngineStats(timing=timing.stats)))
 
     def without() -> None:
-        read_stats(stats_parts(EngineStats()))
+        unpack(EngineStats, pack(EngineStats()))
 
     per_step = min(_timed(steps) for _ in range(5)) / REPEATS
     sent, sent_before = (min(_timed(each) for _ in range(REPEATS)) for each in (with_histograms, without))

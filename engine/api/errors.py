@@ -114,6 +114,11 @@ class ProtocolError(EngineError):
     code = "protocol"
 
 
+def as_engine_error(error: Exception) -> EngineError:
+    """The error itself if it is typed, or an EngineError of its text."""
+    return error if isinstance(error, EngineError) else EngineError(str(error))
+
+
 def one_line(error: BaseException, most: int = 300) -> str:
     """What an error of another library says, in one line of at most so many characters; its type if it says nothing."""
     text = " ".join(str(error).split()) or type(error).__name__

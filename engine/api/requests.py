@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.numbers import Finite
 from thothy_ai.engine.api.sampling import (
     BeamSearch,
     SamplingParams,
@@ -146,7 +147,7 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int  # of the prompt, found in the prefix cache
     output_tokens: int
-    compute_seconds: float
+    compute_seconds: Finite
     preemptions: int = 0
 
 
@@ -160,7 +161,7 @@ class Choice:
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     logprobs: tuple[TokenLogprob | None, ...] = ()
-    mean_logprob: float | None = None
+    mean_logprob: Finite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class GenerationResult:
     finish_reason: FinishReason
     usage: Usage
     logprobs: tuple[TokenLogprob | None, ...] = ()
-    mean_logprob: float | None = None
+    mean_logprob: Finite | None = None
     others: tuple[Choice, ...] = ()
 
     @classmethod
@@ -201,7 +202,7 @@ class EngineInfo:
     block_size: int
     num_blocks: int
     max_context: int
-    started_at: float  # Unix seconds
+    started_at: Finite  # Unix seconds
     late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
     parameters: int = 0  # of the model; 0 if unknown
     end_tokens: tuple[int, ...] = ()  # the model's, which end a text
@@ -218,7 +219,7 @@ class AbandonedRequest:
     """Usage of a request whose client disconnected; `id` is the client's."""
 
     id: str
-    compute_seconds: float
+    compute_seconds: Finite
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.numbers import Finite
 
 MAX_STOPS = 64  # stop strings, and as many stop tokens
 MAX_STOP = 1_000  # characters; all of them are looked for after each token
@@ -41,9 +42,9 @@ class TokenLogprob:
     of the likeliest tokens, the likeliest first.
     """
 
-    logprob: float
+    logprob: Finite
     top_tokens: tuple[int, ...] = ()
-    top_logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[Finite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

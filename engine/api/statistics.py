@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-HistogramStats = tuple[float, ...]  # the sum of what was observed, then how often in each bucket; () if never
+from thothy_ai.engine.api.numbers import Finite
+
+HistogramStats = tuple[Finite, ...]  # the sum of what was observed, then how often in each bucket; () if never
 
 # Upper bounds of each histogram's buckets, by its name in `TimingStats`; one more bucket has what is above them all.
 _WAITS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
@@ -52,14 +54,14 @@ class CoreStats:
     prefill_tokens: int = 0  # computed in chunks that begin inside a prompt, again after a preemption too
     decode_tokens: int = 0
     output_tokens: int = 0
-    busy_seconds: float = 0.0  # in steps; a GPU's launch gaps within a step count
-    prefill_seconds: float = 0.0  # parts of busy_seconds
-    decode_seconds: float = 0.0
-    mask_seconds: float = 0.0  # of the core's thread: preparing grammar masks, and waiting for those that fill them
-    wait_seconds: float = 0.0  # of the host, in waiting for the device; none on a CPU
+    busy_seconds: Finite = 0.0  # in steps; a GPU's launch gaps within a step count
+    prefill_seconds: Finite = 0.0  # parts of busy_seconds
+    decode_seconds: Finite = 0.0
+    mask_seconds: Finite = 0.0  # of the core's thread: preparing grammar masks, and waiting for those that fill them
+    wait_seconds: Finite = 0.0  # of the host, in waiting for the device; none on a CPU
     replayed_steps: int = 0  # whose forward pass was replayed from a CUDA graph
-    attributed_seconds: float = 0.0  # handed to requests so far; equals busy_seconds when idle
-    gap_seconds: float = 0.0  # requests were in flight, and the device computed nothing: the host was late
+    attributed_seconds: Finite = 0.0  # handed to requests so far; equals busy_seconds when idle
+    gap_seconds: Finite = 0.0  # requests were in flight, and the device computed nothing: the host was late
 
     def plus(self, **gained: float) -> CoreStats:
         """These counters, and what some of them gained."""

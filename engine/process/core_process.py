@@ -19,21 +19,36 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NoReturn
 
-from thothy_ai.engine.api import EngineInfo, FinishReason
-from thothy_ai.engine.api.core import Core, Event, TokenEvent
-from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api.core import Core, CoreRequest, Event
+from thothy_ai.engine.api.errors import EngineError, as_engine_error
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.logs import log_to_stderr
 from thothy_ai.engine.serving.address import admissions_at
-from thothy_ai.engine.wire import core_messages as messages
-from thothy_ai.engine.wire.channel import Channel, Message
-from thothy_ai.engine.wire.core_messages import Word
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.core_messages import (
+    FROM_CORE,
+    TO_CORE,
+    AbortRequest,
+    ConfigurationRead,
+    CoreEnded,
+    CoreReady,
+    CoreRefused,
+    FromCore,
+    JsonTokensRead,
+    LoadModel,
+    StepReport,
+    StopCore,
+    ToCore,
+    TokenizerRead,
+)
 from thothy_ai.engine.wire.model_text import RemoteText
-from thothy_ai.engine.wire.plain import fields_of
 
 WITHOUT_PARENT = 1
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+ToParent = Channel[FromCore, ToCore]
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +57,12 @@ def main() -> None:
     """Load the model that the parent asks for, serve it, and end with the core."""
     log_to_stderr()
     _die_with_the_parent()
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    channel: ToParent = Channel(socket.socket(fileno=int(sys.argv[1])), FROM_CORE, TO_CORE)
     received = iter(channel)
-    _, parts = next(received)
-    options = messages.read_options(parts)
+    first = next(received)
+    if not isinstance(first, LoadModel):
+        raise TypeError(f"expected a LoadModel first, got {first!r:.80}")
+    options = first.options
     log_to_stderr(options.log_level)
     core: Future[Core] = Future()
     text = RemoteText(channel)
@@ -53,23 +70,23 @@ def main() -> None:
     try:
         _run(channel, options, text, core)
     except (EngineError, ModuleNotFoundError, OSError) as error:
-        channel.send(Word.REFUSED, *messages.error_parts(error))
+        channel.send(CoreRefused(as_engine_error(error)))
     _exit(0)
 
 
-def _run(channel: Channel, options: EngineOptions, text: RemoteText, hosted: Future[Core]) -> None:
+def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Future[Core]) -> None:
     """Load, report that it is ready, and wait until the core has ended."""
     from thothy_ai.engine.process.resident import load, start_core  # noqa: PLC0415  imports torch, which may fail
 
     loaded = load(options, text)
     reports = Reports(channel)
     core = start_core(loaded, options, reports.put, partial(_record, options.url))
-    channel.send(Word.READY, fields_of(core.info()))
+    channel.send(CoreReady(core.info()))
     reports.start(core)  # not before: the parent waits for that message, and the core runs already
     hosted.set_result(core)
     core.join()
     reports.close()
-    channel.send(Word.ENDED, messages.failure_parts(core.failure))
+    channel.send(CoreEnded.of(core.failure))
 
 
 def _record(url: str, info: EngineInfo) -> AdmissionFile | None:
@@ -92,26 +109,25 @@ def _or_exit(work: Callable[..., None], *arguments: object) -> None:
         _exit(WITHOUT_PARENT)
 
 
-def _obey(received: Iterable[Message], text: RemoteText, hosted: Future[Core]) -> None:
+def _obey(received: Iterable[ToCore], text: RemoteText, hosted: Future[Core]) -> None:
     """Do what the parent says; end with it."""
-    for word, *parts in received:
-        if text.hear(word, parts):
-            continue
-        core = hosted.result()
-        match word:
-            case Word.SUBMIT:
-                core.submit(messages.read_request(*parts))
-            case Word.ABORT:
-                core.abort(parts[0], FinishReason(parts[1]))
-            case Word.STOP:
-                core.stop()
+    for message in received:
+        match message:
+            case ConfigurationRead() | TokenizerRead() | JsonTokensRead():
+                text.take(message)
+            case CoreRequest():
+                hosted.result().submit(message)
+            case AbortRequest(id_, reason):
+                hosted.result().abort(id_, reason)
+            case StopCore():
+                hosted.result().stop()
     _exit(WITHOUT_PARENT)
 
 
 class Reports:
     """Sends the core's events and statistics from a thread of its own, so that no step waits for the parent."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ToParent) -> None:
         self._channel = channel
         self._events: queue.SimpleQueue[list[Event] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -133,14 +149,7 @@ class Reports:
 
     def _run(self, core: Core) -> None:
         while (events := self._events.get()) is not None:
-            self._channel.send(Word.STEP, [_parts(event) for event in events], messages.stats_parts(core.stats()))
-
-
-def _parts(event: Event) -> tuple[object, ...]:
-    """A token event without log-probabilities is a tuple of plain values already."""
-    if type(event) is TokenEvent and event.logprobs is None:
-        return event
-    return messages.event_parts(event)
+            self._channel.send(StepReport.of(events, core.stats()))
 
 
 def _die_with_the_parent() -> None:

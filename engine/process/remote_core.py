@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, RefusedEvent, StepFailedError, TokenEvent, end_of
 from thothy_ai.engine.api.inflight_log import AdmissionFile
-from thothy_ai.engine.wire.channel import Channel, Message
-from thothy_ai.engine.wire.core_messages import Word, read_events, read_failure, read_stats, request_parts
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.core_messages import AbortRequest, CoreEnded, FromCore, StepReport, StopCore, ToCore
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class RemoteCore:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Channel[ToCore, FromCore],
         info: EngineInfo,
         on_events: OnEvents,
         describe_end: Callable[[], str],
@@ -42,7 +42,6 @@ class RemoteCore:
         threading.Thread(target=self._read, name="engine-core-reader", daemon=True).start()
 
     def submit(self, request: CoreRequest) -> None:
-        """Send a request."""
         with self._lock:
             has_ended = self._has_ended
             if not has_ended:
@@ -50,11 +49,10 @@ class RemoteCore:
         if has_ended:
             self._on_events([RefusedEvent(request.id, end_of(request.id, self.failure))])
         else:
-            self._send(Word.SUBMIT, request_parts(request))
+            self._send(request)
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORTED) -> None:
-        """Send it on."""
-        self._send(Word.ABORT, request_id, reason.value)
+        self._send(AbortRequest(request_id, reason))
 
     def stats(self) -> EngineStats:
         """Those that came with the last step."""
@@ -65,36 +63,36 @@ class RemoteCore:
         return self._info
 
     def stop(self) -> None:
-        """Send it on."""
-        self._send(Word.STOP)
+        self._send(StopCore())
 
     def join(self) -> None:
         """Wait until the core has ended, or its process has."""
         self._ended.wait()
 
-    def _send(self, *parts: object) -> None:
-        """Whether the process has ended is the reading thread's to notice."""
-        with suppress(OSError):
-            self._channel.send(*parts)
+    def _send(self, message: ToCore) -> None:
+        with suppress(OSError):  # the process has ended, which the reading thread notices
+            self._channel.send(message)
 
     # ---- the reading thread
 
     def _read(self) -> None:
         try:
-            self._follow(self._channel)
+            self._finish(self._follow())
         except Exception as error:
             log.exception("the core's process cannot be understood")
             self._finish(StepFailedError(self._admitted_ids(), str(error)))
 
-    def _follow(self, messages: Iterable[Message]) -> None:
-        for word, *parts in messages:
-            if word == Word.ENDED:
-                self._finish(read_failure(parts[0]))
-                return
-            self._stats = read_stats(parts[1])
-            self._take(read_events(parts[0]))
+    def _follow(self) -> StepFailedError | None:
+        """Pass events on until the core ends; returns why it did, None if it was stopped."""
+        for message in self._channel:
+            match message:
+                case CoreEnded():
+                    return message.failure
+                case StepReport():
+                    self._stats = message.stats
+                    self._take(message.events)
         cause = self._describe_end()  # first: it is dead then, and admits nothing more
-        self._finish(StepFailedError(self._admitted_ids(), cause))
+        return StepFailedError(self._admitted_ids(), cause)
 
     def _take(self, events: list[Event]) -> None:
         ended = {event.id for event in events if not isinstance(event, TokenEvent)}

@@ -16,10 +16,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.core import OnEvents
-from thothy_ai.engine.api.errors import EngineError, ModelLoadError, from_code
+from thothy_ai.engine.api.errors import EngineError, ModelLoadError, as_engine_error
 from thothy_ai.engine.api.inflight_log import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.api.options import EngineOptions, required_model
 from thothy_ai.engine.process.imports import transformers_without_torch
@@ -30,34 +31,39 @@ from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.weights.model_text import LocalText, json_tokens
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.core_messages import (
-    Word,
-    configuration_parts,
-    error_parts,
-    json_tokens_parts,
-    options_parts,
-    tokenizer_parts,
+    FROM_CORE,
+    TO_CORE,
+    ConfigurationRead,
+    CoreReady,
+    CoreRefused,
+    FolderFound,
+    FromCore,
+    JsonTokensRead,
+    LoadModel,
+    TextRead,
+    ToCore,
+    TokenizerRead,
 )
-from thothy_ai.engine.wire.frames import read_info
 
 _MODULE = "thothy_ai.engine.process.core_process"
 _END_SECONDS = 10.0  # for a process that was told to end, or that has closed its channel
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
+M = TypeVar("M", CoreReady, FolderFound)
 
 
 class RemoteEngine:
     """Implements `RunningEngine`."""
 
-    def __init__(self, process: CoreProcess, tools: TextTools, info: dict[str, Any]) -> None:
+    def __init__(self, process: CoreProcess, tools: TextTools, info: EngineInfo) -> None:
         self._process = process
         self._path = admissions_at(process.url)
-        known = read_info(info)
-        file = AdmissionFile.open(self._path, known.session_id, writes=True) if self._path is not None else None
+        file = AdmissionFile.open(self._path, info.session_id, writes=True) if self._path is not None else None
         cores: list[RemoteCore] = []
 
         def make_core(on_events: OnEvents) -> RemoteCore:
-            cores.append(RemoteCore(process.channel, known, on_events, process.describe_end, file))
+            cores.append(RemoteCore(process.channel, info, on_events, process.describe_end, file))
             return cores[0]
 
         self.backend = Frontend(tools, make_core, admissions_in(file, TEXT))
@@ -91,7 +97,7 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
     process = CoreProcess(options)
     try:
         tools = _read_text(process, model)
-        info = process.expect(Word.READY)
+        info = process.expect(CoreReady).info
         return RemoteEngine(process, tools(), info)
     except BaseException:
         process.close()
@@ -104,14 +110,15 @@ def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
     What keeps the text tools from being made is raised by the call: the core's errors come first.
     """
     with transformers_without_torch():  # imported while the other process imports torch
-        folder = model if _is_folder(model) else Path(process.expect(Word.FOLDER))
+        folder = model if _is_folder(model) else process.expect(FolderFound).path
         text = LocalText()
         configuration = _outcome(lambda: text.configuration(folder, model))
-        process.tell(Word.CONFIGURATION, lambda: configuration_parts(configuration.result()))
-        process.tell(Word.TOKENIZER, lambda: tokenizer_parts(text.tokenizer(folder)))
+        process.send(ConfigurationRead, lambda: ConfigurationRead.of(configuration.result()))
+        process.send(TokenizerRead, lambda: TokenizerRead.of(text.tokenizer(folder)))
         tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.resolve().name)))
-    process.tell(
-        Word.JSON_TOKENS, lambda: json_tokens_parts(json_tokens(tools.result().vocabulary, configuration.result()))
+    process.send(
+        JsonTokensRead,
+        lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
     )
     return tools.result
 
@@ -147,30 +154,28 @@ class CoreProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self.channel = Channel(ours)
+        self.channel: Channel[ToCore, FromCore] = Channel(ours, TO_CORE, FROM_CORE)
         self._messages = iter(self.channel)
-        self.channel.send(Word.START, options_parts(replace(options, token=None)))
+        self.channel.send(LoadModel(replace(options, token=None)))
 
-    def tell(self, word: Word, read: Callable[[], object]) -> None:
-        """Send what `read` returns, or the error that it raises. A process that has ended is not told."""
-        said: tuple[object, object]
+    def send(self, kind: type[TextRead], read: Callable[[], TextRead]) -> None:
+        """Send what `read` returns, or a `kind` with the error that it raises."""
         try:
-            said = (None, read())
+            message = read()
         except (EngineError, OSError) as error:
-            said = (error_parts(error), None)
-        with suppress(ConnectionError):  # `expect` learns how it ended
-            self.channel.send(word, *said)
+            message = kind(error=as_engine_error(error))
+        with suppress(ConnectionError):  # the process has ended: `expect` learns how
+            self.channel.send(message)
 
-    def expect(self, word: Word) -> Any:  # noqa: ANN401  whatever the message holds
+    def expect(self, kind: type[M]) -> M:
         """Wait for this message while the model loads. Raises what keeps it from loading."""
-        for said, *parts in self._messages:
-            if said == word:
-                return parts[0]
-            if said == Word.FOLDER:
-                continue  # not waited for, since the model is a folder
-            if said == Word.REFUSED:
-                raise from_code(*parts)
-            break
+        for message in self._messages:
+            if isinstance(message, kind):
+                return message
+            if isinstance(message, CoreRefused):
+                raise message.error
+            if not isinstance(message, FolderFound):  # not waited for, since the model is a folder
+                break
         if (code := self._wait()) > 0:  # it wrote a traceback
             raise SystemExit(code)
         raise ModelLoadError(f"while the model was loading, {self.describe_end()}")

@@ -7,7 +7,7 @@ across clients, as a worker's are ("job.attempt").
 
 from __future__ import annotations
 
-from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage
+from thothy_ai.engine.api import AbandonedRequest, AbandonedStats, AbandonedUsage
 
 MAX_KEPT = 100_000
 MAX_BATCH = 10_000  # per reply: a frame has a size limit, and building one blocks the other clients
@@ -19,10 +19,12 @@ class AbandonedUsageStore:
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
         self._seconds: dict[str, float] = {}
-        self.dropped = 0
+        self._dropped = 0
 
-    def __len__(self) -> int:
-        return len(self._seconds)
+    @property
+    def stats(self) -> AbandonedStats:
+        """How many can be taken, and how many were dropped."""
+        return AbandonedStats(len(self._seconds), self._dropped)
 
     def add(self, request_id: str, compute_seconds: float) -> None:
         """Keep a request's usage, unless it is zero."""
@@ -31,7 +33,7 @@ class AbandonedUsageStore:
         self._seconds[request_id] = self._seconds.pop(request_id, 0.0) + compute_seconds
         if len(self._seconds) > self._max_kept:
             del self._seconds[next(iter(self._seconds))]
-            self.dropped += 1
+            self._dropped += 1
 
     def take(self, session_id: str) -> AbandonedUsage:
         """Remove and return the oldest requests, at most `MAX_BATCH`. `session_id` is this engine's."""

@@ -7,23 +7,21 @@ import contextlib
 import hmac
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from thothy_ai.engine.api import MAX_NAME, AbandonedStats, Delta, GenerationResult
+from thothy_ai.engine.api import MAX_NAME, Delta, GenerationResult
 from thothy_ai.engine.api.backend import Backend, Failure, Output
 from thothy_ai.engine.api.errors import EngineAuthenticationError, EngineError, ProtocolError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.outbox import Outbox
-from thothy_ai.engine.wire.frames import abandoned_fields, read_request, stats_fields, wants_failure_usage
-from thothy_ai.engine.wire.plain import Fields, fields_of
+from thothy_ai.engine.wire.codec import FrameBuffer, pack
 from thothy_ai.engine.wire.protocol import (
     VERSION,
     Abort,
     Ask,
     Fault,
     Frame,
-    FrameBuffer,
     Hello,
     Outputs,
     Question,
@@ -32,6 +30,7 @@ from thothy_ai.engine.wire.protocol import (
     Submit,
     decode,
     encode,
+    token_bytes,
 )
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class Connection:
         self._token = shared.token
         self._reader, self._writer = reader, writer
         self._loop = asyncio.get_running_loop()
-        self._open: dict[str, bool] = {}  # whether the client reads the usage of a failure
+        self._open: set[str] = set()
         self._reported: deque[tuple[str, float]] = deque(maxlen=_MAX_REPORTED)  # seconds of the last results sent
         self._closed = False
         self._outbox = Outbox()
@@ -121,38 +120,37 @@ class Connection:
 
     def _handle(self, frame: Frame) -> None:
         match frame:
-            case Submit(id_, fields):
-                self._submit(id_, fields)
+            case Submit():
+                self._submit(frame)
             case Abort(id_):
                 self._backend.abort(self._prefix + id_)
             case Stream(id_):
                 self._backend.stream(self._prefix + id_)
             case Ask(number, question):
-                self._writer.write(encode(Reply(number, self._answer(question))))
+                self._writer.write(encode(Reply(number, pack(self._answer(question)))))
             case _:
                 raise ProtocolError(f"a client does not send {type(frame).__name__}")
 
-    def _submit(self, request_id: str, fields: Fields) -> None:
+    def _submit(self, submit: Submit) -> None:
+        request_id = submit.id
         if request_id in self._open:
             raise ProtocolError(f"a request with id {request_id!r} is in flight")
         if len(request_id) > MAX_NAME:  # an answer would have to repeat it
             raise ProtocolError(f"a request's id has {len(request_id):,} characters; {MAX_NAME:,} are possible")
-        self._open[request_id] = wants_failure_usage(fields)
+        self._open.add(request_id)
         try:
-            request = replace(read_request(fields), id=self._prefix + request_id)
-            self._backend.submit(request, self._sink)
+            self._backend.submit(replace(submit.request(), id=self._prefix + request_id), self._sink)
         except EngineError as error:
             self._deliver([Failure(self._prefix + request_id, error)])
 
-    def _answer(self, question: Question) -> Fields:
+    def _answer(self, question: Question) -> object:
         match question:
             case Question.INFO:
-                return fields_of(self._backend.info())
+                return self._backend.info()
             case Question.STATS:
-                abandoned = AbandonedStats(len(self._abandoned), self._abandoned.dropped)
-                return stats_fields(replace(self._backend.stats(), abandoned=abandoned))
+                return replace(self._backend.stats(), abandoned=self._abandoned.stats)
             case Question.ABANDONED_USAGE:
-                return abandoned_fields(self._abandoned.take(self._backend.info().session_id))
+                return self._abandoned.take(self._backend.info().session_id)
             case Question.STOP_ACCEPTING:
                 self._backend.stop_accepting()
                 return {}
@@ -167,23 +165,16 @@ class Connection:
             mine = replace(output, id=output.id.removeprefix(self._prefix))
             if mine.id not in self._open:
                 continue
-            told = mine if isinstance(mine, Delta) else self._end(mine)
+            if not isinstance(mine, Delta):
+                self._open.discard(mine.id)
+                seconds = 0.0 if mine.usage is None else mine.usage.compute_seconds
+                if self._closed:
+                    self._abandoned.add(mine.id, seconds)
+                else:
+                    self._reported.append((mine.id, seconds))
             if not self._closed:
-                self._outbox.add(told)
+                self._outbox.add(mine)
         self._unsent.set()
-
-    def _end(self, output: GenerationResult | Failure) -> Output:
-        """Keep a request's usage, and that of a failure for another client if this one's version does not read it."""
-        reads_failures = self._open.pop(output.id)
-        seconds = 0.0 if output.usage is None else output.usage.compute_seconds
-        if isinstance(output, Failure) and not reads_failures:
-            self._abandoned.add(output.id, seconds)
-            return Failure(output.id, output.error)
-        if self._closed:
-            self._abandoned.add(output.id, seconds)
-        else:
-            self._reported.append((output.id, seconds))
-        return output
 
     async def _send_outputs(self) -> None:
         """Runs until the connection ends, and ends it if outputs cannot be sent: the client would wait forever."""
@@ -214,60 +205,48 @@ class Connection:
                 async with asyncio.timeout(_TIMEOUT_SECONDS):
                     self._writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
                     await self._writer.drain()
+                    self._writer.write_eof()
                     async with asyncio.timeout(_LINGER_SECONDS):
-                        await self._outlast()
+                        while await self._reader.read(_CHUNK):
+                            pass
         finally:
             self._writer.transport.abort()
 
-    async def _outlast(self) -> None:
-        """Say that nothing more will be sent, and wait until the client has closed the connection."""
-        self._writer.write_eof()
-        while await self._reader.read(_CHUNK):
-            pass
 
-
-def _frames_of(outputs: tuple[Output, ...]) -> Iterator[bytes]:
+def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
     """As many frames as it takes. A result that fits none becomes a failure: it must not cost others their own."""
     try:
-        yield encode(Outputs(outputs))
+        yield encode(Outputs.of(outputs))
     except ProtocolError as error:
-        for part in _parts(outputs, error):
+        for part in _smaller(outputs, error):
             yield from _frames_of(part)
 
 
-def _parts(outputs: tuple[Output, ...], error: ProtocolError) -> Iterable[tuple[Output, ...]]:
-    """Outputs that do not fit a frame, as smaller ones."""
-    if len(outputs) > 1:
-        return outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]
-    output = outputs[0]
-    if isinstance(output, Delta):
-        text, tokens = len(output.text) // 2, len(output.token_ids) // 2
-        first = replace(output, text=output.text[:text], token_ids=output.token_ids[:tokens])
-        return (first,), (replace(output, text=output.text[text:], token_ids=output.token_ids[tokens:]),)
-    return ((Failure(output.id, EngineError(f"the result cannot be sent: {error}"), output.usage),),)
+def _smaller(outputs: Sequence[Output], error: ProtocolError) -> tuple[Sequence[Output], ...]:
+    """Outputs that do not fit a frame, in parts."""
+    match outputs:
+        case [Delta() as delta]:
+            text, tokens = len(delta.text) // 2, len(delta.token_ids) // 2
+            first = replace(delta, text=delta.text[:text], token_ids=delta.token_ids[:tokens])
+            return [first], [replace(delta, text=delta.text[text:], token_ids=delta.token_ids[tokens:])]
+        case [GenerationResult() | Failure() as end]:
+            return ([Failure(end.id, EngineError(f"the result cannot be sent: {error}"), end.usage)],)
+    return outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]
 
 
 def _check_hello(frame: Frame | None, token: str | None) -> None:
+    """ProtocolError or EngineAuthenticationError unless it is a client's that knows the token, if one is required."""
     match frame:
         case None:
             raise ConnectionResetError("it closed the connection without a hello")
-        case Hello(version, given) if version == VERSION:
-            _check_token(given, token)
-        case Hello(version):
+        case Hello(version) if version != VERSION:
             raise ProtocolError(f"the client speaks version {version} of the protocol, this engine {VERSION}")
+        case Hello(token=given):
+            if token is None:
+                return
+            if given is None:
+                raise EngineAuthenticationError("this engine requires a token: set THOTHY_ENGINE_TOKEN")
+            if not hmac.compare_digest(given, token_bytes(token)):
+                raise EngineAuthenticationError("wrong token: THOTHY_ENGINE_TOKEN is not the engine's")
         case _:
             raise ProtocolError("the first frame is not a hello")
-
-
-def _check_token(given: str | None, wanted: str | None) -> None:
-    """EngineAuthenticationError unless the client's token is the one that is wanted, if any."""
-    if wanted is None:
-        return
-    if given is None:
-        raise EngineAuthenticationError("this engine requires a token: set THOTHY_ENGINE_TOKEN")
-    if not hmac.compare_digest(_bytes(given), _bytes(wanted)):
-        raise EngineAuthenticationError("wrong token: THOTHY_ENGINE_TOKEN is not the engine's")
-
-
-def _bytes(token: str) -> bytes:
-    return token.encode(errors="surrogatepass")

@@ -8,6 +8,7 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.errors import (
@@ -20,15 +21,13 @@ from thothy_ai.engine.api.errors import (
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, admissions_path
 from thothy_ai.engine.serving.generation import Generation, Generations
-from thothy_ai.engine.wire.frames import read_abandoned, read_info, read_stats, request_fields
-from thothy_ai.engine.wire.plain import Fields
+from thothy_ai.engine.wire.codec import FrameBuffer, Raw, unpack
 from thothy_ai.engine.wire.protocol import (
     VERSION,
     Abort,
     Ask,
     Fault,
     Frame,
-    FrameBuffer,
     Hello,
     Outputs,
     Question,
@@ -37,9 +36,12 @@ from thothy_ai.engine.wire.protocol import (
     Submit,
     decode,
     encode,
+    token_bytes,
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _CHUNK = 1 << 18
 _HELLO_SECONDS = 10.0
@@ -50,11 +52,11 @@ class SocketEngineClient:
     """Implements `EngineClient` over the protocol. Owns its connection and the requests in flight on it."""
 
     def __init__(self, address: Address, token: str | None = None) -> None:
-        """The token goes over TCP only: a Unix socket needs none, and an older engine would not understand it."""
+        """The token goes over TCP only: a Unix socket needs none."""
         self._address = address
-        self._hello = Hello(token=(token or None) if isinstance(address, TcpAddress) else None)
+        self._hello = Hello(token=token_bytes(token) if token and isinstance(address, TcpAddress) else None)
         self._generations = Generations()
-        self._replies: dict[int, asyncio.Future[Fields]] = {}
+        self._replies: dict[int, asyncio.Future[Raw]] = {}
         self._numbers = itertools.count()
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -86,22 +88,18 @@ class SocketEngineClient:
         self._tried.set()
 
     async def info(self) -> EngineInfo:
-        """Ask for the engine's fixed properties."""
-        info = read_info(await self._ask(Question.INFO))
+        info = await self._ask(Question.INFO, EngineInfo)
         self._open_admissions(info.session_id)
         return info
 
     async def stats(self) -> EngineStats:
-        """Ask for gauges and counters."""
-        return read_stats(await self._ask(Question.STATS))
+        return await self._ask(Question.STATS, EngineStats)
 
     async def take_abandoned_usage(self) -> AbandonedUsage:
-        """Ask for the usage of abandoned requests."""
-        return read_abandoned(await self._ask(Question.ABANDONED_USAGE))
+        return await self._ask(Question.ABANDONED_USAGE, AbandonedUsage)
 
     async def stop_accepting(self) -> None:
-        """Have the engine refuse new requests."""
-        await self._ask(Question.STOP_ACCEPTING)
+        await self._ask(Question.STOP_ACCEPTING, dict)
 
     def may_have_begun(self, session_id: str, request_ids: Sequence[str]) -> bool:
         """Ask the file that the engine has left; True if there is none."""
@@ -120,7 +118,7 @@ class SocketEngineClient:
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a request; waits while the socket's buffer is full."""
         try:
-            data = encode(Submit(request.id, request_fields(request)))
+            data = encode(Submit.of(request))
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from error
         if self._writer is None:
@@ -140,15 +138,16 @@ class SocketEngineClient:
     async def _stream(self, request_id: str) -> None:
         await self._send(encode(Stream(request_id)))
 
-    async def _ask(self, question: Question) -> Fields:
+    async def _ask(self, question: Question, kind: type[T]) -> T:
+        """The engine's answer; ProtocolError if it is malformed."""
         if self._writer is None:
             raise self._lost()
         number = next(self._numbers)
-        reply: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._replies[number] = reply
         try:
             await self._send(encode(Ask(number, question)))
-            return await reply
+            return unpack(kind, await reply)
         finally:
             self._replies.pop(number, None)
 
@@ -205,12 +204,12 @@ class SocketEngineClient:
 
     def _take(self, frame: Frame) -> None:
         match frame:
-            case Outputs(outputs):
-                self._generations.deliver(outputs)
-            case Reply(number, fields):
+            case Outputs():
+                self._generations.deliver(frame.outputs)
+            case Reply(number, answer):
                 reply = self._replies.pop(number, None)
                 if reply is not None and not reply.done():
-                    reply.set_result(fields)
+                    reply.set_result(answer)
             case Fault(error):
                 raise error
             case _:

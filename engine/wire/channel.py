@@ -1,4 +1,4 @@
-"""A stream of msgpack arrays between two processes of this engine, over a socket pair."""
+"""A stream of messages between two processes of this engine, over a socket pair."""
 
 from __future__ import annotations
 
@@ -6,45 +6,41 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Generic, TypeVar
 
-import msgpack
+from thothy_ai.engine.wire.codec import Codec
 
-_UNICODE = "surrogatepass"  # as in the clients' protocol: a refusal may quote a lone surrogate
-_MAX_BYTES = 2**31 - 1  # of a message; both ends are this engine's, and each bounds what it sends
-_READ_BYTES = 1 << 18
-
-Message = list[Any]
+S = TypeVar("S")
+R = TypeVar("R")
 
 
-class Channel:
-    """One end. Any thread may send; one thread receives."""
+class Channel(Generic[S, R]):
+    """One end, which sends messages of one codec and receives those of another. Any thread may send; one receives."""
 
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
+    def __init__(self, end: socket.socket, sent: Codec[S], received: Codec[R]) -> None:
+        self._socket, self._sent, self._received = end, sent, received
         self._sending = threading.Lock()
-        self._stream = end.makefile("rb", buffering=0)
-        self._messages = msgpack.Unpacker(
-            self._stream, read_size=_READ_BYTES, max_buffer_size=_MAX_BYTES, unicode_errors=_UNICODE
-        )
+        self._stream = end.makefile("rb", buffering=1 << 18)
 
-    def send(self, *parts: object) -> None:
-        """Send a message; OSError if the other process has ended."""
-        data = msgpack.packb(parts, unicode_errors=_UNICODE)
+    def send(self, message: S) -> None:
+        """OSError if the other process has ended; ProtocolError for a message that cannot be packed."""
+        data = self._sent.encode(message)
         with self._sending:
             self._socket.sendall(data)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[R]:
         """Messages as they arrive, until either process closes its end or dies."""
         while True:
             try:
-                message: Message = self._messages.unpack()
-            except (msgpack.OutOfData, OSError):
+                message = self._received.read(self._stream)
+            except OSError:
                 return
             except ValueError:
                 if self._stream.closed:
                     return
                 raise
+            if message is None:
+                return
             yield message
 
     def close(self) -> None:

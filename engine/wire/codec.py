@@ -3,8 +3,8 @@
     FRAMES: Codec[Submit | Abort] = Codec(Submit, Abort)    # the kinds of one conversation
     stream.write(FRAMES.encode(Abort("a")))                 # four bytes of length, big-endian, then the payload
 
-    while (payload := read_payload(stream)) is not None:    # a blocking stream; `FrameBuffer` for other ones
-        match FRAMES.decode(payload):
+    while (message := FRAMES.read(stream)) is not None:     # a blocking stream; `FrameBuffer` for other ones
+        match message:
             case Abort(id_): ...
 
 A payload is the name of the message's class and its fields by name. The receiver looks the name up among its own kinds:
@@ -37,6 +37,13 @@ __all__ = ["MAX_FRAME", "Codec", "FrameBuffer", "Raw", "pack", "read_payload", "
 MAX_FRAME = 64 * 2**20  # bytes
 _HEADER = 4  # bytes
 
+
+class Stream(Protocol):
+    """A blocking, buffered stream: it returns fewer bytes only at its end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 M = TypeVar("M")
 T = TypeVar("T")
 
@@ -63,6 +70,11 @@ class Codec(Generic[M]):
             raise ProtocolError(f"a message of an unknown kind: {name!r:.80}")
         message: M = _decoded(decoder, body, name)
         return message
+
+    def read(self, stream: Stream) -> M | None:
+        """The next message of a blocking, buffered stream; None at its end, also within a frame."""
+        payload = read_payload(stream, self._max_frame)
+        return None if payload is None else self.decode(payload)
 
 
 def pack(value: object) -> Raw:
@@ -99,11 +111,7 @@ class FrameBuffer:
         return payloads
 
 
-class _Stream(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-def read_payload(stream: _Stream, max_frame: int = MAX_FRAME) -> bytes | None:
+def read_payload(stream: Stream, max_frame: int = MAX_FRAME) -> bytes | None:
     """The next payload of a blocking, buffered stream; None at its end, also within a frame."""
     header = stream.read(_HEADER)
     if len(header) < _HEADER:

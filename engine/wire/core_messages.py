@@ -1,192 +1,199 @@
-"""What the frontend and the core say to each other across processes.
+"""Messages between the frontend's process and the core's.
 
-    frontend                      core
-    start   options         ──▶
-                            ◀──   folder  path            (where the model's text files are)
-    configuration           ──▶                           (each of these three, or the error instead)
-    tokenizer               ──▶
-    json_tokens             ──▶
-                            ◀──   ready   info            or  refused  code, message  (and the process ends)
-    submit  request         ──▶
-    abort   id, reason      ──▶
-    stop                    ──▶
-                            ◀──   step    events, stats   (once per step)
-                            ◀──   ended   failure         (and the process ends)
-
-The processes are of one version and trust each other: values are rebuilt, not checked.
+frontend                      core
+LoadModel                ──▶
+                         ◀──   FolderFound             (where the model's text files are)
+ConfigurationRead        ──▶                           (each of these three, perhaps with the error instead)
+TokenizerRead            ──▶
+JsonTokensRead           ──▶
+                         ◀──   CoreReady   or  CoreRefused  (and the process ends)
+CoreRequest              ──▶
+AbortRequest             ──▶
+StopCore                 ──▶
+                         ◀──   StepReport              (once per step)
+                         ◀──   CoreEnded               (and the process ends)
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import asdict, astuple, fields
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from thothy_ai.engine.api import EngineStats, FinishReason, LogitBias, SamplingParams, TokenLogprob, Usage
+from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
-from thothy_ai.engine.api.errors import EngineError, from_code
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.wire.codec import Codec
 
-Plain = Mapping[str, Any]
-
-
-class Word(StrEnum):
-    """The first part of a message."""
-
-    START = "start"
-    FOLDER = "folder"
-    CONFIGURATION = "configuration"
-    TOKENIZER = "tokenizer"
-    JSON_TOKENS = "json_tokens"
-    READY = "ready"
-    REFUSED = "refused"
-    SUBMIT = "submit"
-    ABORT = "abort"
-    STOP = "stop"
-    STEP = "step"
-    ENDED = "ended"
+_MAX_FRAME = 2**31 - 1  # both ends are this engine's, and each bounds what it sends
 
 
-def options_parts(options: EngineOptions) -> Plain:
-    """Options as plain values."""
-    values = asdict(options)
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load a model with these options, and serve it."""
+
+    options: EngineOptions
 
 
-def read_options(parts: Plain) -> EngineOptions:
-    """Options from `options_parts`."""
-    paths = {name: Path(parts[name]) for name in ("model", "cache_dir") if parts[name] is not None}
-    return EngineOptions(**(dict(parts) | paths))
+@dataclass(frozen=True, slots=True)
+class FolderFound:
+    """The folder of the model's text files."""
+
+    path: Path
 
 
-def configuration_parts(configuration: FolderConfiguration) -> Sequence[object]:
-    """A folder's configuration as plain values; as JSON text, since its integers may be larger than msgpack's."""
-    return (json.dumps([vars(configuration.text), configuration.eos_token_ids]), configuration.container)
+@dataclass(frozen=True, slots=True)
+class ConfigurationRead:
+    """A FolderConfiguration as JSON text, since its integers may be larger than msgpack's; or why it cannot be read."""
+
+    json: str | None = None
+    error: EngineError | None = None
+
+    @classmethod
+    def of(cls, configuration: FolderConfiguration) -> ConfigurationRead:
+        """With the configuration."""
+        return cls(json.dumps([vars(configuration.text), configuration.container, configuration.eos_token_ids]))
+
+    def configuration(self) -> FolderConfiguration:
+        """Raises the error."""
+        if self.error is not None or self.json is None:
+            raise self.error or ValueError("no configuration")
+        text, container, ends = json.loads(self.json)
+        return FolderConfiguration(Configuration(**text), container, tuple(ends))
 
 
-def read_configuration(parts: Sequence[Any]) -> FolderConfiguration:
-    """A configuration from `configuration_parts`."""
-    numbers, container = parts
-    text, ends = json.loads(numbers)
-    return FolderConfiguration(Configuration(**text), container, tuple(ends))
+@dataclass(frozen=True, slots=True)
+class TokenizerRead:
+    """A CoreTokenizer without its tokens; without a definition if the model has none; or why it cannot be read."""
+
+    definition: str | None = None
+    eos_token_id: int | None = None
+    end_of_turn: int | None = None
+    error: EngineError | None = None
+
+    @classmethod
+    def of(cls, tokenizer: CoreTokenizer | None) -> TokenizerRead:
+        """With the tokenizer, if there is one."""
+        if tokenizer is None:
+            return cls()
+        return cls(tokenizer.definition, tokenizer.eos_token_id, tokenizer.end_of_turn)
+
+    def tokenizer(self, tokens: Future[JsonTokens | None]) -> CoreTokenizer | None:
+        """With tokens that are still to come. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        if self.definition is None:
+            return None
+        return CoreTokenizer(self.definition, self.eos_token_id, self.end_of_turn, tokens)
 
 
-def tokenizer_parts(tokenizer: CoreTokenizer | None) -> Sequence[object] | None:
-    """A tokenizer as plain values, without its tokens."""
-    if tokenizer is None:
-        return None
-    return (tokenizer.definition, tokenizer.eos_token_id, tokenizer.end_of_turn)
+@dataclass(frozen=True, slots=True)
+class JsonTokensRead:
+    """JsonTokens with all sets of them that are computed, if there are any; or why they cannot be made."""
+
+    pickled: bytes = b""
+    error: EngineError | None = None
+
+    @classmethod
+    def of(cls, tokens: JsonTokens | None) -> JsonTokensRead:
+        """With the tokens."""
+        return cls(pickle.dumps(tokens))
+
+    def tokens(self) -> JsonTokens | None:
+        """Raises the error."""
+        if self.error is not None:
+            raise self.error
+        tokens: JsonTokens | None = pickle.loads(self.pickled)  # noqa: S301  the parent process has made it
+        return tokens
 
 
-def read_tokenizer(parts: Sequence[Any] | None, tokens: Future[JsonTokens | None]) -> CoreTokenizer | None:
-    """A tokenizer from `tokenizer_parts`, with tokens that are still to come."""
-    if parts is None:
-        return None
-    definition, eos, turn = parts
-    return CoreTokenizer(definition, eos, turn, tokens)
+@dataclass(frozen=True, slots=True)
+class CoreReady:
+    """The model is loaded."""
+
+    info: EngineInfo
 
 
-def json_tokens_parts(tokens: JsonTokens | None) -> bytes:
-    """Tokens, and all sets of them that are computed."""
-    return pickle.dumps(tokens)
+@dataclass(frozen=True, slots=True)
+class CoreRefused:
+    """The model cannot be loaded."""
+
+    error: EngineError
 
 
-def read_json_tokens(parts: bytes) -> JsonTokens | None:
-    """Tokens from `json_tokens_parts`."""
-    tokens: JsonTokens | None = pickle.loads(parts)  # noqa: S301  it comes from the process that started this one
-    return tokens
+@dataclass(frozen=True, slots=True)
+class AbortRequest:
+    """End a request early, for this reason."""
+
+    id: str
+    reason: FinishReason
 
 
-def request_parts(request: CoreRequest) -> Plain:
-    """A request as plain values; it has no grammar yet."""
-    parts = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "grammar"}
-    return parts | {"sampling": asdict(request.sampling)}
+@dataclass(frozen=True, slots=True)
+class StopCore:
+    """End after the current step."""
 
 
-def read_request(parts: Plain) -> CoreRequest:
-    """A request from `request_parts`."""
-    return CoreRequest(
-        **(dict(parts) | {"prompt": tuple(parts["prompt"]), "sampling": _read_sampling(parts["sampling"])})
-    )
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """A step's events, by their kinds: a request's tokens come before its end."""
+
+    stats: EngineStats
+    tokens: tuple[TokenEvent, ...] = ()
+    finished: tuple[FinishedEvent, ...] = ()
+    refused: tuple[RefusedEvent, ...] = ()
+
+    @classmethod
+    def of(cls, events: Iterable[Event], stats: EngineStats) -> StepReport:
+        """With these events, sorted."""
+        kinds: dict[type, list[Event]] = {TokenEvent: [], FinishedEvent: [], RefusedEvent: []}
+        for event in events:
+            kinds[type(event)].append(event)
+        return cls(stats, *map(tuple, kinds.values()))  # type: ignore[arg-type]  # sorted by type
+
+    @property
+    def events(self) -> list[Event]:
+        """All of them; a request's end comes last."""
+        return [*self.tokens, *self.finished, *self.refused]
 
 
-def _read_sampling(parts: Plain) -> SamplingParams:
-    sequences = {name: tuple(parts[name]) for name in ("stop", "stop_token_ids")}
-    biases = tuple(LogitBias(**bias) for bias in parts["logit_bias"])
-    return SamplingParams(**(dict(parts) | sequences | {"logit_bias": biases}))
+@dataclass(frozen=True, slots=True)
+class CoreEnded:
+    """Why the core has ended: with a step that failed, with these members, or because it was stopped."""
+
+    members: tuple[str, ...] = ()
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, failure: StepFailedError | None) -> CoreEnded:
+        """With this failure, if any."""
+        return cls() if failure is None else cls(failure.members, failure.cause)
+
+    @property
+    def failure(self) -> StepFailedError | None:
+        """None if it was stopped."""
+        return None if self.cause is None else StepFailedError(self.members, self.cause)
 
 
-def event_parts(event: Event) -> tuple[object, ...]:
-    """An event as plain values."""
-    match event:
-        case TokenEvent(id_, tokens, logprobs):
-            return (id_, tokens, logprobs and [each and astuple(each) for each in logprobs])
-        case RefusedEvent(id_, error):
-            return (id_, *error_parts(error))
-        case FinishedEvent():
-            usage = [getattr(event.usage, field.name) for field in fields(Usage)]
-            return (event.id, event.reason.value, usage, event.error and error_parts(event.error))
+TextRead = ConfigurationRead | TokenizerRead | JsonTokensRead
+ToCore = LoadModel | TextRead | CoreRequest | AbortRequest | StopCore
+FromCore = FolderFound | CoreReady | CoreRefused | StepReport | CoreEnded
 
-
-def read_events(events: Iterable[Sequence[Any]]) -> list[Event]:
-    """Events from `event_parts`."""
-    return [_read_event(event) for event in events]
-
-
-def _read_event(parts: Sequence[Any]) -> Event:
-    match parts:
-        case [id_, tokens, None]:
-            return TokenEvent(id_, tuple(tokens))
-        case [id_, tokens, list(logprobs)]:
-            return TokenEvent(id_, tuple(tokens), tuple(each and _read_logprob(*each) for each in logprobs))
-        case [id_, code, message]:
-            return RefusedEvent(id_, from_code(code, message))
-        case [id_, reason, usage, error]:
-            return FinishedEvent(id_, FinishReason(reason), Usage(*usage), error and from_code(*error))
-    raise ValueError(f"{len(parts)} parts are no event")
-
-
-def _read_logprob(logprob: float, tokens: Sequence[int], logprobs: Sequence[float]) -> TokenLogprob:
-    return TokenLogprob(logprob, tuple(tokens), tuple(logprobs))
-
-
-def error_parts(error: Exception) -> tuple[str, str]:
-    """An error as plain values, for `from_code`; one of another type as an EngineError."""
-    return (error.code if isinstance(error, EngineError) else EngineError.code, str(error))
-
-
-def stats_parts(stats: EngineStats) -> Sequence[Sequence[float]]:
-    """Statistics as plain values, group by group."""
-    groups = (getattr(stats, group.name) for group in fields(stats))
-    return [[getattr(group, field.name) for field in fields(group)] for group in groups]
-
-
-def read_stats(parts: Sequence[Sequence[Any]]) -> EngineStats:
-    """Statistics from `stats_parts`."""
-    kinds = (type(getattr(_NO_STATS, group.name)) for group in fields(EngineStats))
-    return EngineStats(*(kind(*map(_as_tuple, values)) for kind, values in zip(kinds, parts, strict=True)))
-
-
-def _as_tuple(value: Any) -> Any:  # noqa: ANN401  any field's
-    return tuple(value) if isinstance(value, list) else value
-
-
-_NO_STATS = EngineStats()
-
-
-def failure_parts(failure: StepFailedError | None) -> object:
-    """Why the core ended, as plain values: None if it was stopped."""
-    return failure and (failure.members, failure.cause)
-
-
-def read_failure(parts: Sequence[Any] | None) -> StepFailedError | None:
-    """The failure from `failure_parts`."""
-    return None if parts is None else StepFailedError(tuple(parts[0]), parts[1])
+TO_CORE: Codec[ToCore] = Codec(
+    LoadModel,
+    ConfigurationRead,
+    TokenizerRead,
+    JsonTokensRead,
+    CoreRequest,
+    AbortRequest,
+    StopCore,
+    max_frame=_MAX_FRAME,
+)
+FROM_CORE: Codec[FromCore] = Codec(FolderFound, CoreReady, CoreRefused, StepReport, CoreEnded, max_frame=_MAX_FRAME)

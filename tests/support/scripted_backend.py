@@ -19,7 +19,8 @@ from thothy_ai.engine.api import (
     Usage,
 )
 from thothy_ai.engine.api.backend import Output, Sink
-from thothy_ai.engine.wire.protocol import FrameBuffer, decode
+from thothy_ai.engine.wire.codec import FrameBuffer
+from thothy_ai.engine.wire.protocol import decode
 
 PATIENCE = 120  # seconds for a test, on however busy a machine
 TOKEN = "a shared secret"

@@ -15,7 +15,7 @@ from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.statistics import BOUNDS, HistogramStats
 from thothy_ai.engine.core.timing import Histogram
-from thothy_ai.engine.wire.core_messages import read_stats, stats_parts
+from thothy_ai.engine.wire.codec import pack, unpack
 
 TINY = {"block_size": 2, "num_blocks": 16, "max_rows": 4, "token_budget": 8, "max_context": 30}
 
@@ -80,9 +80,4 @@ def test_bounds_ascend_and_belong_to_the_fields() -> None:
 
 def test_histograms_cross_processes() -> None:
     stats = run([2])
-    assert read_stats([list(map(_as_received, group)) for group in stats_parts(stats)]) == stats
-
-
-def _as_received(value: object) -> object:
-    """msgpack has no tuples."""
-    return list(value) if isinstance(value, tuple) else value
+    assert unpack(EngineStats, pack(stats)) == stats

@@ -11,7 +11,7 @@ import pytest
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process import core_process, resident
-from thothy_ai.engine.wire.core_messages import Word
+from thothy_ai.engine.wire.core_messages import CoreEnded, CoreReady
 from thothy_ai.engine.wire.model_text import RemoteText
 
 INFO = EngineInfo("session", "model", "cpu", "float32", 16, 8, 128, 0.0)
@@ -33,12 +33,12 @@ class Core:
 
 
 def test_nothing_is_reported_before_the_parent_knows_that_the_core_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    channel = SimpleNamespace(send=lambda word, *_: said.append(word))
+    said: list[object] = []
+    channel = SimpleNamespace(send=lambda message: said.append(type(message)))
     reports = core_process.Reports.start
     monkeypatch.setattr(resident, "load", lambda *_: None)
     monkeypatch.setattr(resident, "start_core", Core)
     monkeypatch.setattr(core_process.Reports, "start", lambda self, core: (said.append("reports"), reports(self, core)))
     monkeypatch.setattr(core_process.Reports, "_run", lambda self, core: None)
     core_process._run(channel, EngineOptions(url=""), RemoteText(channel), Future())
-    assert said == [Word.READY, "reports", Word.ENDED]
+    assert said == [CoreReady, "reports", CoreEnded]

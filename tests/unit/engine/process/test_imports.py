@@ -21,22 +21,21 @@ READ = """
 import sys
 from pathlib import Path
 from thothy_ai.engine.process.imports import transformers_without_torch
-from thothy_ai.engine.wire.core_messages import configuration_parts
+from thothy_ai.engine.wire.core_messages import ConfigurationRead
 with transformers_without_torch():
     from thothy_ai.engine.checkpoint.configuration import read_configuration
     for folder in sys.argv[1:]:
-        print(configuration_parts(read_configuration(Path(folder))))
+        print(ConfigurationRead.of(read_configuration(Path(folder))).json)
 print(*(name for name in ("torch", "numpy") if name in sys.modules))
 """
 USE = """
 import sys
-from ast import literal_eval
 from pathlib import Path
 from thothy_ai.engine.weights.assemble import configured, model_config
-from thothy_ai.engine.wire.core_messages import read_configuration
+from thothy_ai.engine.wire.core_messages import ConfigurationRead
 from thothy_ai.engine.weights.inventory import expected_tensors
 for folder, read in zip(sys.argv[1:], sys.stdin):
-    config = configured(read_configuration(literal_eval(read)), Path(folder))
+    config = configured(ConfigurationRead(read).configuration(), Path(folder))
     print([config, expected_tensors(Path(folder), config)])
 print(*(name for name in ("torch", "transformers", "torch._dynamo", "torch.distributed.tensor") if name in sys.modules))
 """

@@ -15,13 +15,22 @@ import pytest
 import torch
 
 from tests.support.engine_process import ended, options, ready, started
+from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.execution import device
 from thothy_ai.engine.process import resident
 from thothy_ai.engine.process.remote_engine import CoreProcess
 from thothy_ai.engine.weights.model_text import LocalText
 from thothy_ai.engine.wire.channel import Channel
-from thothy_ai.engine.wire.core_messages import Word
+from thothy_ai.engine.wire.core_messages import (
+    FROM_CORE,
+    TO_CORE,
+    CoreReady,
+    FolderFound,
+    FromCore,
+    JsonTokensRead,
+    StepReport,
+)
 
 APPEARING = """
 import os, sys
@@ -84,23 +93,29 @@ def test_a_core_that_is_killed_as_it_loads_is_one_line_and_code_2(model: Path, u
     assert "killed by SIGKILL" in errors[0]
 
 
-@pytest.mark.parametrize("words", [[], [Word.FOLDER], [Word.FOLDER, Word.READY, Word.STEP], [Word.STEP]])
-def test_a_core_that_ended_while_the_frontend_was_reading(words: list[Word], monkeypatch: pytest.MonkeyPatch) -> None:
+READY = CoreReady(EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5))
+FOLDER, STEP = FolderFound(Path("/m")), StepReport(EngineStats())
+
+
+@pytest.mark.parametrize("said", [[], [FOLDER], [FOLDER, READY, STEP], [STEP]], ids=len)
+def test_a_core_that_ended_while_the_frontend_was_reading(
+    said: list[FromCore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it had said by then does not matter, except that it was ready: then its end is that of a running engine."""
     process = CoreProcess.__new__(CoreProcess)
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(CoreProcess, "_wait", lambda _: -signal.SIGKILL)
-    with closing(Channel(ours)) as process.channel:
+    with closing(Channel(ours, TO_CORE, FROM_CORE)) as process.channel:
         process._messages = iter(process.channel)
-        with closing(Channel(theirs)) as core:
-            for word in words:
-                core.send(word, {}, [])
-        process.tell(Word.JSON_TOKENS, lambda: None)
-        if Word.READY in words:
-            assert process.expect(Word.READY) == {}
+        with closing(Channel(theirs, FROM_CORE, TO_CORE)) as core:
+            for message in said:
+                core.send(message)
+        process.send(JsonTokensRead, lambda: JsonTokensRead.of(None))
+        if READY in said:
+            assert process.expect(CoreReady) == READY
         else:
             with pytest.raises(ModelLoadError, match=r"^while the model was loading, .* was killed by SIGKILL"):
-                process.expect(Word.READY)
+                process.expect(CoreReady)
 
 
 def test_a_folder_that_appears_after_the_frontend_has_looked_for_it(model: Path, tmp_path: Path) -> None:

@@ -13,8 +13,17 @@ from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats, FinishReaso
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.api.errors import EngineLostError, EngineStoppedError
 from thothy_ai.engine.process.remote_core import RemoteCore
-from thothy_ai.engine.wire.channel import Channel, Message
-from thothy_ai.engine.wire.core_messages import Word, event_parts, failure_parts, read_request, stats_parts
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.core_messages import (
+    FROM_CORE,
+    TO_CORE,
+    AbortRequest,
+    CoreEnded,
+    FromCore,
+    StepReport,
+    StopCore,
+    ToCore,
+)
 
 PATIENCE = 60
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
@@ -25,13 +34,14 @@ USAGE = Usage(2, 0, 1, 0.25)
 @dataclass
 class Stage:
     core: RemoteCore
-    peer: Channel
-    heard: Iterator[Message]
+    peer: Channel[FromCore, ToCore]
+    peer_socket: socket.socket
+    heard: Iterator[ToCore]
     events: queue.SimpleQueue[list[Event]]
 
     def report(self, *events: Event, steps: int = 1) -> None:
         stats = EngineStats(core=CoreStats(steps=steps))
-        self.peer.send(Word.STEP, [event_parts(event) for event in events], stats_parts(stats))
+        self.peer.send(StepReport.of(events, stats))
 
     def next(self) -> list[Event]:
         return self.events.get(timeout=PATIENCE)
@@ -41,9 +51,9 @@ class Stage:
 def stage() -> Iterator[Stage]:
     ours, theirs = socket.socketpair()
     events: queue.SimpleQueue[list[Event]] = queue.SimpleQueue()
-    channel, peer = Channel(ours), Channel(theirs)
+    channel, peer = Channel(ours, TO_CORE, FROM_CORE), Channel(theirs, FROM_CORE, TO_CORE)
     core = RemoteCore(channel, INFO, events.put, lambda: "it was killed")
-    yield Stage(core, peer, iter(peer), events)
+    yield Stage(core, peer, theirs, iter(peer), events)
     peer.close()
     core.join()
     channel.close()
@@ -53,9 +63,7 @@ def test_what_it_is_told_crosses_in_order(stage: Stage) -> None:
     stage.core.submit(REQUEST)
     stage.core.abort("a", FinishReason.STOP)
     stage.core.stop()
-    word, fields = next(stage.heard)
-    assert (word, read_request(fields)) == (Word.SUBMIT, REQUEST)
-    assert [next(stage.heard) for _ in range(2)] == [[Word.ABORT, "a", "stop"], [Word.STOP]]
+    assert [next(stage.heard) for _ in range(3)] == [REQUEST, AbortRequest("a", FinishReason.STOP), StopCore()]
     assert stage.core.info() == INFO
 
 
@@ -85,24 +93,25 @@ def test_a_process_that_dies_takes_only_what_is_in_flight(stage: Stage) -> None:
 
 
 def test_a_failed_step_is_the_failure(stage: Stage) -> None:
-    stage.peer.send(Word.ENDED, failure_parts(StepFailedError(("a",), "CUDA error")))
+    stage.peer.send(CoreEnded.of(StepFailedError(("a",), "CUDA error")))
     stage.core.join()
     assert str(stage.core.failure) == "step failed with a: CUDA error"
 
 
 def test_a_core_that_was_stopped_is_no_failure(stage: Stage) -> None:
     stage.core.submit(REQUEST)
-    stage.peer.send(Word.ENDED, failure_parts(None))
+    stage.peer.send(CoreEnded.of(None))
     assert isinstance(stage.next()[0].error, EngineStoppedError)
     stage.core.join()
     assert stage.core.failure is None
 
 
+@pytest.mark.parametrize("payload", [b"", b"\x92\xaaStepReport\x80", b"\x92\xa9LoadModel\x80"])
 def test_a_message_that_makes_no_sense_ends_everything_instead_of_hanging(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Stage, payload: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.core.submit(REQUEST)
-    stage.peer.send(Word.STEP, [[]], [])
+    stage.peer_socket.sendall(len(payload).to_bytes(4, "big") + payload)
     assert isinstance(stage.next()[0].error, EngineLostError)
     stage.core.join()
     assert stage.core.failure is not None

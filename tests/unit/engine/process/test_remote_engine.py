@@ -37,9 +37,9 @@ if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     from thothy_ai.engine.wire.channel import Channel
     reported = threading.Event()
     send = Channel.send
-    def recorded(self, word, *parts):
-        send(self, word, *parts)
-        if word == "step":
+    def recorded(self, message):
+        send(self, message)
+        if type(message).__name__ == "StepReport":
             reported.set()
     Channel.send = recorded
     start_core = resident.start_core

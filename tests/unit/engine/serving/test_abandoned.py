@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, GenerationRequest
+from thothy_ai.engine.api import AbandonedRequest, AbandonedStats, AbandonedUsage, GenerationRequest
 from thothy_ai.engine.api.errors import ProtocolError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.abandoned import MAX_BATCH, AbandonedUsageStore
 from thothy_ai.engine.serving.client import LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
-from thothy_ai.engine.wire.frames import abandoned_fields, read_abandoned
+from thothy_ai.engine.wire.codec import Raw, pack, unpack
 
 PATIENCE = 120
 
@@ -24,10 +25,10 @@ def test_usage_is_kept_up_to_a_number_and_reported_once() -> None:
         usage.add(f"{number}", 0.5)
     usage.add("free", 0.0)
     usage.add("2", 0.25)
-    assert (len(usage), usage.dropped) == (3, 2)
+    assert usage.stats == AbandonedStats(kept=3, dropped=2)
     left = (AbandonedRequest("3", 0.5), AbandonedRequest("4", 0.5), AbandonedRequest("2", 0.75))
     assert usage.take("s") == AbandonedUsage("s", left)
-    assert (len(usage), usage.take("s")) == (0, AbandonedUsage("s"))
+    assert (usage.stats.kept, usage.take("s")) == (0, AbandonedUsage("s"))
 
 
 def test_a_reply_has_a_limit() -> None:
@@ -38,12 +39,14 @@ def test_a_reply_has_a_limit() -> None:
     assert usage.take("s").requests == (AbandonedRequest(f"{MAX_BATCH}", 0.5),)
 
 
-@pytest.mark.parametrize("fields", [{}, {"session_id": "s", "costs": [1]}, {"session_id": "s", "costs": [("a", "b")]}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"session_id": "s", "requests": [1]}, {"session_id": "s", "requests": [("a", "b")]}]
+)
 def test_a_malformed_reply_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ProtocolError):
-        read_abandoned(fields)
+        unpack(AbandonedUsage, Raw(msgspec.msgpack.encode(fields)))
     usage = AbandonedUsage("s", (AbandonedRequest("a", 0.5),))
-    assert read_abandoned(abandoned_fields(usage)) == usage
+    assert unpack(AbandonedUsage, pack(usage)) == usage
 
 
 def test_the_next_client_takes_what_the_last_one_left(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, raw, result_of, run_in_loop, until
+from tests.support.travelled import submit_of
 from thothy_ai.engine.api import Delta, FinishReason, Usage
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import (
@@ -21,7 +22,8 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
 from thothy_ai.engine.wire import protocol
-from thothy_ai.engine.wire.protocol import FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.wire.codec import FrameBuffer
+from thothy_ai.engine.wire.protocol import Hello, decode, encode
 
 USAGE = Usage(7, 2, 3, 0.5)
 
@@ -105,7 +107,7 @@ def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
         server = EngineServer(backend, url)
         await server.start()
         reader, writer = await raw(url)
-        writer.write(encode(Hello()) + encode(Submit("a", {"id": "a", "text": "x", "stream": True})))
+        writer.write(encode(Hello()) + encode(submit_of("a", text="x", stream=True)))
         id_ = await backend.arrived.get()
         pieces = [f"{number:05d}" * 400 for number in range(2000)]  # 4 MB: more than the socket's buffers hold
         for number, piece in enumerate(pieces):
@@ -130,7 +132,7 @@ def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
 
 
 def test_a_result_that_no_frame_holds_costs_nobody_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_FRAME", 100_000)
+    monkeypatch.setattr(protocol.FRAMES, "_max_frame", 100_000)
 
     async def body() -> None:
         backend = ScriptedBackend()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import msgpack
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, raw, run_in_loop
-from thothy_ai.engine.api import AbandonedRequest, Usage
+from tests.support.scripted_backend import ScriptedBackend, ask, run_in_loop
+from thothy_ai.engine.api import Usage
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
-from thothy_ai.engine.wire.protocol import FrameBuffer, Hello, Submit, encode
 
 USAGE = Usage(7, 2, 3, 0.5)
 
@@ -31,32 +29,6 @@ def test_a_failure_tells_what_it_took(url: str, *, local: bool) -> None:
         with pytest.raises(GrammarError):
             await generation.result()
         assert generation.usage == USAGE
-        await client.close()
-        await server.close()
-
-    run_in_loop(body())
-
-
-def test_a_client_of_an_earlier_version_is_told_of_failures_as_before(url: str) -> None:
-    """It would not understand their usage, which the next client that asks is told instead."""
-
-    async def body() -> None:
-        backend = ScriptedBackend()
-        server = EngineServer(backend, url)
-        await server.start()
-        reader, writer = await raw(url)
-        writer.write(encode(Hello()) + encode(Submit("a", {"id": "a", "text": "x"})))
-        name = await backend.arrived.get()
-        backend.say(name, Failure(name, GrammarError("grew"), USAGE))
-        buffer = FrameBuffer()
-        payloads: list[bytes] = []
-        while len(payloads) < 2:
-            payloads += buffer.feed(await reader.read(1 << 16))
-        assert msgpack.unpackb(payloads[1]) == ["outputs", [["failure", "a", "invalid_grammar", "grew"]]]
-        client = connect(url)
-        await client.start()
-        assert (await client.take_abandoned_usage()).requests == (AbandonedRequest("a", USAGE.compute_seconds),)
-        writer.close()
         await client.close()
         await server.close()
 

@@ -14,7 +14,8 @@ from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving import connection
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
-from thothy_ai.engine.wire.protocol import Abort, FrameBuffer, Hello, Submit, decode, encode
+from thothy_ai.engine.wire.codec import FrameBuffer
+from thothy_ai.engine.wire.protocol import Abort, Hello, Submit, decode, encode
 
 
 def test_a_vanished_client_takes_its_requests_along_and_no_others(url: str) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripted_backend import PATIENCE, ScriptedBackend, ask, mode_of, raw, result_of, run_in_loop, until
+from tests.support.travelled import submit_of
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving import connection
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
-from thothy_ai.engine.wire.protocol import FrameBuffer, Hello, Outputs, Submit, decode, encode
+from thothy_ai.engine.wire.codec import FrameBuffer
+from thothy_ai.engine.wire.protocol import Hello, Outputs, decode, encode
 
 
 def test_the_socket_is_its_owners_and_a_leftover_is_replaced(url: str) -> None:
@@ -55,6 +57,7 @@ def test_a_file_in_the_way_is_not_removed(url: str) -> None:
 def test_a_killed_client_process_is_noticed(url: str) -> None:
     code = f"""
 import asyncio, sys
+from tests.support.travelled import submit_of
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.serving.client import connect
 async def main():
@@ -113,7 +116,7 @@ def test_wait_settled_waits_for_a_client_that_reads_slowly(url: str) -> None:
         await server.start()
         reader, writer = await raw(url)
         ids = [str(number) for number in range(200)]
-        writer.write(encode(Hello()) + b"".join(encode(Submit(id_, {"id": id_, "text": "x"})) for id_ in ids))
+        writer.write(encode(Hello()) + b"".join(encode(submit_of(id_, text="x")) for id_ in ids))
         for id_ in [await backend.arrived.get() for _ in ids]:
             backend.say(id_, result_of(id_, "x" * 20_000))
         await until(lambda: not server.in_flight)

@@ -9,12 +9,13 @@ from enum import StrEnum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import msgpack
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from thothy_ai.engine.api import (
+    AbandonedRequest,
     AbandonedUsage,
     BeamSearch,
     Choice,
@@ -32,16 +33,7 @@ from thothy_ai.engine.api import (
 )
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import MAX_MESSAGE, EngineError, GrammarError, InvalidRequestError, ProtocolError
-from thothy_ai.engine.wire.frames import (
-    abandoned_fields,
-    read_abandoned,
-    read_info,
-    read_request,
-    read_stats,
-    request_fields,
-    stats_fields,
-)
-from thothy_ai.engine.wire.plain import fields_of
+from thothy_ai.engine.wire.codec import Raw, pack, unpack
 from thothy_ai.engine.wire.protocol import (
     Abort,
     Ask,
@@ -70,16 +62,16 @@ ASKING = GenerationRequest(
 )
 BEAMS = GenerationRequest("c", text="t", beam_search=BeamSearch(4))
 LISTED = (TokenLogprob(-0.5, (1, 7), (-0.5, -2.0)), None)
-INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5, late_deltas=True)
+INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 FRAMES: list[Frame] = [
     Hello(1, "token"),
-    Submit("a", request_fields(REQUEST)),
-    Submit("b", request_fields(ASKING)),
-    Submit("c", request_fields(BEAMS)),
+    Submit.of(REQUEST),
+    Submit.of(ASKING),
+    Submit.of(BEAMS),
     Abort("a"),
     Stream("a"),
     Ask(5, Question.STATS),
-    Outputs(
+    Outputs.of(
         (
             Delta("a", "x", (1, 2)),
             GenerationResult("a", "x", (1, 2), FinishReason.STOP, USAGE),
@@ -91,7 +83,7 @@ FRAMES: list[Frame] = [
             Failure("b", EngineError("plain")),
         )
     ),
-    Reply(5, {"a": 1}),
+    Reply(5, pack(INFO)),
     Fault(EngineError("x")),
 ]
 JUNK = st.sampled_from(
@@ -101,7 +93,16 @@ JUNK = st.sampled_from(
         *([], [True], ["abc"], [1.5], [None], [[1]], {}, {"a": 1}, {1: 2}),
     ]
 )
-PLAIN = [msgpack.unpackb(encode(frame)[4:]) for frame in FRAMES]
+PLAIN = [msgspec.msgpack.decode(encode(frame)[4:]) for frame in FRAMES]
+
+
+def request_fields(request: GenerationRequest) -> dict[str, Any]:
+    fields_: dict[str, Any] = msgspec.to_builtins(request)
+    return fields_
+
+
+def read_request(fields_: dict[str, Any]) -> GenerationRequest:
+    return Submit("a", Raw(msgspec.msgpack.encode(fields_))).request()
 
 
 def places(value: object) -> list[tuple[Any, ...]]:
@@ -140,25 +141,25 @@ def conforms(hint: Any, value: object) -> bool:
 
 
 @given(mutated())
-@example(["submit", "a", {"id": "a", "text": "t", "sampling": {"stop": "abc"}}])
-@example(["submit", "a", {"id": "a", "token_ids": [True]}])
-@example(["outputs", [["delta", "a", "x", [True]]]])
-@example(["hello", True])
-@example(["ask", True, "stats"])
+@example(["Submit", {"id": "a", "packed": {"id": "a", "text": "t", "sampling": {"stop": "abc"}}}])
+@example(["Submit", {"id": "a", "packed": {"id": "a", "token_ids": [True]}}])
+@example(["Outputs", {"deltas": [{"id": "a", "text": "x", "token_ids": [True]}]}])
+@example(["Hello", {"version": True}])
+@example(["Ask", {"number": True, "question": "stats"}])
 def test_a_changed_frame_is_refused_or_is_what_it_says(parts: object) -> None:
     try:
-        frame = decode(msgpack.packb(parts))
+        frame = decode(msgspec.msgpack.encode(parts))
     except ProtocolError:
         return
     match frame:
-        case Submit(_, request):
+        case Submit():
             try:
-                assert conforms(GenerationRequest, read_request(request))
+                assert conforms(GenerationRequest, frame.request())
             except InvalidRequestError:
                 return
-        case Outputs(outputs):
-            assert all(conforms(type(output), output) for output in outputs)
-            assert decode(encode(frame)[4:]).outputs[0].id == outputs[0].id if outputs else True
+        case Outputs():
+            assert all(conforms(type(output), output) for output in frame.outputs)
+            assert [each.id for each in decode(encode(frame)[4:]).outputs] == [each.id for each in frame.outputs]
         case Hello(version):
             assert type(version) is int
         case Ask(number) | Reply(number):
@@ -207,7 +208,8 @@ def test_sampling_is_read_strictly(fields_: dict[str, Any], change: dict[str, ob
         {"token_ids": [1, True]},
         {"token_ids": [1.0]},
         {"token_ids": "12"},
-        {"messages": [["user", "x", "more"]]},
+        {"messages": [["user", "x"]]},
+        {"messages": [{"role": "user", "content": 5}]},
         {"messages": ["ab"]},
         {"messages": {"user": "x"}},
         {"profile": "x" * 1001},
@@ -233,25 +235,44 @@ def test_a_request_is_read_strictly(change: dict[str, object]) -> None:
 
 @given(st.data())
 def test_answers_are_read_strictly(data: st.DataObject) -> None:
-    kind, read, valid = data.draw(
-        st.sampled_from(
-            [
-                (EngineInfo, read_info, fields_of(INFO)),
-                (EngineStats, read_stats, stats_fields(EngineStats())),
-                (AbandonedUsage, read_abandoned, abandoned_fields(AbandonedUsage("s"))),
-            ]
-        )
-    )
-    name = data.draw(st.sampled_from(sorted(valid)))
+    valid = data.draw(st.sampled_from([INFO, EngineStats(), AbandonedUsage("s", (AbandonedRequest("a", 0.5),))]))
+    plain = msgspec.json.decode(msgspec.json.encode(valid))
+    *way, last = data.draw(st.sampled_from(places(plain)))
+    inner = plain
+    for key in way:
+        inner = inner[key]
+    inner[last] = data.draw(JUNK)
     try:
-        assert conforms(kind, read(valid | {name: data.draw(JUNK)}))
+        assert conforms(type(valid), unpack(type(valid), Raw(msgspec.msgpack.encode(plain))))
     except ProtocolError:
         return
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (INFO, ("started_at",)),
+        (EngineStats(), ("core", "busy_seconds")),
+        (AbandonedUsage("s", (AbandonedRequest("a", 0.5),)), ("requests", 0, "compute_seconds")),
+        (GenerationResult("a", "", (), FinishReason.STOP, USAGE, LISTED), ("usage", "compute_seconds")),
+        (GenerationResult("a", "", (), FinishReason.STOP, USAGE, LISTED), ("mean_logprob",)),
+        (GenerationResult("a", "", (), FinishReason.STOP, USAGE, LISTED), ("logprobs", 0, "logprob")),
+        (GenerationResult("a", "", (), FinishReason.STOP, USAGE, LISTED), ("logprobs", 0, "top_logprobs", 1)),
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(value: Any, path: tuple[Any, ...], number: float) -> None:
+    plain = inner = msgspec.json.decode(msgspec.json.encode(value))
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = number
+    with pytest.raises(ProtocolError, match=str(path[-1])):
+        unpack(type(value), Raw(msgspec.msgpack.encode(plain)))
+
+
 def test_an_error_s_text_is_bounded_wherever_it_comes_from() -> None:
     long = "a" * 10**6 + "the end"
-    (output,) = decode(encode(Outputs((Failure("a", GrammarError(long)),)))[4:]).outputs
+    (output,) = decode(encode(Outputs.of((Failure("a", GrammarError(long)),)))[4:]).outputs
     for error in (GrammarError(long), output.error):
         assert len(str(error)) <= MAX_MESSAGE
         assert str(error).endswith("the end")

@@ -6,7 +6,6 @@ from concurrent.futures import Future
 from dataclasses import fields, replace
 from pathlib import Path
 
-import msgpack
 import numpy as np
 import pytest
 
@@ -18,26 +17,50 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.grammar.tokens import JsonTokens
-from thothy_ai.engine.wire import core_messages as messages
+from thothy_ai.engine.wire.core_messages import (
+    FROM_CORE,
+    TO_CORE,
+    AbortRequest,
+    ConfigurationRead,
+    CoreEnded,
+    FolderFound,
+    JsonTokensRead,
+    LoadModel,
+    StepReport,
+    StopCore,
+    ToCore,
+    TokenizerRead,
+)
 
-SAMPLING = SamplingParams(7, 0.5, 3, 0.9, 0.1, 1.02, 2**62, ("a", "lone \ud800"), ignore_eos=True)
+SAMPLING = SamplingParams(7, 0.5, 3, 0.9, 0.1, 1.02, 2**62, ("a", "🙂"), ignore_eos=True)
 REQUEST = CoreRequest("1.job", (5, 6), SAMPLING, "hook", "tenant", -7, 1.8e9, "{}")
 
 
-def travelled(parts: object) -> object:
-    return msgpack.unpackb(msgpack.packb(parts, unicode_errors="surrogatepass"), unicode_errors="surrogatepass")
+NO_STATS = EngineStats()
+
+
+def to_core(message: ToCore) -> ToCore:
+    return TO_CORE.decode(TO_CORE.encode(message)[4:])
+
+
+def from_core(*events: Event, stats: EngineStats = NO_STATS) -> StepReport:
+    report = FROM_CORE.decode(FROM_CORE.encode(StepReport.of(events, stats))[4:])
+    assert isinstance(report, StepReport)
+    return report
 
 
 @pytest.mark.parametrize(
-    "request_", [REQUEST, CoreRequest("a", (1,), SamplingParams()), CoreRequest("b", (1,), ASKING)]
+    "message",
+    [
+        REQUEST,
+        CoreRequest("a", (1,), SamplingParams()),
+        CoreRequest("b", (1,), ASKING),
+        AbortRequest("a", FinishReason.STOP),
+        StopCore(),
+    ],
 )
-def test_requests(request_: CoreRequest) -> None:
-    assert messages.read_request(travelled(messages.request_parts(request_))) == request_
-
-
-def test_every_field_of_a_request_crosses() -> None:
-    """One that is added is not forgotten; a grammar is made there."""
-    assert messages.request_parts(REQUEST).keys() == {field.name for field in fields(CoreRequest)} - {"grammar"}
+def test_requests(message: ToCore) -> None:
+    assert to_core(message) == message
 
 
 @pytest.mark.parametrize(
@@ -51,7 +74,7 @@ def test_every_field_of_a_request_crosses() -> None:
     ],
 )
 def test_events(event: Event) -> None:
-    (back,) = messages.read_events(travelled([messages.event_parts(event)]))
+    (back,) = from_core(event).events
     assert type(back) is type(event)
     if isinstance(event, TokenEvent) or getattr(event, "error", None) is None:
         assert back == event
@@ -60,45 +83,65 @@ def test_events(event: Event) -> None:
         assert replace(back, error=None) == replace(event, error=None)
 
 
+def test_a_request_s_tokens_come_before_its_end() -> None:
+    events = [TokenEvent("a", (1,)), FinishedEvent("a", FinishReason.STOP, Usage(1, 0, 1, 0.5)), TokenEvent("b", (2,))]
+    assert from_core(*events).events == [events[0], events[2], events[1]]
+
+
 def test_statistics() -> None:
     groups = {}
     number = 0
     for group in fields(EngineStats):
         kind = type(getattr(EngineStats(), group.name))
         groups[group.name] = kind(*range(number, number := number + len(fields(kind))))
+    tuples = {
+        name: tuple(map(float, [1, 2]))
+        for name in ("step_seconds", "step_sequences", "queue_seconds", "first_token_seconds", "output_token_seconds")
+    }
+    groups["timing"] = replace(groups["timing"], **tuples)
+    groups["text"] = replace(groups["text"], error_codes=("a",), error_counts=(3,))
     stats = EngineStats(**groups)
-    assert messages.read_stats(travelled(messages.stats_parts(stats))) == stats
+    assert from_core(stats=stats).stats == stats
 
 
 def test_options() -> None:
-    options = EngineOptions("unix:///a", Path("/m"), device="cpu", kv_tokens=5, cache_dir=Path("/c"), threads=2)
+    options = EngineOptions("unix:///a", Path("/m\udcff"), device="cpu", kv_tokens=5, cache_dir=Path("/c"), threads=2)
     for given in (options, EngineOptions("unix:///a")):
-        assert messages.read_options(travelled(messages.options_parts(given))) == given
+        assert to_core(LoadModel(given)) == LoadModel(given)
+    folder = FolderFound(Path("/m\udcff"))
+    assert FROM_CORE.decode(FROM_CORE.encode(folder)[4:]) == folder
 
 
 def test_failures() -> None:
-    failure = StepFailedError(("a", "b"), "CUDA error")
-    back = messages.read_failure(travelled(messages.failure_parts(failure)))
-    assert (str(back), back.members) == (str(failure), ("a", "b"))
-    assert messages.read_failure(messages.failure_parts(None)) is None
+    for failure in (StepFailedError(("a", "b"), "CUDA error"), StepFailedError((), "")):
+        ended = FROM_CORE.decode(FROM_CORE.encode(CoreEnded.of(failure))[4:])
+        assert isinstance(ended, CoreEnded)
+        assert ended.failure is not None
+        assert (str(ended.failure), ended.failure.members) == (str(failure), failure.members)
+    assert CoreEnded.of(None).failure is None
 
 
 def test_configurations() -> None:
     text = Configuration(model_type="llama", eos=[1, 2], rope={"theta": 1e4, "factor": float("inf")}, size=2**80)
     given = FolderConfiguration(text, "llava", (1, 2**70))
-    assert messages.read_configuration(travelled(messages.configuration_parts(given))) == given
+    read = to_core(ConfigurationRead.of(given))
+    assert isinstance(read, ConfigurationRead)
+    assert read.configuration() == given
 
 
 def test_tokenizers() -> None:
     tokens = JsonTokens([b"a", b'"', b""])
     tokens.prepare()
-    back = messages.read_json_tokens(travelled(messages.json_tokens_parts(tokens)))
+    read = to_core(JsonTokensRead.of(tokens))
+    assert isinstance(read, JsonTokensRead)
+    back = read.tokens()
     assert back is not None
     assert vars(back).keys() == vars(tokens).keys()  # with all that is computed
     for name, value in vars(tokens).items():
         np.testing.assert_equal(vars(back)[name], value)
-    assert messages.read_json_tokens(travelled(messages.json_tokens_parts(None))) is None
+    assert JsonTokensRead.of(None).tokens() is None
     coming: Future[JsonTokens | None] = Future()
-    given = CoreTokenizer('{"lone": "\ud800"}', 7, None, coming)
-    assert messages.read_tokenizer(travelled(messages.tokenizer_parts(given)), coming) == given
-    assert messages.read_tokenizer(travelled(messages.tokenizer_parts(None)), coming) is None
+    for given in (CoreTokenizer('{"é": 1}', 7, None, coming), None):
+        made = to_core(TokenizerRead.of(given))
+        assert isinstance(made, TokenizerRead)
+        assert made.tokenizer(coming) == given

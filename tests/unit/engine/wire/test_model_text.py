@@ -8,30 +8,30 @@ from types import SimpleNamespace
 import pytest
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
-from thothy_ai.engine.wire.core_messages import Word
+from thothy_ai.engine.wire.core_messages import ConfigurationRead, FolderFound, FromCore, TokenizerRead
 from thothy_ai.engine.wire.model_text import RemoteText
 
 FOLDER = Path("/model")
-CONFIGURATION = ['[{"model_type": "llama", "rope": {"factor": 1e400}, "many": [1, null]}, [5]]', None]
+CONFIGURATION = ConfigurationRead('[{"model_type": "llama", "rope": {"factor": 1e400}, "many": [1, null]}, null, [5]]')
 
 
-def made() -> tuple[RemoteText, list[tuple[str, ...]]]:
-    said: list[tuple[str, ...]] = []
-    return RemoteText(SimpleNamespace(send=lambda *parts: said.append(parts))), said  # type: ignore[arg-type]
+def made() -> tuple[RemoteText, list[FromCore]]:
+    said: list[FromCore] = []
+    return RemoteText(SimpleNamespace(send=said.append)), said  # type: ignore[arg-type]
 
 
-def test_the_frontend_is_told_where_the_files_are() -> None:
+def test_the_frontend_is_sent_where_the_files_are() -> None:
     text, said = made()
-    assert text.hear(Word.CONFIGURATION, [None, CONFIGURATION])
+    text.take(CONFIGURATION)
     found = text.configuration(FOLDER, Path("/model.gguf"))
-    assert said == [(Word.FOLDER, "/model")]
+    assert said == [FolderFound(FOLDER)]
     assert (found.text.rope, found.container, found.eos_token_ids) == ({"factor": float("inf")}, None, (5,))
 
 
 def test_errors_are_raised_where_the_files_are_asked_for() -> None:
     text, _ = made()
-    assert text.hear(Word.CONFIGURATION, [["unsupported_model", "no such architecture"], None])
-    assert text.hear(Word.TOKENIZER, [["model_load", "it can't be read"], None])
+    text.take(ConfigurationRead(error=UnsupportedModelError("no such architecture")))
+    text.take(TokenizerRead(error=ModelLoadError("it can't be read")))
     with pytest.raises(UnsupportedModelError, match="no such architecture"):
         text.configuration(FOLDER, FOLDER)
     with pytest.raises(ModelLoadError, match="it can't be read"):
@@ -40,10 +40,5 @@ def test_errors_are_raised_where_the_files_are_asked_for() -> None:
 
 def test_a_folder_without_a_tokenizer() -> None:
     text, _ = made()
-    assert text.hear(Word.TOKENIZER, [None, None])
+    text.take(TokenizerRead())
     assert text.tokenizer(FOLDER) is None
-
-
-def test_other_messages_are_left_to_others() -> None:
-    text, _ = made()
-    assert not text.hear(Word.STOP, [])

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgpack
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.travelled import RESULT, travelled
-from thothy_ai.engine.api import Choice, Delta, FinishReason, TokenLogprob
+from tests.support.travelled import RESULT, submit_of, travelled
+from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, TokenLogprob
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import EngineError, GrammarError, PromptTooLongError, ProtocolError
-from thothy_ai.engine.wire.frames import output_parts
+from thothy_ai.engine.wire.codec import MAX_FRAME, FrameBuffer, pack, unpack
 from thothy_ai.engine.wire.protocol import (
-    MAX_FRAME,
     Abort,
     Ask,
     Fault,
     Frame,
-    FrameBuffer,
     Hello,
     Outputs,
     Question,
@@ -31,7 +29,7 @@ from thothy_ai.engine.wire.protocol import (
     encode,
 )
 
-RESULT_FIELDS: dict = output_parts(RESULT)[1]
+RESULT_FIELDS: dict = msgspec.to_builtins(RESULT)
 LOGPROBS = (TokenLogprob(-0.5, (1, 7), (-0.5, -2.0)), None, TokenLogprob(-1.0))
 CHOICES = replace(
     RESULT,
@@ -49,19 +47,29 @@ CERTAIN = replace(RESULT, mean_logprob=0.0)
         Abort("a"),
         Stream("a"),
         Ask(5, Question.STATS),
-        Reply(5, {"session_id": "s", "parameters": 3}),
-        Outputs((Delta("a", "é", (1, 2)), RESULT)),
-        Outputs((Delta("a", "é", (1, 2), 3), CHOICES, CERTAIN)),
-        Submit("a", {"id": "a"}),
+        Outputs.of((Delta("a", "é", (1, 2)), RESULT)),
+        Outputs.of((Delta("a", "é", (1, 2), 3), CHOICES, CERTAIN)),
     ],
 )
 def test_frames_come_back_as_they_were(frame: Frame) -> None:
     assert travelled(frame) == frame
 
 
+def test_a_reply_is_read_by_who_asked() -> None:
+    reply = travelled(Reply(5, pack({"session_id": "s", "parameters": 3})))
+    assert isinstance(reply, Reply)
+    assert (reply.number, unpack(dict, reply.answer)) == (5, {"session_id": "s", "parameters": 3})
+
+
+def test_outputs_are_sorted_and_a_request_s_end_comes_last() -> None:
+    failure = Failure("b", EngineError("plain"))
+    outputs = Outputs.of((RESULT, Delta("c", "x", (1,)), failure, Delta("d", "y", (2,))))
+    assert outputs.outputs == (Delta("c", "x", (1,)), Delta("d", "y", (2,)), failure, RESULT)
+
+
 @pytest.mark.parametrize("error", [PromptTooLongError("long"), GrammarError("odd"), EngineError("plain")])
 def test_errors_keep_their_type(error: EngineError) -> None:
-    outputs = travelled(Outputs((Failure("a", error),)))
+    outputs = travelled(Outputs.of((Failure("a", error),)))
     fault = travelled(Fault(error))
     assert isinstance(outputs, Outputs)
     assert isinstance(fault, Fault)
@@ -76,22 +84,24 @@ def test_errors_keep_their_type(error: EngineError) -> None:
         5,
         "hello",
         [],
-        ["hello"],
-        ["hello", "1"],
-        ["nonsense", 1],
-        ["submit", 5, {}],
-        ["submit", "a", []],
-        ["ask", 1, "weather"],
-        ["outputs", [["delta", "a"]]],
-        ["outputs", [["result", {}]]],
-        ["outputs", [["result", RESULT_FIELDS | {"finish_reason": "bored"}]]],
-        ["outputs", [["result", {name: RESULT_FIELDS[name] for name in RESULT_FIELDS if name != "compute_seconds"}]]],
-        {"hello": 1},
+        ["Hello"],
+        ["Hello", "1"],
+        ["Hello", {"version": "1"}],
+        ["nonsense", {}],
+        ["GenerationRequest", {"id": "a"}],
+        ["Submit", {"id": 5, "packed": {}}],
+        ["Submit", {"id": "a"}],
+        ["Ask", {"number": 1, "question": "weather"}],
+        ["Outputs", {"deltas": [{"id": "a"}]}],
+        ["Outputs", {"results": [{}]}],
+        ["Outputs", {"results": [RESULT_FIELDS | {"finish_reason": "bored"}]}],
+        ["Outputs", {"results": [RESULT_FIELDS | {"usage": {"prompt_tokens": 4, "cached_tokens": 2}}]}],
+        {"Hello": 1},
     ],
 )
 def test_what_is_no_frame_is_a_protocol_error(parts: object) -> None:
     with pytest.raises(ProtocolError):
-        decode(msgpack.packb(parts))
+        decode(msgspec.msgpack.encode(parts))
 
 
 @given(st.binary(max_size=60))
@@ -100,7 +110,16 @@ def test_noise_is_a_frame_or_a_protocol_error(noise: bytes) -> None:
         decode(noise)
     except ProtocolError:
         return
-    assert msgpack.unpackb(noise)[0] in {"hello", "submit", "abort", "ask", "outputs", "answer", "fault"}
+    assert msgspec.msgpack.decode(noise)[0] in {
+        "Hello",
+        "Submit",
+        "Abort",
+        "Stream",
+        "Ask",
+        "Outputs",
+        "Reply",
+        "Fault",
+    }
 
 
 @given(st.lists(st.text(max_size=20), max_size=6), st.lists(st.integers(0, 300), max_size=10))
@@ -116,7 +135,7 @@ def test_frames_are_found_however_the_bytes_come(ids: list[str], cuts: list[int]
 
 def test_frames_over_the_limit_are_refused_on_both_sides() -> None:
     with pytest.raises(ProtocolError, match="limit"):
-        encode(Submit("a", {"id": "a", "text": "x" * MAX_FRAME}))
+        encode(submit_of("a", text="x" * MAX_FRAME))
     with pytest.raises(ProtocolError, match="limit"):
         FrameBuffer().feed((MAX_FRAME + 1).to_bytes(4, "big"))
     with pytest.raises(ProtocolError, match="limit"):
@@ -125,4 +144,4 @@ def test_frames_over_the_limit_are_refused_on_both_sides() -> None:
 
 def test_what_msgpack_can_not_carry_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="packed"):
-        encode(Submit("a", {"id": "a", "token_ids": [2**70]}))
+        Submit.of(GenerationRequest("a", token_ids=(2**70,)))

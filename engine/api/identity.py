@@ -26,9 +26,15 @@ class Identity:
 
 def identity_of(options: EngineOptions) -> Identity:
     """The identity that these options give; what they leave open comes from the machine and the model's path."""
-    machine = socket.gethostname()
-    name = options.name or f"{machine}-{gpu_label(options.device)}"
-    return Identity(name, machine, options.model_name or _stem(options), options.session_id is not None)
+    machine = printable(socket.gethostname())
+    name = printable(options.name or f"{machine}-{gpu_label(options.device)}")
+    model_name = printable(options.model_name or _stem(options))
+    return Identity(name, machine, model_name, options.session_id is not None)
+
+
+def printable(name: str) -> str:
+    """A name that Unicode can carry: bytes of a path or a variable that are not UTF-8 are escaped."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def gpu_label(device: str) -> str:

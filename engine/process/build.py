@@ -12,7 +12,7 @@ import torch
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import OutOfMemoryError
-from thothy_ai.engine.api.identity import identity_of
+from thothy_ai.engine.api.identity import identity_of, printable
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.accounting import StepCost
@@ -98,7 +98,7 @@ def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> 
         label = f"{device} {torch.cuda.get_device_name(device)}"
     return EngineInfo(
         session_id=options.session_id or str(uuid.uuid4()),
-        model=loaded.name,
+        model=printable(loaded.name),
         device=label,
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         block_size=config.block_size,

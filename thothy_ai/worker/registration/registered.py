@@ -21,7 +21,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
 from thothy_ai.engine.process.main import CANNOT_START
 from thothy_ai.settings import Settings
-from thothy_ai.worker.registration.messages import Ended, Message, Ready, Registration, Stopping, line_of
+from thothy_ai.worker.registration.messages import MESSAGES, Ended, Message, Ready, Registration, Stopping
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def _popen(environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
 def _write(process: subprocess.Popen[bytes] | None, message: Message) -> None:
     if process is not None:
         with suppress(OSError, ValueError):  # it has died, or was closed
-            _stdin(process).write(line_of(message))
+            _stdin(process).write(MESSAGES.encode(message))
             _stdin(process).flush()
 
 

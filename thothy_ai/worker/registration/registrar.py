@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -18,17 +19,18 @@ from thothy_ai.db.states import EndReason, EngineState
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.errors import EngineError, EngineLostError
 from thothy_ai.engine.serving.client import EngineClient, connect
+from thothy_ai.engine.wire.codec import FrameBuffer
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging
 from thothy_ai.worker.registration.messages import (
     COUNTERS,
+    MESSAGES,
     Ended,
     Message,
     Ready,
     Registration,
     Stopping,
-    read_line,
 )
 from thothy_ai.worker.registration.session_store import LiveEngine, SessionStore
 
@@ -192,23 +194,31 @@ class Registrar:
         }
 
 
-async def _listen(registrar: Registrar, reader: asyncio.StreamReader) -> None:
+async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
+    buffer = FrameBuffer()
+    while chunk := await reader.read(1 << 16):
+        for payload in buffer.feed(chunk):
+            yield MESSAGES.decode(payload)
+
+
+async def _listen(registrar: Registrar, messages: AsyncIterator[Message]) -> None:
     """Pass messages on. When they end without the engine's own end, its process was killed."""
-    while line := await reader.readline():
-        registrar.hear(read_line(line))
+    async for message in messages:
+        registrar.hear(message)
     registrar.hear(Ended(EndReason.KILLED))
 
 
 async def _serve(settings: Settings) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    if not (line := await reader.readline()):
+    messages = _messages(reader)
+    first = await anext(messages, None)
+    if first is None:
         return  # the engine has ended already
-    first = read_line(line)
     if not isinstance(first, Registration):
         raise TypeError(f"expected a registration first, got {first!r}")
     registrar = Registrar(settings, first)
-    listening = asyncio.create_task(_listen(registrar, reader))
+    listening = asyncio.create_task(_listen(registrar, messages))
     try:
         await registrar.run()
     except NameTakenError as error:

@@ -40,7 +40,7 @@ class Backend(Protocol):
         """Send deltas of a request from now on, the first with all its text not sent yet. Unknown ids are ignored."""
 
     def stats(self) -> EngineStats:
-        """Gauges and counters."""
+        """Gauges of this moment and counters since the start."""
 
     def info(self) -> EngineInfo:
         """Properties that are fixed while the engine runs."""
@@ -57,7 +57,7 @@ class RunningEngine(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """Where requests go."""
+        """The backend that requests go to."""
 
     @property
     def failure(self) -> Exception | None:

@@ -7,13 +7,6 @@ from typing import ClassVar
 MAX_MESSAGE = 2_000  # characters
 
 
-def _shortened(message: str) -> str:
-    if len(message) <= MAX_MESSAGE:
-        return message
-    half = (MAX_MESSAGE - 5) // 2
-    return f"{message[:half]} ... {message[-half:]}"
-
-
 class EngineError(Exception):
     """Base of all errors that the engine raises deliberately."""
 
@@ -21,7 +14,10 @@ class EngineError(Exception):
 
     def __init__(self, message: str = "") -> None:
         """Keep the beginning and the end of a long message: it crosses sockets, is logged, and is stored."""
-        super().__init__(_shortened(message))
+        if len(message) > MAX_MESSAGE:
+            half = (MAX_MESSAGE - 5) // 2
+            message = f"{message[:half]} ... {message[-half:]}"
+        super().__init__(message)
 
 
 class InvalidRequestError(EngineError):
@@ -97,7 +93,7 @@ class EngineAuthenticationError(ConnectionLostError):
 
 
 class EngineStoppedError(EngineError):
-    """The engine was told to stop, and did so before the request had finished: nothing broke."""
+    """The engine was stopped before the request had finished; nothing broke."""
 
     code = "engine_stopped"
 
@@ -105,7 +101,7 @@ class EngineStoppedError(EngineError):
 class EngineNotAcceptingError(EngineError):
     """The engine finishes the requests it has accepted, and refuses new ones."""
 
-    code = "engine_draining"  # stored as a job's reason, and understood by older peers: the old word stays
+    code = "engine_draining"  # stored as a job's reason
 
 
 class ProtocolError(EngineError):

@@ -32,16 +32,16 @@ _OWNER_ONLY = 0o600
 SUFFIX = ".admitted"
 
 
-class Part(NamedTuple):
-    """The slots of one thread."""
+class Slots(NamedTuple):
+    """The slots of one thread, by number."""
 
     first: int
     slots: int
 
 
-TEXT: Final = Part(0, 1)
-GRAMMARS: Final = Part(1, 1)
-CORE: Final = Part(2, 4094)  # sequences that run, or were preempted: more than any engine has rows
+TEXT: Final = Slots(0, 1)
+GRAMMARS: Final = Slots(1, 1)
+CORE: Final = Slots(2, 4094)  # sequences that run, or were preempted: more than any engine has rows
 _SIZE = _HEADER + _SLOT * (CORE.first + CORE.slots)
 
 Buffer = mmap.mmap | bytearray
@@ -50,7 +50,7 @@ Buffer = mmap.mmap | bytearray
 class Admissions:
     """The slots of one thread, which alone uses it. Without a file it is the same, but never read."""
 
-    def __init__(self, part: Part, buffer: Buffer | None = None) -> None:
+    def __init__(self, part: Slots, buffer: Buffer | None = None) -> None:
         self._buffer = bytearray(_SIZE) if buffer is None else buffer
         self._free = list(range(part.first + part.slots - 1, part.first - 1, -1))
         self._slots: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Admissions:
 
     @contextlib.contextmanager
     def entered(self, core_id: str) -> Iterator[None]:
-        """While the block runs."""
+        """Keep the request entered while the block runs."""
         self.enter(core_id)
         try:
             yield
@@ -128,7 +128,7 @@ class AdmissionFile:
         if path is not None and cls.open(path, session_id) is not None:
             path.unlink(missing_ok=True)
 
-    def writable(self, part: Part) -> Admissions:
+    def writable(self, part: Slots) -> Admissions:
         """For the thread that owns this part, of a file opened for writing."""
         return Admissions(part, self._buffer)
 
@@ -145,7 +145,7 @@ class AdmissionFile:
         return tuple(each for each in core_ids if admitted is None or _digest(client_id(each)) in admitted)
 
 
-def admissions_in(file: AdmissionFile | None, part: Part) -> Admissions:
+def admissions_in(file: AdmissionFile | None, part: Slots) -> Admissions:
     """One thread's part of this file; if there is none, what it writes is never read."""
     return Admissions(part) if file is None else file.writable(part)
 

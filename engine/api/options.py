@@ -158,7 +158,7 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """The long option."""
+        """The long option, as `--max-rows`."""
         return "--" + self.name.replace("_", "-")
 
     @property
@@ -187,14 +187,10 @@ def options_of(command: Command) -> tuple[Declared, ...]:
 def all_options() -> tuple[Declared, ...]:
     """Every option, in the order of the declaration."""
     hints = get_type_hints(EngineOptions, include_extras=True)
-    return tuple(_declared(name, hints[name], default) for name, default in _defaults().items())
-
-
-def _defaults() -> dict[str, Any]:
-    return {each.name: None if each.default is MISSING else each.default for each in fields(EngineOptions)}
-
-
-def _declared(name: str, hint: Any, default: Any) -> Declared:  # noqa: ANN401  any type's
-    annotation, option = get_args(hint)
-    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    return Declared(name, kinds[0] if kinds else annotation, default, option)
+    declared = []
+    for field_ in fields(EngineOptions):
+        annotation, option = get_args(hints[field_.name])
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        default = None if field_.default is MISSING else field_.default
+        declared.append(Declared(field_.name, kinds[0] if kinds else annotation, default, option))
+    return tuple(declared)

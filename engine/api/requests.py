@@ -27,7 +27,7 @@ MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which has to
 
 
 class FinishReason(StrEnum):
-    """Why a generation ended."""
+    """Why a generation has ended."""
 
     STOP = "stop"  # end-of-text, a stop string, or the grammar is complete
     LENGTH = "length"  # max_tokens, or no room left in context or pool
@@ -186,7 +186,7 @@ class GenerationResult:
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """All of them."""
+        """All choices, the first one included."""
         first = Choice(self.text, self.token_ids, self.finish_reason, self.logprobs, self.mean_logprob)
         return (first, *self.others)
 

@@ -97,7 +97,14 @@ class SamplingParams:
         for name, holds in checks.items():
             if not holds:
                 raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
-        self._check_sizes()
+        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
+            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
+        if len(self.stop_token_ids) > MAX_STOPS:
+            raise InvalidRequestError(f"stop_token_ids has more than {MAX_STOPS} tokens")
+        if len(self.logit_bias) > MAX_BIASES:
+            raise InvalidRequestError(f"logit_bias has more than {MAX_BIASES} entries")
+        if len({bias.token for bias in self.logit_bias}) < len(self.logit_bias):
+            raise InvalidRequestError("logit_bias names a token twice")
 
     @property
     def changes_scores(self) -> bool:
@@ -115,16 +122,6 @@ class SamplingParams:
         plain = SamplingParams(self.max_tokens)
         names = ("temperature", "stop", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias")
         return [name for name in (*names, "logprobs") if getattr(self, name) != getattr(plain, name)]
-
-    def _check_sizes(self) -> None:
-        if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
-            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
-        if len(self.stop_token_ids) > MAX_STOPS:
-            raise InvalidRequestError(f"stop_token_ids has more than {MAX_STOPS} tokens")
-        if len(self.logit_bias) > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias has more than {MAX_BIASES} entries")
-        if len({bias.token for bias in self.logit_bias}) < len(self.logit_bias):
-            raise InvalidRequestError("logit_bias names a token twice")
 
 
 class EarlyStopping(StrEnum):

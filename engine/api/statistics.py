@@ -1,4 +1,4 @@
-"""An engine's statistics, grouped by what fills them; part of `engine/api/requests.py`, which has their names."""
+"""An engine's statistics, grouped by what fills them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class StartedRows(NamedTuple):
 
     @classmethod
     def of(cls, started: Iterable[Start]) -> StartedRows:
-        """Columns of these rows."""
+        """The columns of these rows."""
         rows = [_started_row(start) for start in started]
         if not rows:
             return NO_ROWS
@@ -190,7 +190,7 @@ class Step:
 
     @property
     def num_members(self) -> int:
-        """N."""
+        """The number of members, N."""
         return len(self.rows)
 
     @cached_property
@@ -205,7 +205,7 @@ class Step:
 
     @cached_property
     def num_sampling(self) -> int:
-        """Members that sample: R."""
+        """The number of members that sample, R."""
         return int(self.samples.sum())
 
     def to_bytes(self) -> bytes:
@@ -252,13 +252,13 @@ class StepMasks(NamedTuple):
 
 
 ANY = 0
-_MOST_MASKS = 8_192
+_MAX_MASKS = 8_192
 _MASK_BYTES = 1 << 27  # 16 KiB each for a vocabulary of 131,072: pages that are never written cost a CPU nothing
 
 
 def remembered_masks(vocab_size: int) -> int:
     """How many masks a device remembers: at places 1 to this one."""
-    return min(_MOST_MASKS, max(1, _MASK_BYTES // (4 * -(-vocab_size // 32))))
+    return min(_MAX_MASKS, max(1, _MASK_BYTES // (4 * -(-vocab_size // 32))))
 
 
 class StepResult(NamedTuple):

@@ -29,19 +29,15 @@ def check_template_options(options: Mapping[str, TemplateOption]) -> None:
     if len(options) > MAX_TEMPLATE_OPTIONS:
         raise InvalidRequestError(f"{len(options)} template options; {MAX_TEMPLATE_OPTIONS} are possible")
     for name, value in options.items():
-        _check_name(name)
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > MAX_OPTION_NAME:
+            raise InvalidRequestError(f"template option {name!r:.80} is not the name of a variable")
+        if name in RESERVED or name.startswith("_") or name.endswith(("_token", "_tokens")):
+            raise InvalidRequestError(f"template option {name!r} is not for requests to set")
         if not _is_scalar(value):
             raise InvalidRequestError(
                 f"template option {name!r} is {value!r:.80}: a boolean, a number, a text of up to "
                 f"{MAX_OPTION_TEXT:,} characters or null is wanted"
             )
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > MAX_OPTION_NAME:
-        raise InvalidRequestError(f"template option {name!r:.80} is not the name of a variable")
-    if name in RESERVED or name.startswith("_") or name.endswith(("_token", "_tokens")):
-        raise InvalidRequestError(f"template option {name!r} is not for requests to set")
 
 
 def _is_scalar(value: object) -> bool:

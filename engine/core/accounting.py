@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from thothy_ai.engine.api.step import Float64, Int32, Step
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.family import Windows
 
 _CPU_RATES = (1.0e11, 1.0e10)  # FLOP/s, byte/s
 _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
@@ -36,14 +35,14 @@ class StepCost:
     def of(cls, config: ModelConfig, *, kv_bytes: int, on_gpu: bool) -> StepCost:
         """Costs of a model whose KV takes `kv_bytes` per token over all layers."""
         flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
-        heads = config.num_heads * config.head_dim
+        windows, heads = config.architecture.windows, config.num_heads * config.head_dim
         projections = config.num_layers * (2 * heads + 2 * config.num_kv_heads * config.head_dim)
         return cls(
             token=2 * config.hidden_size * (projections + 3 * config.active_inner) / flops,
             sample=2 * config.hidden_size * config.vocab_size / flops,
             attended=4 * config.num_layers * heads / flops,
             read=kv_bytes / bandwidth,
-            windows=_shares(config.architecture.windows),
+            windows=tuple((window, layers / len(windows)) for window, layers in Counter(windows).items()),
         )
 
     def weigh(self, step: Step) -> NDArray[np.float64]:
@@ -52,10 +51,6 @@ class StepCost:
         for window, share in self.windows:
             weights += share * (_pairs(step, window) * self.attended + _read(step, window) * self.read)
         return weights
-
-
-def _shares(windows: Windows) -> tuple[tuple[int | None, float], ...]:
-    return tuple((window, layers / len(windows)) for window, layers in Counter(windows).items())
 
 
 def _pairs(step: Step, window: int | None) -> Float64:

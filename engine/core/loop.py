@@ -61,7 +61,7 @@ class _Launched(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What came of a step, and the seconds of its members."""
+    """The results of a step, and the seconds of its members."""
 
     scheduled: ScheduledStep
     result: StepResult
@@ -143,7 +143,8 @@ class EngineCore:
             self._report()
         except BaseException as error:  # a panic in Rust is no Exception
             beginning = self._requests.beginning
-            members = _ids(self._unread) if beginning is None else (beginning.request.id,)
+            unread = [beginning] if beginning else [each for step in self._unread for each in step.members]
+            members = tuple(dict.fromkeys(sequence.request.id for sequence in unread))
             self.failure = StepFailedError(members, str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
             log.exception("%s", self.failure)
@@ -161,8 +162,10 @@ class EngineCore:
         catch_up(sequence.grammar for sequence, _ in self._took)
         self._took = ()
         read = None if last is None else self._read(last)
-        with self._counters.filling_masks():
-            masks = self._start_masks(step)
+        masks = None
+        if step is not None and step.constrained:
+            with self._counters.filling_masks():
+                masks = start_masks(step.scheduled.sampling_members, self._masks)
         if read is not None:
             self._settle(read)
         if step is not None and not self._config.overlap:
@@ -192,11 +195,6 @@ class EngineCore:
         if not constrained:
             self._launcher.sample(handle, None)  # at once: the device need not wait until the last step is read
         return _Launched(scheduled, handle, constrained)
-
-    def _start_masks(self, step: _Launched | None) -> PendingMasks | None:
-        if step is None or not step.constrained:
-            return None
-        return start_masks(step.scheduled.sampling_members, self._masks)
 
     def _sample(self, step: _Launched, masks: PendingMasks | None) -> None:
         """Sample a launched step under its masks; one without any has been sampled."""
@@ -252,8 +250,3 @@ class EngineCore:
     def _snapshot(self) -> tuple[SchedulerStats, BlockStats, CoreStats, TimingStats]:
         counters = self._counters
         return self._scheduler.stats, self._scheduler.pool.stats, counters.stats, counters.timing.stats
-
-
-def _ids(steps: list[ScheduledStep]) -> tuple[str, ...]:
-    """Ids of the steps' members, each once."""
-    return tuple(dict.fromkeys(sequence.request.id for step in steps for sequence in step.members))

@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 _CALM_STEPS = 1000  # without running out of memory, until steps may have twice as many tokens again
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A step, or a part of one. `order` [N]: its members' places in the order in which they were planned."""
 
     step: Step
     order: Int32
 
-    def halves(self) -> tuple[Part, Part]:
+    def halves(self) -> tuple[StepPart, StepPart]:
         """Two parts with half the tokens each, the first to be run first; a member may be in both."""
         counts = self.step.counts[self.order]
         before = counts.cumsum() - counts
@@ -40,9 +40,9 @@ class Part(NamedTuple):
         half, step = self._with(first, 0 * first), self.step
         sent = {name: getattr(step, name) for name in ("started", "biases", "new_tokens", "new_blocks")}
         updated = replace(half.step, **sent)
-        return Part(updated, half.order), self._with(counts - first, first)
+        return StepPart(updated, half.order), self._with(counts - first, first)
 
-    def _with(self, counts: Int32, skipped: Int32) -> Part:
+    def _with(self, counts: Int32, skipped: Int32) -> StepPart:
         """Members with so many tokens each, in planning order, after those skipped; those with none are left out."""
         step, kept = self.step, counts > 0
         planned, counts, skipped = self.order[kept], counts[kept], skipped[kept]
@@ -50,7 +50,7 @@ class Part(NamedTuple):
         members, counts = planned[singles_first], counts[singles_first]
         starts = step.starts[members] + skipped[singles_first]
         samples = step.samples[members] & (starts + counts == step.ends[members])
-        return Part(Step(step.rows[members], starts, counts, samples), np.argsort(singles_first).astype(np.int32))
+        return StepPart(Step(step.rows[members], starts, counts, samples), np.argsort(singles_first).astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,7 +61,7 @@ class LaunchedStep:
     parts: tuple[StepHandle, ...]
 
     def read(self) -> StepResult:
-        """What came of it; waits for this step, not for one that was launched after it."""
+        """The results; waits for this step, not for one that was launched after it."""
         results = [part.read() for part in self.parts]
         if len(results) == 1:
             return results[0]
@@ -90,9 +90,11 @@ class StepLauncher:
         step = scheduled.step
         whole = self._launch(step)
         if whole is not None:
-            self._grow()
+            self._calm += 1
+            if self._calm >= _CALM_STEPS:
+                self._calm, self.token_limit = 0, min(2 * self.token_limit, self._most)
             return LaunchedStep(step, (whole,))
-        parts = self._in_parts(Part(step, scheduled.order))
+        parts = self._in_parts(StepPart(step, scheduled.order))
         log.warning("it ran in %d parts; steps have at most %d tokens from now on", len(parts), self.token_limit)
         return LaunchedStep(step, tuple(parts))
 
@@ -119,7 +121,7 @@ class StepLauncher:
         torch.cuda.empty_cache()
         self._runner.sample(handle, masks)
 
-    def _in_parts(self, failed: Part) -> list[StepHandle]:
+    def _in_parts(self, failed: StepPart) -> list[StepHandle]:
         """Launch a step that ran out of memory in halves, with what is cached given back; a single token once more."""
         torch.cuda.empty_cache()
         if failed.step.num_tokens == 1:
@@ -127,7 +129,7 @@ class StepLauncher:
         self._calm, self.token_limit = 0, -(-failed.step.num_tokens // 2)
         return [handle for half in failed.halves() for handle in self._of_part(half)]
 
-    def _of_part(self, part: Part) -> list[StepHandle]:
+    def _of_part(self, part: StepPart) -> list[StepHandle]:
         """Launch a part; in halves, untried, if it has more tokens than there is memory for by now."""
         if part.step.num_tokens > self.token_limit:
             return [handle for half in part.halves() for handle in self._of_part(half)]
@@ -143,12 +145,6 @@ class StepLauncher:
                 raise
             _log(error, step)
             return None
-
-    def _grow(self) -> None:
-        """Count a step that had room; after many, allow larger ones."""
-        self._calm += 1
-        if self._calm >= _CALM_STEPS:
-            self._calm, self.token_limit = 0, min(2 * self.token_limit, self._most)
 
 
 def _log(error: RuntimeError, step: Step) -> None:

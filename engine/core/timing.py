@@ -23,7 +23,6 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Count a value."""
         self._sum += value
         self._counts[bisect_left(self._bounds, value)] += 1
 
@@ -54,7 +53,6 @@ class Timing:
 
     @property
     def stats(self) -> TimingStats:
-        """All histograms so far."""
         return TimingStats(
             self._step_seconds.stats,
             self._step_sequences.stats,

@@ -89,7 +89,12 @@ def take_samples(samples: Iterable[tuple[Sequence, int, int]]) -> None:
     ]
     errors = advance_all([(grammar, token) for _, grammar, token in constrained])
     for (sequence, grammar, token), error in zip(constrained, errors, strict=True):
-        _continue(sequence, grammar, token, error)
+        if error is not None:
+            sequence.finish(FinishReason.ABORTED, error)
+        elif grammar.finished:
+            sequence.finish(FinishReason.STOP)
+        elif grammar.may_force_after(token):
+            take_forced(sequence)
     for sequence, _ in taken:
         if len(sequence.tokens) - sequence.prompt_tokens >= sequence.max_tokens:
             sequence.finish(FinishReason.LENGTH)
@@ -109,7 +114,11 @@ def _take(sequence: Sequence, position: int, token: int) -> bool:
     """Append a token unless it is known, or ends its sequence, or comes after the end; returns whether it did."""
     if token == NO_TOKEN:
         sequence.broken = True
-        sequence.finish(FinishReason.ABORTED, _no_finite_score(sequence, position))
+        error = NoFiniteScoreError(
+            f"output token {position - sequence.prompt_tokens + 1} has no finite score: a weight is broken, a number "
+            "overflows in the model's type, or nothing is allowed"
+        )
+        sequence.finish(FinishReason.ABORTED, error)
     if position < len(sequence.tokens):
         return False
     sequence.pending -= 1
@@ -120,16 +129,6 @@ def _take(sequence: Sequence, position: int, token: int) -> bool:
         return False
     sequence.tokens.append(token)
     return True
-
-
-def _continue(sequence: Sequence, grammar: Grammar, token: int, error: EngineError | None) -> None:
-    """After a sampled token: end where its grammar does, or take what is likely to be forced next."""
-    if error is not None:
-        sequence.finish(FinishReason.ABORTED, error)
-    elif grammar.finished:
-        sequence.finish(FinishReason.STOP)
-    elif grammar.may_force_after(token):
-        take_forced(sequence)
 
 
 def take_forced(sequence: Sequence) -> None:
@@ -154,7 +153,8 @@ def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
     sequence.pending = max(0, sequence.pending - len(forced))
     if grammar.finished:
         sequence.finish(FinishReason.STOP)
-    _end_at_length(sequence)
+    if sequence.output_tokens >= sequence.max_tokens:
+        sequence.finish(FinishReason.LENGTH)
 
 
 def _until_end(sequence: Sequence, forced: Seq[int]) -> Seq[int]:
@@ -167,16 +167,3 @@ def _until_end(sequence: Sequence, forced: Seq[int]) -> Seq[int]:
             sequence.finish(FinishReason.STOP)
             return forced[:place]
     return forced
-
-
-def _end_at_length(sequence: Sequence) -> None:
-    if sequence.output_tokens >= sequence.max_tokens:
-        sequence.finish(FinishReason.LENGTH)
-
-
-def _no_finite_score(sequence: Sequence, position: int) -> NoFiniteScoreError:
-    place = position - sequence.prompt_tokens + 1
-    return NoFiniteScoreError(
-        f"output token {place} has no finite score: a weight is broken, a number overflows in the model's type, or "
-        "nothing is allowed"
-    )

@@ -83,11 +83,10 @@ class NullEngine:
         return time.monotonic_ns() // 1_000_000
 
     def wait_ended(self) -> None:
-        """Block until `stop`."""
         self._stopped.wait()
 
     def close(self) -> None:
-        """It has no device, but a record."""
+        """Remove its record; it has no device."""
         AdmissionFile.remove(self._path, self._info.session_id)
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
@@ -125,7 +124,6 @@ class NullEngine:
             )
 
     def info(self) -> EngineInfo:
-        """Fixed at start."""
         return self._info
 
     def stop_accepting(self) -> None:
@@ -191,7 +189,18 @@ class NullEngine:
                 reports = 0 < request.report_after <= len(result.token_ids)
                 outputs = [deltas[0], result] if reports else [result]
         if self._take(request.id) is not None:
-            self._record(outputs[-1])
+            if isinstance(end := outputs[-1], GenerationResult):
+                self._count(
+                    requests_finished=1,
+                    steps=1,
+                    prompt_tokens=end.usage.prompt_tokens,
+                    prefill_tokens=end.usage.prompt_tokens,
+                    output_tokens=end.usage.output_tokens,
+                    decode_tokens=end.usage.output_tokens,
+                    **_seconds(end.usage.compute_seconds),
+                )
+            else:
+                self._count(requests_refused=1)
             pending.sink(outputs)
             if self._latency:
                 self._admit()
@@ -202,20 +211,6 @@ class NullEngine:
             self._running.discard(request_id)
             self._admissions.leave(request_id)
             return self._open.pop(request_id, None)
-
-    def _record(self, end: Output) -> None:
-        if isinstance(end, GenerationResult):
-            self._count(
-                requests_finished=1,
-                steps=1,
-                prompt_tokens=end.usage.prompt_tokens,
-                prefill_tokens=end.usage.prompt_tokens,
-                output_tokens=end.usage.output_tokens,
-                decode_tokens=end.usage.output_tokens,
-                **_seconds(end.usage.compute_seconds),
-            )
-        else:
-            self._count(requests_refused=1)
 
     def _count(self, **gained: float) -> None:
         with self._lock:

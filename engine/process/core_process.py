@@ -142,7 +142,6 @@ class Reports:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is left."""
         self._events.put(None)
         if self._thread is not None:
             self._thread.join()

@@ -32,7 +32,10 @@ def all_gpus() -> tuple[Gpu, ...]:
     except OSError:
         return ()
     with _initialised(library) as works:
-        return tuple(_gpu(library, index) for index in range(_count(library))) if works else ()
+        count = ctypes.c_uint()
+        if not works or library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return ()
+        return tuple(_gpu(library, index) for index in range(count.value))
 
 
 def visible_gpus(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -52,11 +55,6 @@ def _initialised(library: ctypes.CDLL) -> Iterator[bool]:
     finally:
         if works:
             library.nvmlShutdown()
-
-
-def _count(library: ctypes.CDLL) -> int:
-    count = ctypes.c_uint()
-    return count.value if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 else 0
 
 
 def _gpu(library: ctypes.CDLL, index: int) -> Gpu:

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Iterator
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.api.backend import Backend, RunningEngine
@@ -35,7 +35,7 @@ _STOP_SECONDS = 10.0  # for the last step to end, and for the last frames to be 
 
 
 class Observer(Protocol):
-    """Who is told how far an engine is. Called on the main thread, and must not wait long."""
+    """Receives the engine's start-up progress and its end. Called on the main thread, and must not wait long."""
 
     def ready(self, url: str) -> None:
         """It answers at this URL."""
@@ -59,7 +59,7 @@ UNOBSERVED: Observer = _Unobserved()
 
 
 def run_engine(options: EngineOptions, observer: Observer = UNOBSERVED) -> None:
-    """Serve until SIGTERM or SIGINT, and tell `observer`; raises SystemExit with the codes above."""
+    """Serve until SIGTERM or SIGINT, and notify `observer`; raises SystemExit with the codes above."""
     log_to_stderr(options.log_level)
     try:
         listen_address(options.url, options.token)  # before a model is loaded for it
@@ -68,18 +68,11 @@ def run_engine(options: EngineOptions, observer: Observer = UNOBSERVED) -> None:
     except (EngineError, ModuleNotFoundError, OSError) as error:
         sys.stderr.write(f"thothy engine: {error}\n")
         raise SystemExit(CANNOT_START) from error
-    if code == STEP_FAILED:
-        _exit_at_once(code)
-    if code:
-        raise SystemExit(code)
-
-
-def _exit_at_once(code: int) -> NoReturn:
-    """Skip the interpreter's teardown, which waits for nothing that hangs."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    if code == STEP_FAILED:  # without the interpreter's teardown, which would wait for what hangs
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 async def _serve(engine: RunningEngine, options: EngineOptions, observer: Observer) -> int:
@@ -92,7 +85,11 @@ async def _serve(engine: RunningEngine, options: EngineOptions, observer: Observ
     watching = asyncio.create_task(_watch(engine, server, shutdown, options.stall_seconds))
     try:
         with _metrics(engine.backend, options):
-            sys.stdout.write(_ready_line(engine.backend, server.url))
+            info = engine.backend.info()
+            sys.stdout.write(
+                f"thothy engine: ready at {server.url} model={info.model} device={info.device} dtype={info.dtype} "
+                f"context={info.max_context} kv_blocks={info.num_blocks}x{info.block_size}\n"
+            )
             sys.stdout.flush()
             observer.ready(server.url)
             await shutdown.requested.wait()
@@ -100,7 +97,11 @@ async def _serve(engine: RunningEngine, options: EngineOptions, observer: Observ
             await _finish_accepted(engine.backend, server, shutdown, options.shutdown_seconds)
             engine.backend.stop()
             await _first_of(_STOP_SECONDS, shutdown.engine_ended.wait())
-            code, stats = _exit_code(engine, shutdown), engine.backend.stats()
+            if engine.failure is not None:
+                log.critical("the engine failed: %s", engine.failure)
+            # One that has not ended after `stop` has a step that hangs.
+            ended = engine.failure is None and shutdown.engine_ended.is_set()
+            code, stats = 0 if ended else STEP_FAILED, engine.backend.stats()
             engine.close()  # ends a core that hangs, and with it what is in flight
             await _first_of(_STOP_SECONDS, server.wait_settled())
     finally:
@@ -115,13 +116,6 @@ async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdow
     waited = await stalled(engine.progress, lambda: server.in_flight, seconds)
     log.critical("no step has ended for %g s, with %d requests in flight", waited, server.in_flight)
     shutdown.force()
-
-
-def _exit_code(engine: RunningEngine, shutdown: _Shutdown) -> int:
-    """An engine that has not ended after `stop` has a step that hangs."""
-    if engine.failure is not None:
-        log.critical("%s", engine.failure)
-    return 0 if engine.failure is None and shutdown.engine_ended.is_set() else STEP_FAILED
 
 
 class _Shutdown:
@@ -198,11 +192,3 @@ def _metrics(backend: Backend, options: EngineOptions) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _ready_line(backend: Backend, url: str) -> str:
-    info = backend.info()
-    return (
-        f"thothy engine: ready at {url} model={info.model} device={info.device} dtype={info.dtype} "
-        f"context={info.max_context} kv_blocks={info.num_blocks}x{info.block_size}\n"
-    )

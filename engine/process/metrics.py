@@ -87,13 +87,10 @@ class EngineCollector(Collector):
         yield from _by_label(stats)
         for field, (name, text) in _HISTOGRAMS.items():
             yield _histogram(name, text, getattr(stats.timing, field), BOUNDS[field])
-        yield self._info()
-
-    def _info(self) -> Metric:
         info = self._backend.info()
         own = {"engine": self._name, "session_id": info.session_id}
         labels = {**own, "model": info.model, "device": info.device, "dtype": info.dtype}
-        return InfoMetricFamily(_PREFIX.rstrip("_"), "Fixed properties of the engine.", value=labels)
+        yield InfoMetricFamily(_PREFIX.rstrip("_"), "Fixed properties of the engine.", value=labels)
 
 
 def registry_of(backend: Backend, name: str) -> CollectorRegistry:

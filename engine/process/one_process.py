@@ -26,7 +26,6 @@ class ResidentModel:
         return self.core.failure
 
     def progress(self) -> int:
-        """Steps so far."""
         return self.core.stats().core.steps
 
     def wait_ended(self) -> None:

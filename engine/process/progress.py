@@ -13,7 +13,7 @@ EVERY_SECONDS = 5.0  # between lines, where there is no terminal
 _REDRAW_SECONDS = 0.1
 _GB = 1e9
 _CLEAR = "\r\x1b[K"
-_LONGEST_BAR, _SHORTEST_BAR = 40, 10
+_MIN_BAR, _MAX_BAR = 10, 40
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +44,9 @@ class LoadingProgress:
         now = time.monotonic()
         if not done:
             self._began = self._shown = now
-        if now - self._shown >= self._every:
-            self._shown = now
-            self._show()
-
-    def _show(self) -> None:
+        if now - self._shown < self._every:
+            return
+        self._shown = now
         text = f"{self._done / _GB:.1f} of {self._of / _GB:.1f} GB, {self._rate():.1f} GB/s"
         if self._in_place:
             self._write(f"{_CLEAR}Loading weights {self._bar(len(text))} {text}")
@@ -56,8 +54,12 @@ class LoadingProgress:
             log.info("loading weights: %s", text)
 
     def _bar(self, beside: int) -> str:
-        room = self._columns() - beside - len("Loading weights   ")
-        width = max(_SHORTEST_BAR, min(_LONGEST_BAR, room))
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns - 1
+        except (OSError, ValueError):  # a terminal without a size
+            columns = 79
+        room = columns - beside - len("Loading weights   ")
+        width = max(_MIN_BAR, min(_MAX_BAR, room))
         full = round(width * self._done / max(self._of, 1))
         return "█" * full + "░" * (width - full)
 
@@ -66,12 +68,6 @@ class LoadingProgress:
 
     def _seconds(self) -> float:
         return max(time.monotonic() - self._began, 1e-3)
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns - 1
-        except (OSError, ValueError):  # a terminal without a size
-            return 79
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

@@ -59,7 +59,6 @@ class RemoteCore:
         return self._stats
 
     def info(self) -> EngineInfo:
-        """Fixed at start."""
         return self._info
 
     def stop(self) -> None:

@@ -46,7 +46,7 @@ from thothy_ai.engine.wire.core_messages import (
 )
 
 _MODULE = "thothy_ai.engine.process.core_process"
-_END_SECONDS = 10.0  # for a process that was told to end, or that has closed its channel
+_END_SECONDS = 10.0  # for a process that was stopped, or has closed its channel, to end
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ M = TypeVar("M", CoreReady, FolderFound)
 
 
 class RemoteEngine:
-    """Implements `RunningEngine`."""
+    """Implements `RunningEngine` over a core's process."""
 
     def __init__(self, process: CoreProcess, tools: TextTools, info: EngineInfo) -> None:
         self._process = process
@@ -75,7 +75,6 @@ class RemoteEngine:
         return self._core.failure
 
     def progress(self) -> int:
-        """Steps so far."""
         return self._core.stats().core.steps
 
     def wait_ended(self) -> None:

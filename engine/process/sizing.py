@@ -45,7 +45,6 @@ class MemoryPlan:
 
     @property
     def needed(self) -> int:
-        """All of it."""
         return self.weights + self.kv + self.workspace
 
     @property

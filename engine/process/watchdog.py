@@ -13,7 +13,7 @@ from collections.abc import Callable
 _MAX_INTERVAL_SECONDS = 2.0
 _KNOWN_AFTER_STEPS = 100  # before, kernels may be compiled that the warm-up did not need
 _TIMES_LONGEST = 20  # a step that takes as much longer than any before it hangs
-_LEAST_SECONDS = 60.0  # enough to compile what is needed late, and for a machine that swaps
+_MIN_SECONDS = 60.0  # enough to compile what is needed late, and for a machine that swaps
 
 
 class Stillness:
@@ -29,7 +29,7 @@ class Stillness:
         """Seconds without progress after which it hangs."""
         if self._steps < _KNOWN_AFTER_STEPS:
             return self._most
-        return min(self._most, max(_LEAST_SECONDS, _TIMES_LONGEST * self._longest))
+        return min(self._most, max(_MIN_SECONDS, _TIMES_LONGEST * self._longest))
 
     def hangs(self, progress: int, in_flight: int, seconds: float) -> bool:
         """Look at it, `seconds` after the last look."""

@@ -19,8 +19,6 @@ MAX_PATH_BYTES = 107  # sun_path holds 108 bytes, the last of them NUL
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket file."""
-
     path: str
 
     def __str__(self) -> str:
@@ -88,13 +86,10 @@ def _unix(url: str, path: str) -> UnixAddress:
 
 
 def _tcp(url: str, host: str, port: int) -> TcpAddress:
-    if host != "localhost" and not _is_loopback(host):
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
         raise InvalidRequestError(f"engine URL {url!r}: the engine is reachable from its own machine only (127.0.0.1)")
     return TcpAddress(host, port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

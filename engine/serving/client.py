@@ -78,7 +78,7 @@ class LocalEngineClient:
 
     @property
     def connected(self) -> bool:
-        """From `start` to `close`."""
+        """True from `start` to `close`."""
         return self._loop is not None
 
     async def start(self) -> None:
@@ -86,11 +86,11 @@ class LocalEngineClient:
         self._loop = asyncio.get_running_loop()
 
     async def info(self) -> EngineInfo:
-        """The backend's."""
+        """Fixed properties of the backend."""
         return self._backend.info()
 
     async def stats(self) -> EngineStats:
-        """The backend's."""
+        """The backend's gauges and counters."""
         return self._backend.stats()
 
     async def take_abandoned_usage(self) -> AbandonedUsage:

@@ -68,7 +68,6 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests without a result."""
         return len(self._open)
 
     @property

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 
 from thothy_ai.engine.api import Delta
 from thothy_ai.engine.api.backend import Output
@@ -31,14 +30,9 @@ class Outbox:
             output = Delta(output.id, waiting.text + output.text, waiting.token_ids + output.token_ids, output.choice)
         self._deltas[key] = output
 
-    def take(self) -> Iterator[tuple[Output, ...]]:
+    def take(self) -> Iterator[list[Output]]:
         """Remove everything, in batches for one frame each; deltas first: a result is its request's last output."""
         outputs = [*self._deltas.values(), *self._ends]
         self._deltas, self._ends = {}, []
-        return _batches(outputs)
-
-
-def _batches(outputs: Iterable[Output]) -> Iterator[tuple[Output, ...]]:
-    remaining = iter(outputs)
-    while batch := tuple(islice(remaining, _MAX_OUTPUTS)):
-        yield batch
+        for start in range(0, len(outputs), _MAX_OUTPUTS):
+            yield outputs[start : start + _MAX_OUTPUTS]

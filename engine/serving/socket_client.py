@@ -77,7 +77,6 @@ class SocketEngineClient:
         await self._tried.wait()
 
     async def close(self) -> None:
-        """Disconnect for good."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -58,11 +58,10 @@ class ConfigurationRead:
 
     @classmethod
     def of(cls, configuration: FolderConfiguration) -> ConfigurationRead:
-        """With the configuration."""
         return cls(json.dumps([vars(configuration.text), configuration.container, configuration.eos_token_ids]))
 
     def configuration(self) -> FolderConfiguration:
-        """Raises the error."""
+        """What was read. Raises the error instead, if there is one."""
         if self.error is not None or self.json is None:
             raise self.error or ValueError("no configuration")
         text, container, ends = json.loads(self.json)
@@ -80,7 +79,6 @@ class TokenizerRead:
 
     @classmethod
     def of(cls, tokenizer: CoreTokenizer | None) -> TokenizerRead:
-        """With the tokenizer, if there is one."""
         if tokenizer is None:
             return cls()
         return cls(tokenizer.definition, tokenizer.eos_token_id, tokenizer.end_of_turn)
@@ -103,11 +101,10 @@ class JsonTokensRead:
 
     @classmethod
     def of(cls, tokens: JsonTokens | None) -> JsonTokensRead:
-        """With the tokens."""
         return cls(pickle.dumps(tokens))
 
     def tokens(self) -> JsonTokens | None:
-        """Raises the error."""
+        """What was read. Raises the error instead, if there is one."""
         if self.error is not None:
             raise self.error
         tokens: JsonTokens | None = pickle.loads(self.pickled)  # noqa: S301  the parent process has made it
@@ -116,7 +113,7 @@ class JsonTokensRead:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady:
-    """The model is loaded."""
+    """The model is loaded, and the core runs."""
 
     info: EngineInfo
 
@@ -152,7 +149,6 @@ class StepReport:
 
     @classmethod
     def of(cls, events: Iterable[Event], stats: EngineStats) -> StepReport:
-        """With these events, sorted."""
         kinds: dict[type, list[Event]] = {TokenEvent: [], FinishedEvent: [], RefusedEvent: []}
         for event in events:
             kinds[type(event)].append(event)
@@ -173,7 +169,6 @@ class CoreEnded:
 
     @classmethod
     def of(cls, failure: StepFailedError | None) -> CoreEnded:
-        """With this failure, if any."""
         return cls() if failure is None else cls(failure.members, failure.cause)
 
     @property

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class RemoteText:
-    """Implements `ModelText`."""
+    """Implements `ModelText` with messages from the frontend."""
 
     def __init__(self, channel: Channel[FromCore, ToCore]) -> None:
         self._channel = channel

@@ -73,7 +73,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End a request early."""
+    """End a request early; its result says ABORTED."""
 
     id: str
 

@@ -20,7 +20,7 @@ from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import RowUpdates, Step, StepMasks
 from thothy_ai.engine.core import parts
-from thothy_ai.engine.core.parts import Part
+from thothy_ai.engine.core.parts import StepPart
 from thothy_ai.engine.execution.memory import is_out_of_memory
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.step_handle import StepHandle
@@ -218,13 +218,13 @@ def test_a_sequence_may_have_several_members() -> None:
         Step(rows, starts, counts, samples), (one, other, other, other), samples, (), planned=[other, one]
     )
     assert scheduled.order.tolist() == [1, 2, 3, 0]
-    first, second = Part(scheduled.step, scheduled.order).halves()
+    first, second = StepPart(scheduled.step, scheduled.order).halves()
     assert (first.step.rows.tolist(), first.step.starts.tolist()) == ([7, 7], [2, 3])
     assert (second.step.rows.tolist(), second.step.starts.tolist()) == ([7, 4], [4, 9])
     assert (first.step.samples.tolist(), second.step.samples.tolist()) == ([False, False], [True, True])
 
 
-def random_part(seed: int) -> Part:
+def random_part(seed: int) -> StepPart:
     """Members as a builder makes them: those with a single token first, planned in any order."""
     random = np.random.default_rng(seed)
     counts = np.sort(random.integers(1, 9, 7)).astype(np.int32)
@@ -233,10 +233,10 @@ def random_part(seed: int) -> Part:
         np.arange(7, dtype=np.int32), random.integers(0, 50, 7).astype(np.int32), counts, random.random(7) < 0.7,
         new_tokens=updates,
     )  # fmt: skip
-    return Part(step, random.permutation(7).astype(np.int32))
+    return StepPart(step, random.permutation(7).astype(np.int32))
 
 
-def leaves(part: Part) -> Iterator[Part]:
+def leaves(part: StepPart) -> Iterator[StepPart]:
     if part.step.num_tokens == 1:
         yield part
     else:

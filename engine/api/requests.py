@@ -203,10 +203,9 @@ class EngineInfo:
     num_blocks: int
     max_context: int
     started_at: Finite  # Unix seconds
-    late_deltas: bool = False  # whether `Generation.stream` works; engines before it do not say so
     parameters: int = 0  # of the model; 0 if unknown
     end_tokens: tuple[int, ...] = ()  # the model's, which end a text
-    name: str = ""  # the same after a restart; engines before it have none
+    name: str = ""  # the same after a restart
     machine: str = ""
     devices: tuple[str, ...] = ()  # UUIDs of the GPUs that it uses
     capacity: int = 0  # most sequences at once; 0 if unknown

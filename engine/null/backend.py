@@ -228,7 +228,6 @@ def _info(options: EngineOptions) -> EngineInfo:
         num_blocks=0,
         max_context=_CONTEXT,
         started_at=time.time(),
-        late_deltas=True,
         name=identity.name,
         machine=identity.machine,
         capacity=options.max_rows or _CAPACITY,

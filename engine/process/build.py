@@ -105,7 +105,6 @@ def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> 
         num_blocks=config.num_blocks,
         max_context=config.max_sequence_tokens,
         started_at=time.time(),
-        late_deltas=True,
         parameters=num_parameters(loaded.config),
         end_tokens=tuple(loaded.config.eos_token_ids),
         name=identity.name,

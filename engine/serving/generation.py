@@ -30,7 +30,7 @@ class Generation:
 
     async def early_text(self) -> str:
         """Wait until the output has `report_after` tokens, and return its text by then; the whole text if it ends
-        before, as with an engine that knows no `report_after`. Raises as `result` does.
+        before. Raises as `result` does.
         """
         return await self.text_beyond(0)
 
@@ -57,10 +57,7 @@ class Generation:
             await self._abort(self.id)
 
     async def stream(self) -> None:
-        """Have the engine send deltas from now on, the first with all the text that was not sent yet.
-
-        Only for an engine whose `EngineInfo.late_deltas` is set: an older one would close the connection.
-        """
+        """Have the engine send deltas from now on, the first with all the text that was not sent yet."""
         if not self._done.done():
             await self._stream(self.id)
 

@@ -103,12 +103,10 @@ class Frontend:
         self._inputs.put(partial(self._outputs.put, partial(self._start_deltas, request_id)))
 
     def stats(self) -> EngineStats:
-        stats = self._core.stats()
-        refused = stats.text.requests_refused + self._refused
         with self._lock:
-            errors = dict(self._errors)
-        text = TextStats(refused, self._repetitions, self._saved_tokens, tuple(errors), tuple(errors.values()))
-        return replace(stats, text=text)
+            codes, counts = tuple(self._errors), tuple(self._errors.values())
+            text = TextStats(self._refused, self._repetitions, self._saved_tokens, codes, counts)
+        return replace(self._core.stats(), text=text)
 
     def info(self) -> EngineInfo:
         return self._core.info()

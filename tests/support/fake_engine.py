@@ -121,7 +121,6 @@ class FakeClient:
         self.on_lost: Callable[[], None] = lambda: None
         self.up = True
         self.accepting = True
-        self.late_deltas = True
         self.delay = delay
         self.held = False  # while it is, no generation ends except by an abort; a test sets and resets it
         self.submitted: list[GenerationRequest] = []
@@ -144,7 +143,7 @@ class FakeClient:
         if self.delay < 0:
             raise ZeroDivisionError("nonsense")
         return EngineInfo(
-            self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at, self.late_deltas,
+            self.session_id, "fake", "cpu", "float32", 16, 100, 1024, self.started_at,
             name=self.name, registered=True,
         )  # fmt: skip
 

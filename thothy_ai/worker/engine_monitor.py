@@ -52,7 +52,6 @@ class EngineMonitor:
         self._seen_at = time.monotonic()  # or when monitoring began
         self.info: EngineInfo | None = None  # of the engine that answered last
         self.session_id: UUID | None = None
-        self.late_deltas = False  # whether the engine can stream a request that it already runs
 
     async def ready(self) -> None:
         """Wait until the engine answers."""
@@ -151,7 +150,6 @@ class EngineMonitor:
                 logger.warning("engine %s gets no jobs: it was started without THOTHY_DATABASE_URL", info.name)
         self.info = info
         self.session_id = UUID(info.session_id)
-        self.late_deltas = info.late_deltas
         self._away_since = None
         self._seen_at = time.monotonic()
         self._stopping.clear()

@@ -138,9 +138,8 @@ class LivePublisher:
         return self._watched.get(job_id, 0.0) > time.monotonic()
 
     def _follow(self, output: _Output) -> None:
-        if self._monitor.late_deltas:
-            output.following = True
-            self._start(self._publish_deltas(output))
+        output.following = True
+        self._start(self._publish_deltas(output))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

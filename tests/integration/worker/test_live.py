@@ -86,16 +86,6 @@ def test_nothing_is_streamed_while_nobody_watches(queue: Queue, client: FakeClie
         assert queue.job(other).state == "running"
 
 
-def test_an_earlier_engine_is_never_asked_to_stream(queue: Queue, client: FakeClient) -> None:
-    """It would close the connection, and every job in flight would be lost."""
-    client.late_deltas = False
-    with runner_bench(queue, client) as bench:
-        [job_id] = bench.work("hang on")
-        with closing(TextWatcher(queue.settings, job_id)) as live:
-            assert live.next(1.5) is None
-    assert client.streamed == []
-
-
 def test_without_redis_jobs_run_and_watchers_wait(queue: Queue, client: FakeClient) -> None:
     settings = Settings.load(**queue.settings.model_dump() | {"redis_url": "redis://127.0.0.1:9/0"})
     with runner_bench(queue, client, redis_url=settings.redis_url) as bench:

@@ -24,7 +24,7 @@ from thothy_ai.engine.weights.inventory import WithoutStorage
 _CPU_KV_TOKENS = 16_384
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
 MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
-_LARGEST_BUDGET = 8192
+_MAX_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
 _GPU_BUFFERS = 1 << 29  # bytes for attention's partial results and for CUDA graphs
 _QUANTIZED_BUFFERS = 1 << 26  # bytes for pieces of dequantized weights
@@ -54,19 +54,14 @@ class MemoryPlan:
 
     def require(self, name: str) -> None:
         """Raise `OutOfMemoryError` with the numbers unless it fits."""
-        if not self.fits:
-            raise OutOfMemoryError(f"{name} needs {self._needs()}, and {self._has()}")
-
-    def _needs(self) -> str:
-        weights = f"{self.weights / GB:.1f} GB for weights in {self.weight_type}"
-        if self.weights > self.available:
-            return weights
-        rest = f"{self.kv / GB:.1f} GB for the KV cache and {self.workspace / GB:.1f} GB of workspace"
-        return f"{self.needed / GB:.1f} GB, of which {weights}, {rest}"
-
-    def _has(self) -> str:
+        if self.fits:
+            return
+        needs = f"{self.weights / GB:.1f} GB for weights in {self.weight_type}"
+        if self.weights <= self.available:
+            rest = f"{self.kv / GB:.1f} GB for the KV cache and {self.workspace / GB:.1f} GB of workspace"
+            needs = f"{self.needed / GB:.1f} GB, of which {needs}, {rest}"
         where = "this machine" if self.device.type == "cpu" else str(self.device)
-        return f"{where} has {max(0, self.available) / GB:.1f} GB available"
+        raise OutOfMemoryError(f"{name} needs {needs}, and {where} has {max(0, self.available) / GB:.1f} GB available")
 
 
 def plan_memory(
@@ -158,7 +153,7 @@ def _gpu_budget(model: ModelConfig, rows: int) -> int:
     """
     attention = model.num_layers * (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
     parameters = model.hidden_size * (attention + 3 * model.active_inner)
-    return min(_LARGEST_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
+    return min(_MAX_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
 
 
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:

@@ -169,7 +169,9 @@ def test_a_latency_is_waited_for() -> None:
     engine.stop()
 
 
-@pytest.mark.parametrize("module", ["null.backend", "client", "serving.server", "main", "process.core_process"])
+@pytest.mark.parametrize(
+    "module", ["null.backend", "serving.client", "serving.server", "process.main", "process.core_process"]
+)
 def test_it_imports_without_torch(module: str) -> None:
     code = f"import sys, thothy_ai.engine.{module}; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

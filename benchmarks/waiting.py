@@ -31,7 +31,7 @@ from thothy_ai.settings import Settings
 JOBS, CLIENTS, SECONDS, ROUNDS, BATCH = 100, 50, 20.0, 30, 500
 ENGINE_SECONDS = 2.0
 SOURCE = "Fermentation crocks sold out in March. Makers say that the waiting list is now nine weeks long."
-TOLD_FROM, TOLD_TO = "), told AS (", "GROUP BY part\n)"
+NOTIFIED_FROM, NOTIFIED_TO = "), notified AS (", "GROUP BY part\n)"
 RUN = text(
     "INSERT INTO job (id, tenant, kind, source_key, request_digest, max_attempts, state, attempt, worker, lease_until,"
     " started_at, batch_id) SELECT uuidv7(), 'default', 'hook', 's', 'd', 3, 'running', 1, 'w', now(), now(),"
@@ -115,7 +115,7 @@ def finishes(settings: Settings) -> dict[str, float]:
     """Median seconds of a finish, by variant; the variants take turns."""
     engine = make_engine(settings)
     now = statement("worker/finish")
-    before = text(without_told(now.text))
+    before = text(without_notifications(now.text))
     batch = UUID(int=1)
     with engine.begin() as connection:
         connection.execute(
@@ -135,10 +135,10 @@ def finishes(settings: Settings) -> dict[str, float]:
     return {name: median(seconds) for name, seconds in taken.items()}
 
 
-def without_told(sql: str) -> str:
+def without_notifications(sql: str) -> str:
     """The statement without its notifications."""
-    start, end = sql.index(TOLD_FROM), sql.index(TOLD_TO) + len(TOLD_TO)
-    return sql[:start] + ")" + sql[end:].replace("WHERE (SELECT count(*) FROM told) >= 0", "")
+    start, end = sql.index(NOTIFIED_FROM), sql.index(NOTIFIED_TO) + len(NOTIFIED_TO)
+    return sql[:start] + ")" + sql[end:].replace("WHERE (SELECT count(*) FROM notified) >= 0", "")
 
 
 def finish(engine: Engine, sql: TextClause, batch: UUID | None, *, trigger: bool) -> float:

@@ -31,10 +31,10 @@ QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOT
 FINISHED: Final = "finished"  # the channel whose notifications list the ids of jobs that have ended
 WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
 IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
-DEATHS_TO_RUN_ALONE: Final = 3  # a job charged with that many engine deaths runs while nothing else does on its engine
-DEATHS_FOR_SMALL_GROUPS: Final = 2  # and with that many, beside few that are charged (worker/quarantine.py)
+DEATHS_TO_RUN_ALONE: Final = 3  # engine deaths charged to a job, from which on nothing else runs on its engine
+DEATHS_FOR_SMALL_GROUPS: Final = 2  # from which on few other charged jobs run beside it
 FREE_MACHINE_LOSSES: Final = 3  # of a job, before a further one counts as an engine death
-ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for that long has ended
+ENGINE_SILENCE_SECONDS: Final = 10  # an engine session without a heartbeat for longer has ended
 ENGINE_SILENCE: Final = f"interval '{ENGINE_SILENCE_SECONDS} seconds'"
 
 DELAY_MARGIN: Final = (
@@ -165,7 +165,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "delivery_state": "CASE WHEN delivered_at IS NOT NULL THEN 'delivered' WHEN dead_at IS NOT NULL THEN 'dead'"
     " ELSE 'waiting' END",
     # Of the rows of `part`, which numbers the jobs that ended: their ids, to those who wait for them.
-    "tell_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
+    "notify_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",
 }

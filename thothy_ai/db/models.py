@@ -375,7 +375,7 @@ class QueueControlRow(Base):
 
 
 class ForecastRow(Base):
-    """A forecast of the time until the jobs that stood were done, and what came."""
+    """A forecast of the time until the open jobs were done, and the actual outcome."""
 
     __tablename__ = "forecast"
 

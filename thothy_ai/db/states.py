@@ -44,7 +44,7 @@ class EndReason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one attempt ended."""
+    """The end of one attempt, as its row records it."""
 
     SUCCEEDED = "succeeded"
     REJECTED = "rejected"  # output came, a validator refused it
@@ -77,7 +77,7 @@ class Event(StrEnum):
 
 
 class Notify(StrEnum):
-    """When a webhook is told: at the end of each job, or once, at the end of all of them."""
+    """When a webhook is called: at the end of each job, or once, at the end of all of them."""
 
     JOB = "job"
     BATCH = "batch"

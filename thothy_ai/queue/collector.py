@@ -1,7 +1,7 @@
 """The queue's metrics, read from Postgres and Redis by a thread of their own: depth, deadlines, leases, deaths.
 
-A scrape shows the last reading and waits for nothing: counting a million jobs takes Postgres about 0.2 s, and a Redis
-that is away takes seconds to say so. Every dispatcher process exports them, standbys too.
+A scrape shows the last reading and waits for nothing: counting a million jobs takes Postgres about 0.2 s, and an
+unreachable Redis takes seconds to time out. Every dispatcher process exports them, standbys too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 OTHER_MODELS = "(others)"  # which no model can be called
 OPEN_STATES = (JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING)
 READING_SECONDS = 5.0  # between two readings
-READING_SHARE = 30  # and at least so many times what the last one took: a long queue is not counted all the time
-STALE_SECONDS = 60.0  # a reading that is so late is none: Postgres does not answer
+READING_SHARE = 30  # times what the last reading took, at least: a long queue is not counted all the time
+STALE_SECONDS = 60.0  # after which a reading that is late counts as missing: Postgres does not answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What operators tell the queue: to stop dispatching, to resume, and to dispatch at once."""
+"""Operators' controls of the queue: to stop dispatching, to resume, and to dispatch at once."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BY_INDEX = ("SET enable_seqscan = off", "SET enable_bitmapscan = off")
 BUSY_FACTOR = 0.2  # times the interval, while there is more to dispatch
 IDLE_FACTOR = 4  # times the interval, while there is nothing; a NOTIFY comes earlier
 ADMIT_BATCH = 5000  # delayed jobs to admit per round
-MAX_URGENT = 32  # urgent jobs that wait for an engine: so many may be ahead of one of a still higher priority
+MAX_URGENT = 32  # urgent jobs that wait for an engine, and may be ahead of one of a still higher priority
 
 
 class Dispatcher:

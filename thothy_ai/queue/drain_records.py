@@ -1,4 +1,4 @@
-"""`DrainRecords`: records the times in which the queue was not empty, once each is over."""
+"""`DrainRecords`: records the times in which the queue was not empty, after they have ended."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Leader:
     def lead(self, work: Callable[[], float]) -> None:
         """Work until `stop`. `work` returns the seconds until its next call; a NOTIFY calls it earlier.
 
-        While Postgres or Redis is away, each failure is one line in the log, and is retried after a pause.
+        While Postgres or Redis is unreachable, each failure is one line in the log, and is retried after a pause.
         """
         pause = MIN_PAUSE
         try:
@@ -72,7 +72,7 @@ class Leader:
                     self._sleep(seconds)
                     pause = MIN_PAUSE
                 except (ThothyError, SQLAlchemyError, psycopg.Error, OSError) as error:
-                    logger.warning("%s: %s", self._role, error)
+                    logger.warning("%s: a round failed and is tried again: %s", self._role, error)
                     if not isinstance(error, BrokerUnreachableError):
                         self._disconnect()
                     if not self._stopping:

@@ -34,7 +34,6 @@ class Interest:
     whole: bool = False
 
     def encode(self) -> str:
-        """As it is published."""
         return json.dumps({"job": str(self.job), "whole": self.whole})
 
     @classmethod
@@ -56,12 +55,10 @@ class TextPiece:
     text: str
 
     def encode(self) -> str:
-        """As it is published."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> TextPiece | None:
-        """None for anything else."""
         try:
             fields = json.loads(data)
             return cls(int(fields["attempt"]), int(fields["at"]), str(fields["text"]))

@@ -95,7 +95,7 @@ class Reaper:
     def _leases(self) -> None:
         """Take back the jobs of silent workers, but give live ones a chance first.
 
-        While Postgres was away, or somebody had locked the jobs, no lease could be extended: a live worker has the
+        While Postgres was unreachable, or the jobs were locked, no lease could be extended: a live worker has the
         length of a lease to extend its own. Errors of other rules do not matter here.
         """
         extendable = min(self._leader.led_seconds, time.monotonic() - self._blocked_at)
@@ -144,7 +144,7 @@ class Reaper:
     def _lost_engines(self) -> None:
         """Take back what was dispatched to engines that are gone, or have no worker any more.
 
-        While Postgres was away neither could send heartbeats: each has time to send one.
+        While Postgres was unreachable, neither could send heartbeats: each has time to send one.
         """
         if self._leader.led_seconds < worker_silence(self._settings):
             return

@@ -29,7 +29,7 @@ Ask = Callable[..., Sequence[Any]]
 
 
 class Interval:
-    """Says when so many seconds have passed since it last said so; at once the first time."""
+    """Says when `seconds` have passed since it last said so; at once the first time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -71,7 +71,7 @@ class Retention:
         except DatabaseError as error:
             if error.sqlstate not in EXPECTED:
                 raise
-            logger.info("retention goes on later: %s", error)
+            logger.info("retention: continues later: %s", error)
 
     def _look_at(self, month: str, before: datetime, after: str) -> None:
         """Go on to the next month once a job keeps this one, and delete it once none does."""

@@ -4,7 +4,7 @@
 2. room      Its list takes twice as many jobs as it runs, urgent ones have places of their own. Jobs are placed in
              planned order: one without a place is passed over, and holds up none behind it.
 3. source    A job goes where its source went last: that engine has the source's KV. For such jobs a list may grow
-             by a quarter beyond its room, so that siblings stay together; a source that has more goes on elsewhere.
+             by a quarter beyond its room, so that siblings stay together; a source that has more continues elsewhere.
 4. load      Otherwise the engine with the fewest jobs for its capacity, waiting ones included.
 """
 
@@ -19,8 +19,8 @@ from uuid import UUID
 from thothy_ai.queue.hints import ListLengths
 
 MAX_SOURCES = 32_768  # remembered: more than the prefix caches of some engines hold
-DEPTH_FACTOR = 2  # times what an engine runs: so many jobs wait for it
-SIBLINGS_SHARE = 4  # one in so many places of a list is added for siblings
+DEPTH_FACTOR = 2  # jobs that wait for an engine per job that it runs
+SIBLINGS_SHARE = 4  # a list has one place for siblings for every four others
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class RoutedJobs:
 
 
 class Sources:
-    """Where each source's jobs went last: so many sources, those that were used most recently."""
+    """Where each source's jobs went last, for the sources that were used most recently."""
 
     def __init__(self, limit: int = MAX_SOURCES) -> None:
         self._limit = limit

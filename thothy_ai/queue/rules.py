@@ -1,7 +1,7 @@
 """`Rules`: runs housekeeping rules when they are due. Each fails alone: it is logged, counted, and tried again later.
 
 Only a lost connection ends the round: then the process no longer leads. Each rule has limits of its own for how long
-its statements may wait for a lock and run, so that a table that somebody has locked holds up the rules that need it,
+its statements may wait for a lock and run, so that a locked table holds up the rules that need it,
 and no other.
 """
 
@@ -25,7 +25,7 @@ FIRST_PAUSE, MAX_PAUSE = 1.0, 600.0  # seconds until a rule that failed is tried
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to do every so many seconds, 0 for every round, with limits in seconds for each of its statements."""
+    """`run` every `every` seconds, 0 for every round, with limits in seconds for each of its statements."""
 
     name: str
     every: float
@@ -34,7 +34,7 @@ class Rule:
     statement_seconds: float = 30.0
 
     def pause(self, failures: int) -> float:
-        """Seconds until it is tried again after so many failures in a row: never longer than it would have waited."""
+        """Seconds until the next try after `failures` in a row: never longer than it would have waited."""
         return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 20), max(self.every / 6, FIRST_PAUSE), MAX_PAUSE)
 
 

@@ -62,7 +62,6 @@ class QueueStatus:
 
     @property
     def open(self) -> int:
-        """Jobs not finished."""
         return sum(count.jobs for count in self.states.values())
 
     @property

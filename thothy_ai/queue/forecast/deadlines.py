@@ -41,7 +41,7 @@ def late_jobs(seen: Observation, costs: Costs, slow: float) -> tuple[Late, ...]:
 
 
 def left_at(seen: Observation, costs: Costs, seconds: float, slow: float) -> float | None:
-    """How many of the waiting jobs are not finished so many seconds from now; None if that is not known.
+    """How many of the waiting jobs are not finished `seconds` from now; None if that is not known.
 
     While no engine is ready, as in `late_jobs`.
     """

@@ -86,7 +86,7 @@ class Cell:
 def last_end(cells: Sequence[Cell], pace: Callable[[float], float]) -> tuple[float, float]:
     """When the last job ends: the median and the ninth decile, in seconds.
 
-    `pace(jobs)`: how much longer or shorter a second of a duration takes while only so many jobs are in flight.
+    `pace(jobs)`: how much longer or shorter a second of a duration takes while `jobs` jobs are in flight.
     """
     cells = [cell for cell in cells if cell.jobs > 0]
     if not cells:

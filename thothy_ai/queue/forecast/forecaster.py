@@ -1,7 +1,7 @@
-"""`Forecaster`: makes forecasts in a thread of the dispatcher, records them, and compares them with what came.
+"""`Forecaster`: makes forecasts in a thread of the dispatcher, records them, and compares them with the outcomes.
 
 One of all dispatchers' forecasters leads. How often it looks depends on what a look costs: at most a hundredth of the
-time; a tenth while the queue is empty, an engine is away or the end of a drain is near, as it is soon wrong then.
+time; a tenth while the queue is empty, an engine restarts or a drain is about to end: forecasts age quickly then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRUNE_SECONDS = 3600.0
 
 
 class Forecaster:
-    """Owns `forecast_state` and `forecast`."""
+    """Owns the tables `forecast_state` and `forecast`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -51,7 +51,6 @@ class Forecaster:
             thread.join()
 
     def run(self) -> None:
-        """Make forecasts until `stop`."""
         self._leader.lead(self._round)
 
     def stop(self) -> None:

@@ -79,7 +79,7 @@ class Forecast:
         return "GPU-second" if self.on_gpu else "compute-second"
 
     def after(self, seconds: float) -> Forecast:
-        """The same forecast, so many seconds later: the times to empty are shorter by as much, except in a pause."""
+        """The same forecast `seconds` later: the times to empty are shorter by as much, except in a pause."""
         if self.paused or seconds <= 0:
             return self
 

@@ -42,8 +42,6 @@ class Kept:
 
 
 def asking(connection: Connection) -> Ask:
-    """Asks over this connection."""
-
     def ask(name: str, **parameters: object) -> Sequence[Any]:
         done = connection.execute(statement(name), parameters)
         return done.all() if done.returns_rows else ()
@@ -85,7 +83,6 @@ def read_kept(ask: Ask) -> Kept | None:
 
 
 def keep(ask: Ask, history: History, made: Forecast, every: float) -> None:
-    """Replace what was kept."""
     latest = {"forecast": made.to_json(), "every": every}
     ask("forecast/keep", learnt=json.dumps(memory.to_json(history)), latest=json.dumps(latest))
 

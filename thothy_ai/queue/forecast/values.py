@@ -91,7 +91,6 @@ class Observation:
 
     @property
     def running_jobs(self) -> float:
-        """Jobs that run."""
         return sum(group.jobs for group in self.running)
 
     @property
@@ -101,7 +100,6 @@ class Observation:
 
     @property
     def ready(self) -> int:
-        """Engines that are ready."""
         return sum(self.engines.values())
 
     @property

@@ -40,7 +40,7 @@ FIRST_DELAY, LAST_DELAY, GROWTH = 10.0, 7200.0, 3.0
 
 
 def delay_after(attempts: int, chance: float) -> float:
-    """Seconds until the next attempt after so many; `chance` is uniform in [0, 1): exponential, half of it random."""
+    """Seconds until the next of `attempts`; `chance` is uniform in [0, 1): exponential, half of it random."""
     return min(LAST_DELAY, FIRST_DELAY * GROWTH ** min(attempts - 1, 20)) * (0.5 + 0.5 * chance)
 
 
@@ -119,7 +119,7 @@ class Deliverer:
             future.set_result(PostResult(error=repr(error)[:SHOWN_CHARS]))
 
     def _record(self) -> None:
-        """Record what has come back. While Postgres is away, it is kept for the next round."""
+        """Record the results that have arrived. While Postgres is unreachable, they are kept for the next round."""
         done = {future: row for future, row in self._sent.items() if future.done()}
         if not done:
             return

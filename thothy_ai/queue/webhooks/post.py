@@ -78,7 +78,7 @@ def _connected(addresses: Sequence[str], port: int) -> socket.socket:
 
 @contextmanager
 def _limited(plain: socket.socket) -> Iterator[None]:
-    """Shut the socket down when the time is over: a timeout of its own counts from each byte.
+    """Shut the socket down after `TOTAL_SECONDS`: a timeout of its own counts from each byte.
 
     Raises `TimeoutError` in place of what the shutdown looks like to a reader: an end of the connection by the peer.
     """

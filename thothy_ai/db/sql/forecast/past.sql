@@ -1,4 +1,4 @@
--- The forecasts of the last drains that have ended, and what came: seconds. Those during which the queue was
+-- The forecasts of the last drains that have ended, and the actual times: seconds. Those during which the queue was
 -- paused, or a tenth as many jobs arrived as stood, are counted apart.
 WITH ended AS (
     SELECT began_at FROM forecast WHERE ended_at IS NOT NULL GROUP BY began_at ORDER BY began_at DESC LIMIT :drains

@@ -1,2 +1,2 @@
--- Deletes forecasts that are older than so many days.
+-- Deletes forecasts that are older than `days` days.
 DELETE FROM forecast WHERE made_at < now() - make_interval(days => :days)

@@ -20,9 +20,9 @@ WITH wanted AS (
 noted AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, 'cancelled', 'before it ran' FROM cancelled WHERE state = 'cancelled'
-), told AS (
-    SELECT {tell_waiters}
+), notified AS (
+    SELECT {notify_waiters}
     FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM cancelled WHERE state = 'cancelled') AS parts
     GROUP BY part
 )
-SELECT id, state FROM cancelled WHERE (SELECT count(*) FROM told) >= 0  -- what nothing reads is not run
+SELECT id, state FROM cancelled WHERE (SELECT count(*) FROM notified) >= 0  -- what nothing reads is not run

@@ -1,4 +1,4 @@
--- Ends the sessions of engines that have been silent for so many seconds, at their last heartbeat.
+-- Ends the sessions of engines that have been silent for `silence_seconds`, at their last heartbeat.
 -- A later heartbeat opens the session again.
 WITH silent AS (
     SELECT id

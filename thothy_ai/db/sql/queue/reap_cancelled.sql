@@ -13,9 +13,9 @@ WITH unwanted AS (
     RETURNING id, kind, state
 ), noted AS (
     INSERT INTO job_event (job_id, event) SELECT id, 'cancelled' FROM cancelled
-), told AS (
-    SELECT {tell_waiters}
+), notified AS (
+    SELECT {notify_waiters}
     FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM cancelled) AS parts
     GROUP BY part
 )
-SELECT id, kind, state FROM cancelled WHERE (SELECT count(*) FROM told) >= 0  -- what nothing reads is not run
+SELECT id, kind, state FROM cancelled WHERE (SELECT count(*) FROM notified) >= 0  -- what nothing reads is not run

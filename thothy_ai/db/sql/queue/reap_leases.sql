@@ -26,11 +26,11 @@ WITH silent AS (
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
     SELECT id, CASE WHEN state = 'queued' THEN 'lost' ELSE state END, concat_ws(': ', reason, detail) FROM reaped
-), told AS (
-    SELECT {tell_waiters}
+), notified AS (
+    SELECT {notify_waiters}
     FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM reaped WHERE state <> 'queued') AS parts
     GROUP BY part
 )
 SELECT id, kind, state, CASE WHEN state = 'queued' THEN {wake_dispatcher} END
 FROM reaped
-WHERE (SELECT count(*) FROM told) >= 0  -- what nothing reads is not run
+WHERE (SELECT count(*) FROM notified) >= 0  -- what nothing reads is not run

@@ -52,11 +52,11 @@ WITH given AS (
     SELECT id, event, concat_ws(': ', reason, given.detail)
     FROM ended JOIN given USING (id, attempt)
     WHERE event IS NOT NULL
-), told AS (
-    SELECT {tell_waiters}
+), notified AS (
+    SELECT {notify_waiters}
     FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM ended WHERE state <> 'queued') AS parts
     GROUP BY part
 )
 SELECT id, attempt, state, CASE WHEN state = 'queued' THEN {wake_dispatcher} END
 FROM ended
-WHERE (SELECT count(*) FROM told) >= 0  -- what nothing reads is not run
+WHERE (SELECT count(*) FROM notified) >= 0  -- what nothing reads is not run

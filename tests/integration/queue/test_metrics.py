@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from math import nan
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -13,7 +14,7 @@ from sqlalchemy import Engine, event, insert, text
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.models import JobRow
 from thothy_ai.queue import metrics
-from thothy_ai.queue.collector import READING_SECONDS, QueueCollector, QueueReading, read_redis
+from thothy_ai.queue.collector import READING_SECONDS, QueueCollector, read_redis
 from thothy_ai.queue.control import set_paused
 from thothy_ai.settings import Settings
 
@@ -96,7 +97,8 @@ def test_a_reading_that_never_ends_is_no_answer(engine: Engine, monkeypatch: pyt
 
 
 def test_a_long_reading_is_rarely_repeated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QueueCollector, "_read", lambda _: QueueReading(None, seconds=3.0))
+    clock = SimpleNamespace(monotonic=iter((0.0, 3.0, 3.0)).__next__)  # three seconds for the statements
+    monkeypatch.setattr("thothy_ai.queue.collector.time", clock)
     assert QueueCollector(engine).read() == 90.0
 
 

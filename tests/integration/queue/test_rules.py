@@ -93,10 +93,10 @@ def test_a_lock_on_the_jobs_keeps_leases_that_nobody_could_extend(queue: Queue) 
 def test_a_bug_in_a_rule_is_logged_with_its_traceback_and_the_others_run(
     queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Reaper) -> None:
-        raise KeyError("a bug")
+    def broken(_: Reaper, why: str, name: str) -> None:
+        raise KeyError("a bug", why, name)
 
-    monkeypatch.setattr(Reaper, "_expired", broken)
+    monkeypatch.setattr(Reaper, "_end", broken)  # of the rules `expired` and `cancelled`
     [lost] = queue.enqueue("ok")
     run_away(queue, lost)
     before = failures("expired")

@@ -61,7 +61,7 @@ class UrgentJob(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Requests to be submitted during a drain, one every so many seconds."""
+    """Requests to be submitted during a drain, with `every` seconds between them."""
 
     requests: Sequence[CoreRequest] = ()
     every: float = math.inf

@@ -12,7 +12,7 @@ JOBS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Which jobs: so many of the usual mix of kinds, or of one `kind`. The same `seed` gives the same jobs.
+    """Which jobs: `jobs` of the usual mix of kinds, or of one `kind`. The same `seed` gives the same jobs.
 
     `house_words`: the length of a system message that all of them begin with, in words; 0 for none.
     """

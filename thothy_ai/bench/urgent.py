@@ -13,7 +13,7 @@ _FULL = 0.8  # of a drain's time: urgent jobs are submitted while others still w
 
 
 def urgent_requests(requests: Sequence[CoreRequest], seconds: float, every: float) -> Later:
-    """Requests of higher priority, as many as can be submitted in the course of a drain of so many seconds.
+    """Requests of higher priority, one every `every` seconds, to be submitted during a drain that takes `seconds`.
 
     They are of the shorter half: a long one that comes late would outlast the drain.
     """

@@ -48,7 +48,7 @@ class EarlyTask:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The kinds are loaded."""
+    """The kinds are loaded: tasks may come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     engine deaths   the job runs
     0               beside any others
     1               in quarantine: at most half as many such jobs at once on an engine as it runs sequences
-    2               at most the root of that many at once on an engine
+    2               at most the square root of the number of sequences at once on an engine
     3               alone on its engine
     4               no more: it is dead, `engine_killer`
 
@@ -53,7 +53,7 @@ POLL_SECONDS = 0.1  # between checks whether a job may run alone
 
 
 class ExclusiveSlot:
-    """Lets one job of this worker after the other run alone. Owned by the worker's loop."""
+    """Lets the jobs of this worker that must run alone do so, one after the other. Owned by the worker's loop."""
 
     def __init__(self, store: JobStore, lease_seconds: float) -> None:
         self._store = store

@@ -14,7 +14,7 @@ _FULL = 0.9  # of the most sequences that ran at once in a run
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The engine's counters, so many seconds after a run began."""
+    """The engine's counters, `at` seconds after a run began."""
 
     at: float
     stats: EngineStats

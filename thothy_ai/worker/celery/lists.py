@@ -29,7 +29,6 @@ class EngineLists(bootsteps.StartStopStep):
         self._timer = consumer.timer.call_repeatedly(LOOK_SECONDS, self._look, (consumer,))
 
     def stop(self, consumer: Any) -> None:  # noqa: ARG002 - Celery's signature
-        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,8 @@
 """The registrar: one process per engine, which records that engine's session until it ends.
 
 Started by the engine as `python -m thothy_ai.worker.registration.registrar`; messages come on standard input. It ends
-with the engine: when told so, or when its input ends. What it writes to standard output refuses the engine.
+with the engine: on a message that says so, or when its input ends. If it writes to standard output, that is why the
+engine must not run.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,49 @@ def test_the_command_line_imports_no_inside_of_the_worker() -> None:
         for name in imports(path):
             if within(name, "thothy_ai.worker") and name not in {"thothy_ai.worker", "thothy_ai.worker.main"}:
                 assert within(name, "thothy_ai.worker.registration"), f"{path}: {name}"
+
+
+def module_name(path: Path) -> str:
+    """The import name of a file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "thothy_ai" else ("thothy_ai", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def module_graph() -> dict[str, set[str]]:
+    """The modules of ours that each module imports, at module level and in functions."""
+    paths = {module_name(path): path for folder in ("thothy_ai", *FOLDERS) for path in files(folder)}
+    graph: dict[str, set[str]] = {module: set() for module in paths}
+    for module, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                graph[module].update(alias.name for alias in node.names if alias.name in paths)
+            elif isinstance(node, ast.ImportFrom):
+                package = node.module or ""
+                modules = {f"{package}.{alias.name}" for alias in node.names} & paths.keys()
+                graph[module].update(modules or {package} & paths.keys())
+    return {module: needs - {module} for module, needs in graph.items()}
+
+
+def parts_of(room: str) -> dict[str, set[str]]:
+    """The parts of a room, which are its folders and modules, and what each imports of the others."""
+    parts: dict[str, set[str]] = {}
+    for module, needs in module_graph().items():
+        if module.startswith(f"{room}."):
+            part = module.removeprefix(f"{room}.").partition(".")[0]
+            others = {need.removeprefix(f"{room}.").partition(".")[0] for need in needs if need.startswith(f"{room}.")}
+            parts.setdefault(part, set()).update(others - {part})
+    return parts
+
+
+def test_modules_import_in_no_circle() -> None:
+    assert list(TopologicalSorter(module_graph()).static_order())  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("room", sorted({module.rpartition(".")[0] for module in module_graph() if module.count(".")}))
+def test_the_parts_of_a_room_import_in_no_circle(room: str) -> None:
+    assert list(TopologicalSorter(parts_of(room)).static_order())
 
 
 def test_the_queue_does_not_name_the_worker_in_a_string_either() -> None:

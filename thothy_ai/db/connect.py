@@ -148,14 +148,11 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
         return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
     if state is not None and (state == READ_ONLY or state[:2] in UNREACHABLE_CLASSES):
         return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {first}", state)
-    if state is None and _is_lost(error):
+    no_statement = isinstance(error, OperationalError) and error.statement is None  # connecting failed
+    broke = isinstance(error, OperationalError) and error.connection_invalidated
+    if state is None and (no_statement or broke):
         # The last line that names a cause, without libpq's hint and without the server's address.
         causes = [line for line in lines if "Is the server running" not in line] or lines
         cause = " ".join(causes[-1].rpartition(" failed: ")[2].split())
         return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {cause}")
     return DatabaseError(f"Postgres at {where} refused a statement: {first}", state)
-
-
-def _is_lost(error: DBAPIError) -> bool:
-    """Whether connecting failed (there is no statement), or the connection broke."""
-    return isinstance(error, OperationalError) and (error.statement is None or error.connection_invalidated)

@@ -92,7 +92,11 @@ class Deliverer:
     def _send(self) -> None:
         secrets = self._settings.reveal_webhook_secrets()
         if not secrets:
-            return self._warn()
+            [row] = self._leader.ask("queue/waiting_deliveries")
+            if row.waiting and not self._warned:
+                logger.warning("webhooks wait: THOTHY_WEBHOOK_SECRETS is not set")
+            self._warned = row.waiting
+            return
         busy = {row.origin for row in self._sent.values()}
         rows = self._leader.ask(
             "queue/take_deliveries",
@@ -105,7 +109,6 @@ class Deliverer:
             future: Future[PostResult] = Future()
             self._sent[future] = row
             threading.Thread(target=self._post_into, args=(future, row, secrets), name="webhook", daemon=True).start()
-        return None
 
     def _post_into(self, future: Future[PostResult], row: Any, secrets: tuple[str, ...]) -> None:
         try:
@@ -138,9 +141,3 @@ class Deliverer:
             WEBHOOK_ATTEMPTS.labels("failed" if row.state == "waiting" else row.state).inc()
             if row.state == "dead":
                 logger.warning("webhook %s is dead; attempts: %d; last error: %s", row.id, row.attempts, row.error)
-
-    def _warn(self) -> None:
-        [row] = self._leader.ask("queue/waiting_deliveries")
-        if row.waiting and not self._warned:
-            logger.warning("webhooks wait: THOTHY_WEBHOOK_SECRETS is not set")
-        self._warned = row.waiting

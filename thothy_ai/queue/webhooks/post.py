@@ -83,9 +83,15 @@ def _limited(plain: socket.socket) -> Iterator[None]:
     Raises `TimeoutError` in place of what the shutdown looks like to a reader: an end of the connection by the peer.
     """
     seconds, over = TOTAL_SECONDS, threading.Event()
+
+    def shut_down(same: socket.socket) -> None:
+        over.set()
+        with suppress(OSError):
+            same.shutdown(socket.SHUT_RDWR)
+
     plain.settimeout(seconds)
     with plain.dup() as same:
-        timer = threading.Timer(seconds, _shut_down, (same, over))
+        timer = threading.Timer(seconds, shut_down, (same,))
         timer.daemon = True
         timer.start()
         try:
@@ -96,12 +102,6 @@ def _limited(plain: socket.socket) -> Iterator[None]:
             raise
         finally:
             timer.cancel()
-
-
-def _shut_down(plain: socket.socket, over: threading.Event) -> None:
-    over.set()
-    with suppress(OSError):
-        plain.shutdown(socket.SHUT_RDWR)
 
 
 @cache

@@ -29,10 +29,6 @@ class Counters:
         """After a time without requests, work has come."""
         self._work_since = time.perf_counter()
 
-    def count_refused(self) -> None:
-        """Add a request that was refused."""
-        self.stats = self.stats.plus(requests_refused=1)
-
     def count_admitted(self, scheduled: ScheduledStep) -> None:
         """Add prompts that start to run, and how much of them was cached; resumed ones were counted before."""
         new = [sequence for sequence in scheduled.admitted if not sequence.preemptions]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from typing import NamedTuple
 
 from thothy_ai.engine.api import (
@@ -125,8 +126,9 @@ class EngineCore:
         self._requests.put(self._stop)
 
     def stats(self) -> EngineStats:
-        """Counters as of the last step, memory as of now."""
+        """Counters as of the last step, memory and refusals as of now."""
         scheduler, blocks, core, timing = self._stats
+        core = replace(core, requests_refused=self._requests.refused)
         return EngineStats(scheduler, blocks, core, memory=self._memory.read(), timing=timing)
 
     def info(self) -> EngineInfo:

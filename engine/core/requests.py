@@ -77,6 +77,7 @@ class Requests:
         self._open: set[str] = set()  # ids submitted and not finished; shared, behind the gate
         self._compiling: dict[str, Sequence] = {}  # those that wait for their grammar; as above
         self._closed = False
+        self.refused = 0  # written behind the gate
 
     def __len__(self) -> int:
         """How many the scheduler has."""
@@ -141,7 +142,8 @@ class Requests:
         )
 
     def _refuse(self, request_id: str, error: EngineError) -> None:
-        self.put(self._counters.count_refused)
+        with self._gate:
+            self.refused += 1  # first: the statistics that come with the event count it
         self._on_events([RefusedEvent(request_id, error)])
 
     # ---- the grammars' thread

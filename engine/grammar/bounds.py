@@ -1,4 +1,4 @@
-"""How long the shortest instance of a JSON schema is, and by how much one token can put off the shortest end.
+"""How long the shortest instance of a JSON schema is, and by how much one token can delay the shortest end.
 
 Counted in bytes of compact JSON, thus upper bounds of tokens. The analysis is conservative: an unknown keyword makes a
 schema not `plain`.
@@ -103,30 +103,33 @@ class _Analysis:
     def _typed(self, node: Mapping[str, Any], depth: int) -> Bounds:
         match node.get("type"):
             case "object":
-                return self._object(node, depth)
+                required = frozenset(node.get("required", ()))
+                parts = [Bounds(2)]
+                for name, child in node.get("properties", {}).items():
+                    entry = Bounds.sequence([Bounds(len(_json(name)) + 2), self.of(child, depth + 1)])
+                    parts.append(entry if name in required else entry.optional().vague())
+                if node.get("additionalProperties", True) is not False:
+                    parts.append(_ANYTHING.optional())
+                return Bounds.sequence(parts)
             case "array":
                 item = Bounds.sequence([Bounds(1), self.of(node.get("items"), depth + 1)])
                 count = node.get("minItems", 0)
                 more = [item.optional()] if node.get("maxItems", count + 1) > count else []
                 return Bounds.sequence([Bounds(2 + count * item.least), item._replace(least=0), *more])
             case "string":
-                return _string(node)
+                least, inside = node.get("minLength", 0), _ESCAPE_BYTES
+                if isinstance(pattern := node.get("pattern"), str):
+                    length = pattern_length(pattern)
+                    least, inside = max(length.least, least), length.rise
+                elif "format" in node:
+                    least = inside = _FORMAT_BYTES
+                return Bounds(2 + least, 0, inside)
             case "integer" | "number":
                 digits = max(len(_json(node[name])) for name in _LIMITS if name in node) if node.keys() & _LIMITS else 1
                 return Bounds(digits, 0, digits + _NUMBER_BYTES)
             case "boolean" | "null":
                 return Bounds(5)
         return _ANYTHING
-
-    def _object(self, node: Mapping[str, Any], depth: int) -> Bounds:
-        required = frozenset(node.get("required", ()))
-        parts = [Bounds(2)]
-        for name, child in node.get("properties", {}).items():
-            entry = Bounds.sequence([Bounds(len(_json(name)) + 2), self.of(child, depth + 1)])
-            parts.append(entry if name in required else entry.optional().vague())
-        if node.get("additionalProperties", True) is not False:
-            parts.append(_ANYTHING.optional())
-        return Bounds.sequence(parts)
 
     def _resolved(self, reference: str) -> object:
         target: Any = self._root
@@ -136,15 +139,6 @@ class _Analysis:
         except (LookupError, TypeError):
             return None
         return target
-
-
-def _string(node: Mapping[str, Any]) -> Bounds:
-    if isinstance(pattern := node.get("pattern"), str):
-        length = pattern_length(pattern)
-        return Bounds(2 + max(length.least, node.get("minLength", 0)), 0, length.rise)
-    if "format" in node:
-        return Bounds(2 + _FORMAT_BYTES, 0, _FORMAT_BYTES)
-    return Bounds(2 + node.get("minLength", 0), 0, _ESCAPE_BYTES)
 
 
 def _json(value: object) -> bytes:

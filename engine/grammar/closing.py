@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 NEVER = 2**62
 _SENTENCE = 28  # tokens in which most sentences end
 _WORD = 5  # tokens in which most words end
-_AGAIN = 16  # tokens after which a walk that found no end is tried again; each time four times as many
-_KEPT = 0.5  # of what is not needed, for the choices that follow the current field
+_RETRY = 16  # tokens after which a walk that found no end is tried again; each time four times as many
+_KEPT = 0.5  # of the spare budget, for the choices that follow the current field
 
 
 class Closing:
@@ -46,7 +46,7 @@ class Closing:
         self._read = 0  # tokens
         self._budget = NEVER
         self._path: Sequence[int] = ()  # the completion that is being taken
-        self._again = _AGAIN
+        self._again = _RETRY
         self.due_at = NEVER
         self.calm_until = 0
 
@@ -59,7 +59,7 @@ class Closing:
     def is_due(self, taken: Sequence[int]) -> bool:
         """Whether `apply` must see the mask of the token after these."""
         count = len(taken)
-        return count >= self.due_at and (count >= self.calm_until or self._tokens.stirs[taken[-1]] == 1)
+        return count >= self.due_at and (count >= self.calm_until or self._tokens.boundaries[taken[-1]] == 1)
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
         """Restrict the allowed tokens of `row` if it is time to; `taken` are the text's tokens so far."""
@@ -92,8 +92,13 @@ class Closing:
             self.due_at = self._budget - left + self._again
             self._again *= 4
         elif not self._waits(left, rest):
-            self._path = self._completed(matcher, left, rest)
-            self._narrow(row, last_words=left <= self._needed(rest) + _WORD and rest.string <= 1)
+            needed = self._needed(rest)
+            if left <= rest.tokens + self._completion.inside:
+                walk = self._walker(matcher).to_the_end()
+                self._path = () if walk is None else walk.tokens
+            elif left <= needed and self._position.in_string:
+                self._path = self._walker(matcher).to_the_end_of_the_string() or ()
+            self._narrow(row, last_words=left <= needed + _WORD and rest.string <= 1)
 
     def _waits(self, left: int, rest: Rest) -> bool:
         """Whether there is time; sets until when."""
@@ -121,15 +126,6 @@ class Closing:
             return None
         before = len(string) - 1
         return Rest(before + after.tokens, after.choices, before)
-
-    def _completed(self, matcher: LLMatcher, left: int, rest: Rest) -> Sequence[int]:
-        """The completion to take, if it is time: of the whole text, or of the string alone."""
-        if left <= rest.tokens + self._completion.inside:
-            walk = self._walker(matcher).to_the_end()
-            return () if walk is None else walk.tokens
-        if left <= self._needed(rest) and self._position.in_string:
-            return self._walker(matcher).to_the_end_of_the_string() or ()
-        return ()
 
     def _walker(self, matcher: LLMatcher) -> Walker:
         return Walker(matcher.deep_copy(), self._fields, self._position)

@@ -43,24 +43,13 @@ class Completion:
         self.opening = opening
         self._from: dict[Place, Rest] = {}  # from the beginning of a field to the end
         self._after: dict[Place, Rest] = {}  # from the token that ends a string
-        self._last: dict[Place, int] = {}  # item of an array
-        if bounds.plain:
-            self._note_fields(walk, tokens)
-
-    def rest(self, place: Place) -> Rest | None:
-        """From the beginning of a field to the end of the text; None if only a walk can find out."""
-        return self._from.get(self._like(place))
-
-    def after_string(self, place: Place) -> Rest | None:
-        """From the token that ends the string in this field; None if only a walk can find out."""
-        return self._after.get(self._like(place))
-
-    def _note_fields(self, walk: Walk, tokens: JsonTokens) -> None:
-        """Note what follows each field that begins or ends in the walk."""
+        self._last: dict[Place, int] = {}  # the index of an array's last item
+        if not bounds.plain:
+            return
         position = JsonPosition()
         rest = Rest(self.shortest, self.choices)
         for token, chosen in zip(walk.tokens, walk.chosen, strict=True):
-            changes = token != END and (not position.in_value_string or tokens.stirs[token])
+            changes = token != END and (not position.in_value_string or tokens.boundaries[token])
             data = tokens.table[token] if changes else b""
             for at in range(len(data)):
                 string = position.place if position.in_value_string else None
@@ -72,6 +61,14 @@ class Completion:
                 if place and isinstance(place[-1], int):
                     self._last[place[:-1]] = place[-1]
             rest = Rest(rest.tokens - 1, rest.choices - chosen)
+
+    def rest(self, place: Place) -> Rest | None:
+        """From the beginning of a field to the end of the text; None if only a walk can find out."""
+        return self._from.get(self._like(place))
+
+    def after_string(self, place: Place) -> Rest | None:
+        """From the token that ends the string in this field; None if only a walk can find out."""
+        return self._after.get(self._like(place))
 
     def _like(self, place: Place) -> Place:
         """The same field in the walk; further items of an array are like the walk's last one."""

@@ -1,5 +1,5 @@
 """The key of a text's state under its schema: texts with equal keys may continue with the same bytes, whatever their
-schemas, and thus with the same tokens. An exception are forced bytes: llguidance allows only the first of the tokens
+schemas, and thus with the same tokens. Forced bytes are an exception: llguidance allows only the first of the tokens
 that they are divided into, and how they are divided depends on the text's last token, too.
 
 What may follow in a text field depends on the characters that it still needs and may still have, on the bytes of an
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -31,11 +31,15 @@ _ARRAY = frozenset({"type", "items", "minItems", "maxItems"})
 _STRING = frozenset({"type", "pattern"})
 _ESCAPED = b'"\\/bfnrt'
 _BACKSLASH = 0x5C
+_BYTES = bytes(  # of a character or an escape, by its first byte
+    2 if first == _BACKSLASH else 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    for first in range(256)
+)
 _MAX_FIELDS = 1_024  # of a schema; an array's items are a field each
 _MAX_BETWEEN = 512  # bytes between two fields, of which a key is made
 _QUOTE = b'"'
-_BODY = 0  # second in a key in a field, past its head
-_BETWEEN = 1  # second in a key between fields; that of a field has 0 or less there
+_BODY = 0  # second entry of a key in a field, past its head; less than 0 in its head
+_BETWEEN = 1  # second entry of a key between fields
 
 
 def room_of(key: StateKey) -> int:
@@ -65,7 +69,7 @@ class TextField:
     head: int
     least: int
     most: int
-    horizon: int  # characters that no token has
+    horizon: int  # more characters than any token has
     known: dict[int, tuple[StateKey, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def state(self, characters: int) -> tuple[StateKey, int]:
@@ -132,11 +136,24 @@ class TextFields:
             return []
 
     def _resolved(self, place: Place) -> tuple[Any, list[Any]]:
-        """A place's schema, and what must and may follow it."""
+        """A place's schema, and what must and may follow it: later properties, and further items of arrays."""
         node, following = self._root, list[Any]()
         for entry in place:
-            node, rest = _item(node, entry) if isinstance(entry, int) else _property(node, entry.decode())
-            following.append(rest)
+            if isinstance(entry, int):
+                if not node.keys() <= _ARRAY or node["type"] != "array":
+                    raise _UnknownError
+                most, needed = node.get("maxItems"), max(0, node.get("minItems", 0) - entry - 1)
+                node = node["items"]
+                following.append([needed, None if most is None else most - entry - 1, node])
+                continue
+            name, properties = entry.decode(), node["properties"]
+            if node.keys() != _OBJECT or node["type"] != "object" or node["additionalProperties"] is not False:
+                raise _UnknownError
+            names = list(properties)
+            if sorted(node["required"]) != sorted(names) or "\\" in name:
+                raise _UnknownError
+            following.append([[later, properties[later]] for later in names[names.index(name) + 1 :]])
+            node = properties[name]
         return node, following
 
     def _field(self, place: Place) -> TextField | None:
@@ -159,21 +176,32 @@ class TextState:
         self._fields, self._tokens = fields, fields.tokens
         self._position = JsonPosition()
         self._read = 0  # tokens
-        self._field: TextField | None = None  # that is open, and known
+        self._field: TextField | None = None  # the open one, if it is known
         self._characters = 0  # of the field
-        self._pending = b""  # the beginning of a further one
-        self._after: bytes | None = fields.digest  # the last known field, or the beginning; None after an unknown one
+        self._pending = b""  # first bytes of the next character
+        self._after: bytes | None = (
+            fields.digest
+        )  # digest of the last known field, or of the schema; None after an unknown field
         self._between = b""  # what has followed it
         self._key, self._steady = self._current()  # after the tokens that were read
 
     def key(self, taken: Sequence[int]) -> StateKey | None:
         """The key after these tokens, some of which it has read; None if it is not known."""
-        count = len(taken)
-        if self._read != count:
-            for place in range(self._read, count):
-                self._take(taken[place])
-            self._read = count
-            self._key, self._steady = self._current()
+        if self._read == len(taken):
+            return self._key
+        for token in taken[self._read :]:
+            whole = self._tokens.whole_characters[token]
+            if whole and self._field is not None and not self._pending:
+                self._characters += whole
+                continue
+            for number, data in enumerate(self._tokens.table[token].split(_QUOTE)):
+                if number:
+                    self._take_quote()
+                if data:
+                    self._position.feed(data)
+                    self._record(data)
+        self._read = len(taken)
+        self._key, self._steady = self._current()
         return self._key
 
     def extend_field(self, taken: Sequence[int], token: int) -> bool:
@@ -202,17 +230,6 @@ class TextState:
             return None, 0
         return (self._after, _BETWEEN, 0, 0, self._between), 0
 
-    def _take(self, token: int) -> None:
-        whole = self._tokens.whole_characters[token]
-        if whole and self._field is not None and not self._pending:
-            self._characters += whole
-            return
-        first, *others = self._tokens.table[token].split(_QUOTE)
-        self._feed(first)
-        for data in others:
-            self._take_quote()
-            self._feed(data)
-
     def _take_quote(self) -> None:
         """Read a quotation mark, which may begin or end a string."""
         position = self._position
@@ -229,12 +246,6 @@ class TextState:
         else:
             self._record(_QUOTE)
 
-    def _feed(self, data: bytes) -> None:
-        """Read bytes without a quotation mark."""
-        if data:
-            self._position.feed(data)
-            self._record(data)
-
     def _record(self, data: bytes) -> None:
         """Count the characters that are added to an open field; keep the bytes between fields."""
         if self._field is None:
@@ -244,35 +255,8 @@ class TextState:
             if self._field is None:
                 return
             pending = self._pending + data[at : at + 1]
-            whole = len(pending) == _length(pending[0])
+            whole = len(pending) == _BYTES[pending[0]]
             if whole and pending[0] == _BACKSLASH and pending[1] not in _ESCAPED:  # by number
                 self._field = self._after = None
             self._characters += whole
             self._pending = b"" if whole else pending
-
-
-def _property(node: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    """A property's schema, and the schemas of the properties that must follow it."""
-    properties = node["properties"]
-    if node.keys() != _OBJECT or node["type"] != "object" or node["additionalProperties"] is not False:
-        raise _UnknownError
-    names = list(properties)
-    if sorted(node["required"]) != sorted(names) or "\\" in name:
-        raise _UnknownError
-    return properties[name], [[later, properties[later]] for later in names[names.index(name) + 1 :]]
-
-
-def _item(node: Mapping[str, Any], index: int) -> tuple[Any, Any]:
-    """An item's schema, and how many further items must and may follow, with their schema."""
-    if not node.keys() <= _ARRAY or node["type"] != "array":
-        raise _UnknownError
-    most = node.get("maxItems")
-    needed = max(0, node.get("minItems", 0) - index - 1)
-    return node["items"], [needed, None if most is None else most - index - 1, node["items"]]
-
-
-def _length(first: int) -> int:
-    """Bytes of a character, or of an escape, that begins with the byte `first`."""
-    if first == _BACKSLASH:
-        return 2
-    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

@@ -1,4 +1,4 @@
-"""How short a match of a regular expression can be, and by how much one more character can put off its end.
+"""How short a match of a regular expression can be, and by how much one more character can delay its end.
 
 Reads the syntax that JSON schemas share: classes, groups, alternatives, repetition. Lookarounds count as their content;
 other syntax is taken literally, which is never shorter. Lengths are bytes of UTF-8, thus bounds of tokens.
@@ -30,9 +30,6 @@ class Length(NamedTuple):
     first: int = 0
 
 
-_NOTHING = Length(0)
-
-
 @lru_cache(256)
 def pattern_length(pattern: str) -> Length:
     """The length of matches of the whole pattern."""
@@ -60,22 +57,19 @@ class _Reader:
     def _sequence(self) -> Length:
         least = rise = first = 0
         while self._next() not in {"", "|", ")"}:
-            item = self._repeated(self._item())
+            item = self._item()
+            if quantifier := _QUANTIFIER.match(self._pattern, self._at):
+                self._at = quantifier.end()
+                sign, low, comma, high = quantifier.groups()
+                count = int(low) if low else int(sign == "+")
+                if sign is None and (not comma or high == low):  # exactly `count` times
+                    item = item._replace(least=item.least * count)
+                else:
+                    opening = item.least + item.first
+                    item = Length(item.least * count, max(opening, item.rise), opening)
             first = max(first, item.first) if not least else first
             least, rise = least + item.least, max(rise, item.rise)
         return Length(least, rise, first)
-
-    def _repeated(self, item: Length) -> Length:
-        if not (found := _QUANTIFIER.match(self._pattern, self._at)):
-            return item
-        self._at = found.end()
-        sign, low, comma, high = found.groups()
-        count = int(low) if low else int(sign == "+")
-        fixed = sign is None and (not comma or high == low)
-        if fixed:
-            return item._replace(least=item.least * count)
-        opening = item.least + item.first
-        return Length(item.least * count, max(opening, item.rise), opening)
 
     def _item(self) -> Length:
         if group := _GROUP.match(self._pattern, self._at):
@@ -87,18 +81,13 @@ class _Reader:
         text = found[0] if found else self._pattern[self._at]
         self._at += len(text)
         if text in {"^", "$"} or text in _BOUNDARIES:
-            return _NOTHING
-        return Length(_bytes_of(text))
+            return Length(0)
+        if len(text) == 1:
+            return Length(len(text.encode(errors="surrogatepass")))
+        try:
+            return Length(1 if re.search(text, _ASCII) else _MAX_CHARACTER)
+        except re.error:  # an item that Python cannot read probably matches an ASCII character
+            return Length(1)
 
     def _next(self) -> str:
         return self._pattern[self._at : self._at + 1]
-
-
-def _bytes_of(item: str) -> int:
-    """1 where the item matches an ASCII character; an item that Python cannot read probably does."""
-    if len(item) == 1:
-        return len(item.encode(errors="surrogatepass"))
-    try:
-        return 1 if re.search(item, _ASCII) else _MAX_CHARACTER
-    except re.error:
-        return 1

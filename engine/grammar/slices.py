@@ -39,7 +39,7 @@ _MAX_EXAMINED = 8
 _MAX_PATTERN = 20_000  # characters that are looked through for repetitions
 _MAX_ALTERNATIVES = 3  # of a repetition: llguidance gives up on comparing many
 _MANY = 20  # times that something is repeated
-CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\]){1,500}\]")  # bounded: one that is not closed is looked for at each bracket
+CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\]){1,500}\]")  # bounded: an unclosed one is searched from each bracket
 _PIECE = re.compile(
     rf"{CLASS.pattern}|\\.|\((?:\?:)?|\)(?:\{{\d{{1,6}},(?P<most>\d{{1,6}})\}}|(?P<any>[*+]))?|[^\\\[()|]+|.", re.DOTALL
 )
@@ -102,17 +102,18 @@ def _repeated(pattern: str) -> Iterator[str]:
             opened[-1].append("")
             continue
         if piece.startswith(")"):
-            alternatives = sorted(filter(_is_simple, opened.pop()), key=len)[:_MAX_ALTERNATIVES]
+            simple = [
+                alternative
+                for alternative in opened.pop()
+                if not any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
+                and _SIMPLE.fullmatch(alternative)
+            ]
+            alternatives = sorted(simple, key=len)[:_MAX_ALTERNATIVES]
             if len(alternatives) > 1 and (found["any"] or int(found["most"] or 0) >= _MANY):
                 yield "|".join(alternatives)
             piece = _INNER
         if opened:
             opened[-1][-1] += piece
-
-
-def _is_simple(alternative: str) -> bool:
-    nested = any(NESTED.search(name, 1) for name in CLASS.findall(alternative))
-    return not nested and _SIMPLE.fullmatch(alternative) is not None
 
 
 def _patterns(schema: str) -> Iterator[str]:

@@ -50,7 +50,7 @@ class JsonTokens:
 
     @cached_property
     def horizon(self) -> int:
-        """A number of characters that no token has, not even with the rest of a character before it."""
+        """More characters than any token has, even with the rest of a character before it."""
         inside = (data for data in self.table if not _CONTROL.search(data))
         return max((len(data.translate(None, _CONTINUATION)) for data in inside), default=0) + 2
 
@@ -157,7 +157,7 @@ class JsonTokens:
         return self._bits(self.brackets)
 
     @cached_property
-    def stirs(self) -> bytes:
+    def boundaries(self) -> bytes:
         """By token: 1 if it may end a string or a sentence, or begin or end an object or an array."""
         found = re.compile(rb'["\\{}\[\]]|' + _MARK)
         return bytes(found.search(data) is not None for data in self.table)

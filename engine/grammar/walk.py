@@ -1,4 +1,4 @@
-"""The shortest way to complete a text: found by walking a copy of its matcher, which takes what ends things first.
+"""The shortest way to complete a text, found by walking a copy of its matcher.
 
 The walk is greedy. It takes an enumeration's shortest string from the schema, otherwise what the grammar forces,
 otherwise the tokens that close most; where a string may not end yet, a full stop if it ends a sentence, otherwise the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_TOKENS = 8_192
 _MAX_MASKS = 2_048
-_BOTH = 2
+_BOTH = 2  # of two tokens, a matcher accepts all
 _TRIED = 6  # words
 _FEW, _MAX_BRANCHES = 96, 1  # tokens that may follow in an enumeration, and how often it may branch again
 _MEASURED = 4  # strings of an enumeration, the shortest in bytes, of which the shortest in tokens is chosen
@@ -83,8 +83,12 @@ class Walker:
         if (quote := self._allowed(tokens.quotes)) is not None:
             return quote
         mark = self._allowed(tokens.marks if self._position.wide else tokens.marks[::-1])
-        if mark is not None and self._ends_something(mark):
-            return mark
+        if mark is not None:
+            validate, word = self._matcher.validate_tokens, tokens.word
+            ends_string = any(validate([mark, quote]) == _BOTH for quote in tokens.quotes)
+            # The mark ends a sentence if no word of the same sentence may follow.
+            if ends_string or (word is not None and validate([mark, word]) < _BOTH):
+                return mark
         # In a text, many words may follow; in an enumeration, hardly one of those tried.
         tried = tokens.fillers[:_TRIED]
         is_text = 2 * sum(self._matcher.validate_tokens([token]) for token in tried) >= len(tried)
@@ -159,13 +163,6 @@ class Walker:
             if (token := self._allowed(sort)) is not None:
                 return token
         return first_allowed(self._mask(), self._tokens.longest)
-
-    def _ends_something(self, mark: int) -> bool:
-        """Whether the string may end after the mark, or a sentence does: no word of the same sentence may follow."""
-        after, word = self._tokens.quotes, self._tokens.word
-        if any(self._matcher.validate_tokens([mark, token]) == _BOTH for token in after):
-            return True
-        return word is not None and self._matcher.validate_tokens([mark, word]) < _BOTH
 
     def _mask(self) -> Bits:
         self._masks += 1

@@ -179,9 +179,7 @@ class TextState:
         self._field: TextField | None = None  # the open one, if it is known
         self._characters = 0  # of the field
         self._pending = b""  # first bytes of the next character
-        self._after: bytes | None = (
-            fields.digest
-        )  # digest of the last known field, or of the schema; None after an unknown field
+        self._after: bytes | None = fields.digest  # of the last field, or of the schema; None after an unknown field
         self._between = b""  # what has followed it
         self._key, self._steady = self._current()  # after the tokens that were read
 

@@ -72,16 +72,12 @@ class Search:
         ]
         self.results = sorted([*self.results, *complete], key=lambda each: -each.score)[:width]
         self.beams = tuple(beam for beam in candidates if not self._is_complete(beam))[:width]
-        self._improvable = self._improvable and self._may_improve()
+        if self._improvable and self.beams and len(self.results) == width:
+            # The best beam, were it complete, must be better than the worst result.
+            penalty = self._wanted.length_penalty
+            to_the_end = self._wanted.early_stopping is EarlyStopping.NEVER and penalty > 0
+            length = self._longest if to_the_end else self._length
+            self._improvable = self.beams[0].logprob / float(length**penalty) > self.results[-1].score
 
     def _is_complete(self, beam: Beam) -> bool:
         return beam.tokens[-1] in self._ends or self._length >= self._longest
-
-    def _may_improve(self) -> bool:
-        """Whether the best beam, were it complete, could be one of the results."""
-        if len(self.results) < self._wanted.width or not self.beams:
-            return True
-        penalty = self._wanted.length_penalty
-        to_the_end = self._wanted.early_stopping is EarlyStopping.NEVER and penalty > 0
-        length = self._longest if to_the_end else self._length
-        return self.beams[0].logprob / float(length**penalty) > self.results[-1].score

@@ -78,15 +78,12 @@ def token_bound(tokenizer: Tokenizer, vocabulary: TokenBytes) -> TokenBound:
 def _drops_text(state: dict[str, Any]) -> bool:
     """Whether text may vanish: stripped by a normalizer, a pre-tokenizer or an added token."""
     splits = steps_of(state["pre_tokenizer"], "pretokenizers")
+    normalizers = steps_of(state["normalizer"], "normalizers")
+    replacements = [step for step in normalizers if step["type"] == "Replace"]
     return (
         not {step["type"] for step in splits} <= _LOSSLESS
         or any(step.get("behavior") == "Removed" for step in splits)
-        or not all(_keeps_text(step) for step in steps_of(state["normalizer"], "normalizers"))
+        or not {step["type"] for step in normalizers} <= _NORMAL_FORMS
+        or any(step["pattern"] != {"String": " "} or not step["content"] for step in replacements)
         or any(token["lstrip"] or token["rstrip"] for token in state["added_tokens"])
     )
-
-
-def _keeps_text(normalizer: dict[str, Any]) -> bool:
-    if normalizer["type"] == "Replace":
-        return bool(normalizer["pattern"] == {"String": " "} and normalizer["content"])
-    return normalizer["type"] in _NORMAL_FORMS

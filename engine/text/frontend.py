@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -169,34 +169,35 @@ class Frontend:
         outputs: dict[Sink, list[Output]] = defaultdict(list)
         for event in events:
             follower = self._followers.get(event.id)
-            if follower is not None and (gained := self._advance(follower, event)):
-                outputs[follower.sink] += gained
+            if follower is None:
+                continue
+            try:
+                advance = follower.advance(event)
+            except Exception as error:  # ends this request, and no other of this step
+                log.exception("the output of request %s cannot be made", follower.request.id)
+                advance = follower.fail(event, EngineError(f"the output cannot be made: {error!r}"))
+            if advance is NOTHING:  # as for most tokens
+                continue
+            self._stop_all(advance.stops)
+            for request in advance.submits:
+                self._core.submit(request)
+            if advance.ended:
+                self._forget(follower)
+            if advance.outputs:
+                outputs[follower.sink] += advance.outputs
         for sink, delivered in outputs.items():
             self._deliver(sink, delivered)
         self._end_if_closed()
 
     def _deliver(self, sink: Sink, outputs: list[Output]) -> None:
-        """Call a sink, and count the failures among its outputs."""
+        """Call a sink, and count the failures among its outputs; no error of the sink ends the thread."""
         if failed := [output.error.code for output in outputs if type(output) is Failure]:
             with self._lock:
                 self._errors.update(failed)
-        _call(sink, outputs)
-
-    def _advance(self, follower: Follower, event: Event) -> Sequence[Output]:
-        """A request's outputs after an event; an error here ends this request, and no other event of its step."""
         try:
-            advance = follower.advance(event)
-        except Exception as error:
-            log.exception("the output of request %s cannot be made", follower.request.id)
-            advance = follower.fail(event, EngineError(f"the output cannot be made: {error!r}"))
-        if advance is NOTHING:  # as for most tokens
-            return ()
-        self._stop_all(advance.stops)
-        for request in advance.submits:
-            self._core.submit(request)
-        if advance.ended:
-            self._forget(follower)
-        return advance.outputs
+            sink(outputs)
+        except Exception:
+            log.exception("outputs of %s could not be delivered", ", ".join(output.id for output in outputs))
 
     def _stop_all(self, stops: Iterable[Stop]) -> None:
         for stop in stops:
@@ -212,8 +213,8 @@ class Frontend:
 
     def _start_deltas(self, request_id: str) -> None:
         follower = self._followers.get(request_id)
-        if follower is not None and (gained := follower.start_deltas()):
-            _call(follower.sink, gained)
+        if follower is not None and (deltas := follower.start_deltas()):
+            self._deliver(follower.sink, deltas)
 
     def _fail(self, request_id: str, error: EngineError) -> None:
         """End a request that never reached the core."""
@@ -245,10 +246,3 @@ def _run_all(work: queue.SimpleQueue[Work | None]) -> None:
             item()
         except Exception:
             log.exception("unexpected error in the engine's frontend at %r", item)
-
-
-def _call(sink: Sink, outputs: list[Output]) -> None:
-    try:
-        sink(outputs)
-    except Exception:
-        log.exception("outputs of %s could not be delivered", ", ".join(output.id for output in outputs))

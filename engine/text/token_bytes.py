@@ -53,7 +53,9 @@ def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
     if "ByteLevel" in kinds:
         read, drops = _byte_level, False
     elif kinds & {"Metaspace", "ByteFallback"}:
-        read, drops = _sentence_piece, any(_drops_space(step) for step in steps)
+        strips = any(step["type"] == "Strip" and step["content"] == " " and step["start"] > 0 for step in steps)
+        prepends = any(step["type"] == "Metaspace" and step["prepend_scheme"] != "never" for step in steps)
+        read, drops = _sentence_piece, strips or prepends
     else:
         raise UnsupportedModelError(f"unsupported tokenizer; its decoder: {', '.join(sorted(kinds)) or 'none'}")
     table = {id_: read(token) for token, id_ in tokenizer.get_vocab(with_added_tokens=False).items()}
@@ -67,12 +69,6 @@ def steps_of(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
     if part is None:
         return []
     return list(part[name]) if part["type"] == "Sequence" else [part]
-
-
-def _drops_space(decoder: dict[str, Any]) -> bool:
-    if decoder["type"] == "Metaspace":
-        return bool(decoder["prepend_scheme"] != "never")
-    return bool(decoder["type"] == "Strip" and decoder["content"] == " " and decoder["start"] > 0)
 
 
 def _byte_level(token: str) -> bytes:

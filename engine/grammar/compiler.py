@@ -14,9 +14,9 @@ from typing import Protocol
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import GrammarError, ModelLoadError
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import THREADS, Lexers
+from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 MAX_SCHEMA_BYTES = 256 * 1024  # half a second to compile at most

@@ -1,9 +1,13 @@
-"""A vocabulary's tokens by their effect on a compact JSON text: which end something, which fill it quickest."""
+"""A tokenizer as the core knows it, and its tokens by their effect on a compact JSON text: which end something, which
+fill it quickest.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +31,21 @@ _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\x80-\xbf]", re.DOTALL)
 _MAX_COUNTED = 255  # characters: a byte
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _MAX_FILLER = 14  # bytes: an everyday word
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTokenizer:
+    """`definition` is a tokenizer.json with all added tokens.
+
+    `eos_token_id` is its end of a text. `end_of_turn` is the token that the chat template writes after an answer; None
+    if generation_config.json says which tokens end a generation. `tokens`, if another process computes them, may be for
+    another size than the logits'; they are not used then.
+    """
+
+    definition: str
+    eos_token_id: int | None = None
+    end_of_turn: int | None = None
+    tokens: Future[JsonTokens | None] | None = None
 
 
 class JsonTokens:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
 from thothy_ai.engine.grammar.memory import ForcedMemory
 from thothy_ai.engine.grammar.slices import general_slices
-from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -15,7 +15,7 @@ import torch
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
+from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.models.layers.linear import LinearFormat

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from thothy_ai.engine.checkpoint.configuration import FolderConfiguration, read_configuration
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
-from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 from thothy_ai.engine.text.special_tokens import unlimited
 from thothy_ai.engine.text.token_bytes import TokenBytes
 from thothy_ai.engine.weights.end_of_turn import end_of_turn, names_ends

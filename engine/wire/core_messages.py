@@ -28,8 +28,7 @@ from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, Refused
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
-from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 from thothy_ai.engine.wire.codec import Codec
 
 _MAX_FRAME = 2**31 - 1  # both ends are this engine's, and each bounds what it sends

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
-from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.core_messages import (
     ConfigurationRead,

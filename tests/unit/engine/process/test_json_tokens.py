@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.tiny_tokenizer import make_tokenizer, sentence_piece
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
-from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 from thothy_ai.engine.text.token_bytes import token_bytes
 from thothy_ai.engine.weights.model_text import core_tokenizer, json_tokens

@@ -15,8 +15,7 @@ from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, Refused
 from thothy_ai.engine.api.errors import GrammarError, PromptTooLongError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
-from thothy_ai.engine.grammar.core_tokenizer import CoreTokenizer
-from thothy_ai.engine.grammar.tokens import JsonTokens
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
 from thothy_ai.engine.wire.core_messages import (
     FROM_CORE,
     TO_CORE,

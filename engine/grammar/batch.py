@@ -1,6 +1,6 @@
 """A step's work on all its grammars: advance them by a token each, and fill their masks.
 
-llguidance's threads work through the grammars without the interpreter's lock, each through a run of neighbours. A lexer
+llguidance's threads work through the grammars without the interpreter's lock; each takes a run of neighbours. A lexer
 serves one thread at a time: its grammars stand side by side, so that threads seldom wait for each other.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
 
-_MAX_ENGINES = 4  # of one process, that fill masks concurrently
+_MAX_ENGINES = 4  # engines of one process that fill masks concurrently
 
 
 class Filling:

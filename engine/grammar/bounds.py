@@ -36,7 +36,6 @@ class Bounds(NamedTuple):
 
     @classmethod
     def sequence(cls, parts: Iterable[Bounds]) -> Bounds:
-        """The bounds of all parts, one after the other."""
         found = list(parts)
         return cls(
             sum(part.least for part in found),
@@ -46,7 +45,6 @@ class Bounds(NamedTuple):
         )
 
     def optional(self) -> Bounds:
-        """The bounds of something that may be absent."""
         return Bounds(0, self.least + self.opening, self.inside, self.plain)
 
     def vague(self) -> Bounds:

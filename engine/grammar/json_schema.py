@@ -18,9 +18,9 @@ from thothy_ai.engine.grammar.vocabulary import Choices
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_TOKENS_PER_LEXER = 8  # at least, of a text that has one of its own
+_TOKENS_PER_LEXER = 8  # at least, of a text that has a lexer of its own
 _ALL, _ALL_BITS = -1, 2**32 - 1  # of an int32, and of a uint32
-_NONE_YET = -1  # in place of a text's last token
+_NONE_YET = -1  # the last token of an empty text
 
 
 class JsonGrammar:
@@ -30,7 +30,7 @@ class JsonGrammar:
         self._lexers, self._eos = lexers, eos
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
-        self._least_tokens = 0  # that it must have when its lexer breaks, to get another
+        self._least_tokens = 0  # that the text must have when its lexer breaks, to get another lexer
         self.behind = False  # the matcher lacks the last token
         self._failed = False  # its matcher broke; the next token raises the error
         self.lexer = lexers.share()

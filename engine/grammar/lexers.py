@@ -29,7 +29,7 @@ from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
-    from llguidance._lib import JsonCompileOptions  # named nowhere else
+    from llguidance._lib import JsonCompileOptions  # exported nowhere else
 
 THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
 _COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
@@ -142,7 +142,6 @@ def replay(matcher: LLMatcher, tokens: list[int], words: int) -> bool:
 
 
 def _check(matcher: LLMatcher) -> None:
-    """Raise GrammarError if the schema cannot be used."""
     if matcher.is_error():
         raise GrammarError(error_of(matcher))
 

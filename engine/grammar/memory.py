@@ -31,7 +31,7 @@ class MaskMemory:
     def __init__(self, vocab_size: int, masks: int | None = None) -> None:
         self.words = -(-vocab_size // 32)  # of a mask
         self._most = masks or remembered_masks(vocab_size)
-        self._first_unkept = 1 + remembered_masks(vocab_size)  # the place behind them
+        self.first_unkept = 1 + remembered_masks(vocab_size)  # the first place of masks that only the present step has
         self._places: dict[StateKey, int] = {}
         self._keys: dict[int, StateKey] = {}  # by place
         self._lacking = np.zeros(self._most + 1, np.bool_)
@@ -100,10 +100,6 @@ class MaskMemory:
         np.bitwise_and(found[1], tokens.up_to(room), out=mask)
         return True
 
-    def unkept(self, number: int) -> int:
-        """The place of the mask number `number` that only the present step has, counted from 0."""
-        return self._first_unkept + number
-
 
 class RowMasks:
     """The masks of a step's rows while they are gathered; at first, each allows everything."""
@@ -131,7 +127,8 @@ class RowMasks:
 
     def of_step(self) -> StepMasks:
         places = np.array(self.places, np.int32)
-        own = [self.memory.unkept(number) for number in range(len(self._unkept))]
+        first = self.memory.first_unkept
+        own = range(first, first + len(self._unkept))
         places[[*self._unkept]] = own
         new = [*self._kept.values(), *self._unkept.values()]
         stacked = np.stack(new) if new else np.empty((0, self.memory.words), np.int32)

@@ -32,7 +32,6 @@ class Length(NamedTuple):
 
 @lru_cache(256)
 def pattern_length(pattern: str) -> Length:
-    """The length of matches of the whole pattern."""
     return _Reader(pattern).alternatives()
 
 

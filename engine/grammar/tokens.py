@@ -113,7 +113,6 @@ class JsonTokens:
 
     @cached_property
     def with_quote(self) -> frozenset[int]:
-        """Tokens that contain a quotation mark."""
         return frozenset(token for token, data in enumerate(self.table) if b'"' in data)
 
     @cached_property
@@ -259,7 +258,6 @@ def _emptiness(data: bytes) -> tuple[int, int]:
 
 
 def allow_only(row: Bits, tokens: Iterable[int]) -> None:
-    """Allow these tokens and no others."""
     row[:] = 0
     words = row.view(np.uint32)
     for token in tokens:

@@ -24,7 +24,7 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
 from thothy_ai.engine.text.detokenizer import Detokenizer
-from thothy_ai.engine.text.followers import core_ids, failed, graver, late_deltas, usage_of_all
+from thothy_ai.engine.text.followers import core_ids, failed, group_error, late_deltas, usage_of_all
 from thothy_ai.engine.text.stream import Advance, Stop
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
@@ -99,7 +99,7 @@ class Beams:
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
         """Stop the present step; the first error is kept."""
-        self._error = graver(self._error, error)
+        self._error = group_error(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]
 

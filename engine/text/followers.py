@@ -57,8 +57,8 @@ def failed(follower: Follower, error: EngineError) -> Advance:
     return Advance([Failure(follower.request.id, error)], stops=stops, ended=True)
 
 
-def graver(first: EngineError | None, second: EngineError | None) -> EngineError | None:
-    """A group's error: the first, unless it says that the engine's death was not that request's doing."""
+def group_error(first: EngineError | None, second: EngineError | None) -> EngineError | None:
+    """The first error of a group, unless it only says that its request did not bring the engine down."""
     return second or first if first is None or isinstance(first, UninvolvedError) else first
 
 
@@ -127,7 +127,7 @@ class Candidates:
 
     def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
         """Stop all texts; the first error is kept."""
-        self._error = graver(self._error, error)
+        self._error = group_error(self._error, error)
         self._aborted = error is None
         return [Stop(core_id) for core_id in self._open]
 

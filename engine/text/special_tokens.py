@@ -40,7 +40,6 @@ class SpecialTokens:
         return self.in_text(self._marked.sub("\0", text))
 
     def mark(self, text: str) -> str:
-        """The text with marks around each special token."""
         return self._name.sub(lambda found: f"{self._open}{found[0]}{self._close}", text)
 
     def unmark(self, text: str) -> str:
@@ -104,7 +103,6 @@ def unlimited(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
 
 
 def token_ids(tokenizer: Tokenizer, text: str, *, adds_special: bool) -> list[int]:
-    """The ids of a text's tokens."""
     # `encode` would hold the GIL, and find each token's place in the text.
     ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=adds_special)[0].ids
     return ids

@@ -24,12 +24,12 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
 from thothy_ai.engine.text.detokenizer import Detokenizer
-from thothy_ai.engine.text.followers import core_ids, failed, group_error, late_deltas, usage_of_all
+from thothy_ai.engine.text.followers import GroupFollower, late_deltas, usage_of_all
 from thothy_ai.engine.text.stream import Advance, Stop
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
-class Beams:
+class Beams(GroupFollower):
     """Implements `Follower`. `end_tokens` are the model's; `max_context` bounds prompt and output together."""
 
     def __init__(
@@ -41,17 +41,12 @@ class Beams:
         end_tokens: Sequence[int],
         max_context: int,
     ) -> None:
-        self.request, self.sink = request, sink
-        self.core_ids = core_ids(request.id, wanted.width)
+        super().__init__(request, sink, wanted.width)
         self._wanted, self._vocabulary, self._max_context = wanted, vocabulary, max_context
         own = () if request.sampling.ignore_eos else end_tokens
         self._ends = frozenset((*own, *request.sampling.stop_token_ids))
-        self._open: dict[str, None] = {}
         self._continuations: dict[str, Continuations] = {}  # of the present step, by the core's id
         self._usage: Usage | None = None
-        self._error: EngineError | None = None
-        self._aborted = False
-        self._late_deltas = request.stream
 
     def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
         """The prompt, with one token to follow. InvalidRequestError if too many tokens end a text."""
@@ -89,19 +84,9 @@ class Beams:
                 return Advance(submits=self._requests())
         return Advance(self._outputs(), ended=True)
 
-    def fail(self, event: Event, error: EngineError) -> Advance:
-        del event
-        return failed(self, error)
-
     def start_deltas(self) -> list[Output]:
         self._late_deltas = True
         return []  # no text is certain before the end
-
-    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """Stop the present step; the first error is kept."""
-        self._error = group_error(self._error, error)
-        self._aborted = error is None
-        return [Stop(core_id) for core_id in self._open]
 
     def _requests(self) -> list[CoreRequest]:
         beams = self._search.beams

@@ -51,17 +51,6 @@ def core_ids(request_id: str, count: int) -> tuple[str, ...]:
     return (request_id, *(f"{request_id}\0{number}" for number in range(1, count)))
 
 
-def failed(follower: Follower, error: EngineError) -> Advance:
-    """End at once: no usage is known that could be waited for."""
-    stops = [Stop(core_id) for core_id in follower.core_ids]
-    return Advance([Failure(follower.request.id, error)], stops=stops, ended=True)
-
-
-def group_error(first: EngineError | None, second: EngineError | None) -> EngineError | None:
-    """The first error of a group, unless it only says that its request did not bring the engine down."""
-    return second or first if first is None or isinstance(first, UninvolvedError) else first
-
-
 def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
     """The prompt once, with the fewest cached tokens that a part had, and the sums of the rest."""
     if not parts:
@@ -75,12 +64,36 @@ def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
     )
 
 
-class Candidates:
+class GroupFollower:
+    """How a request that is `count` requests to the core at most ends early."""
+
+    def __init__(self, request: GenerationRequest, sink: Sink, count: int) -> None:
+        self.request, self.sink = request, sink
+        self.core_ids = core_ids(request.id, count)
+        self._open: dict[str, None] = {}  # the core's requests that have not ended
+        self._error: EngineError | None = None
+        self._aborted = False
+        self._late_deltas = request.stream
+
+    def fail(self, event: Event, error: EngineError) -> Advance:
+        """End at once: no usage is known that could be waited for."""
+        del event
+        stops = [Stop(core_id) for core_id in self.core_ids]
+        return Advance([Failure(self.request.id, error)], stops=stops, ended=True)
+
+    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
+        """Stop all that is open. The first error is kept, unless it only says that its request was not the cause."""
+        if self._error is None or isinstance(self._error, UninvolvedError):
+            self._error = error or self._error
+        self._aborted = error is None
+        return [Stop(core_id) for core_id in self._open]
+
+
+class Candidates(GroupFollower):
     """Implements `Follower`: texts drawn over one prompt; if there are more than wanted, the best are returned."""
 
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
-        self.request, self.sink = request, sink
-        self.core_ids = core_ids(request.id, request.candidates)
+        super().__init__(request, sink, request.candidates)
         self._ranked = request.candidates > request.n
         self._streams = {
             core_id: Stream(self._request_of(number), sink, vocabulary, number)
@@ -89,9 +102,6 @@ class Candidates:
         self._open = dict.fromkeys(self.core_ids)
         self._results: dict[str, GenerationResult] = {}
         self._usages: list[Usage] = []
-        self._error: EngineError | None = None
-        self._aborted = False
-        self._late_deltas = request.stream
 
     def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
         return [
@@ -115,21 +125,11 @@ class Candidates:
             return Advance(outputs, stops=stops)
         return Advance([*outputs, *self._outputs()], ended=True)
 
-    def fail(self, event: Event, error: EngineError) -> Advance:
-        del event
-        return failed(self, error)
-
     def start_deltas(self) -> list[Output]:
         self._late_deltas = True
         if self._ranked:
             return []  # until the end
         return [output for stream in self._streams.values() for output in stream.start_deltas()]
-
-    def stop(self, error: EngineError | None = None) -> Sequence[Stop]:
-        """Stop all texts; the first error is kept."""
-        self._error = group_error(self._error, error)
-        self._aborted = error is None
-        return [Stop(core_id) for core_id in self._open]
 
     def _request_of(self, number: int) -> GenerationRequest:
         """The request for this candidate alone."""

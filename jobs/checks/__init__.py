@@ -7,22 +7,20 @@ is linear in its texts; docs/validators.md has figures.
 from __future__ import annotations
 
 from thothy_ai.jobs.checks.contradiction import contradiction
-from thothy_ai.jobs.checks.copying import copied, copied_passage, quoted
+from thothy_ai.jobs.checks.copying import copied, copied_passage, quoted, untranslated, untranslated_passage
 from thothy_ai.jobs.checks.duplicates import near_duplicate, signature
 from thothy_ai.jobs.checks.form import unfinished
-from thothy_ai.jobs.checks.glossary import glossary
 from thothy_ai.jobs.checks.languages import surely_foreign, wrong_language
 from thothy_ai.jobs.checks.length import empty, length, proportion, too_long
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.names import new_name
 from thothy_ai.jobs.checks.numbers import new_number, number_added, numbers_kept, surely_new_number
-from thothy_ai.jobs.checks.phrases import banned
 from thothy_ai.jobs.checks.prompt_injection import instructs, obeys_source, without_instructions
 from thothy_ai.jobs.checks.refusals import meta_talk, refusal
 from thothy_ai.jobs.checks.repetition import loop, repetition
 from thothy_ai.jobs.checks.segments import sentences, words
+from thothy_ai.jobs.checks.terms import banned, glossary
 from thothy_ai.jobs.checks.topic import echo, off_topic
-from thothy_ai.jobs.checks.untranslated import untranslated, untranslated_passage
 
 __all__ = [
     "banned",

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import combinations, pairwise
 
 from thothy_ai.jobs.checks import numerals
-from thothy_ai.jobs.checks.months import named_months
+from thothy_ai.jobs.checks.periods import named_months
 from thothy_ai.jobs.checks.quantities import Quantity
 from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.tables import table

@@ -14,7 +14,7 @@ from thothy_ai.jobs.checks import derived, numerals
 from thothy_ai.jobs.checks.aliases import eras, rounded, with_scales
 from thothy_ai.jobs.checks.derivations import Derivations, Wording
 from thothy_ai.jobs.checks.misprints import Misprints
-from thothy_ai.jobs.checks.months import dated_months, months, named_months
+from thothy_ai.jobs.checks.periods import dated_months, months, named_months
 from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities
 from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.spellout import in_digits
@@ -96,8 +96,6 @@ def number_added(text: str, original: str, source_locale: str, locale: str) -> R
 
 
 class _Sentences:
-    """The sentence that a number of a text stands in."""
-
     def __init__(self, text: str, locale: str) -> None:
         self._parts = located(text, locale)
         self._starts = [start for start, _ in self._parts]

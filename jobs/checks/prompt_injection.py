@@ -1,4 +1,4 @@
-"""Texts that follow an instruction hidden in their source."""
+"""Texts that follow an instruction hidden in their source, and sources that imitate their own end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import normalized
-from thothy_ai.jobs.checks.delimiters import delimiters, questions, without_keys
 from thothy_ai.jobs.checks.patterns import Patterns
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.text import language as detect
@@ -28,6 +27,31 @@ _SENTENCE_END = re.compile(r"[.!?。！？।\n]")
 _OWN_WORDS = re.compile(
     r"^(?:that|the words?|the phrase|only|exactly|instead|dass|nur|que|only the|a|an|the) ", re.IGNORECASE
 )
+# What imitates the end of a source: turns of a chat, JSON, markup that no reader sees, marks of a prompt.
+_USER = r"^[ \t]{0,8}(?:\*\*)?(?:user|human)(?:\*\*)?[ \t]{0,3}:"
+_MODEL = r"[ \t]{0,8}(?:\*\*)?(?:assistant|ai|model|bot|system)(?:\*\*)?[ \t]{0,3}:"
+_KEY = r'"\w{1,40}"\s{0,4}:'
+_REST = r"[^\n]{0,400}"  # of the line
+_PIECE = re.compile(
+    "|".join(
+        (
+            rf"{_USER}{_REST}\n{{1,3}}{_MODEL}{_REST}",
+            rf"{_USER}[^\n]{{0,80}}\b(?:forget|ignore|disregard|instead|stop)\b{_REST}",
+            rf'"\s{{0,4}}\}}\s{{0,4}}[\],}}]{_REST}',
+            rf"\{{\s{{0,4}}{_KEY}{_REST}",
+            rf'{_KEY}\s{{0,4}}"[^"\n]{{0,400}}"\s{{0,4}},\s{{0,4}}{_KEY}{_REST}',
+            rf'^[ \t]{{0,20}}{_KEY}\s{{0,4}}"[^"\n]{{0,400}}",?[ \t]{{0,4}}$',
+            r"<!--(?s:.){0,400}?-->",
+            r"<(?P<name>[a-z]{1,12})\b[^>\n]{0,80}\bdisplay\s?:\s?none[^>\n]{0,80}>(?s:.){0,400}?</(?P=name)>",
+            r"<\|im_start\|>(?s:.){0,400}?<\|im_end\|>",
+            r"<\s?/\s?source\s?>(?s:.){0,400}?<\s?source\s?>",
+        )
+    ),
+    re.IGNORECASE | re.MULTILINE,
+)
+# Keys of JSON and tags, which demand nothing.
+_KEYS = re.compile(rf"{_KEY}|<(?!!)[^<>\n]{{1,120}}>")
+_QUESTION = re.compile(r"[^.!?:\n]{8,160}(?=\?)")
 
 
 def obeys_source(text: str, source: str) -> Rejection | None:
@@ -66,12 +90,12 @@ def without_instructions(source: str) -> str:
 def _demanded(source: str) -> tuple[str, ...]:
     """What the instructions in a source want to have written and the rest of it does not say, normalized."""
     source = _INVISIBLE.sub("", source)
-    regions, pieces = _regions(source), list(delimiters(source))
+    regions, pieces = _regions(source), [match.span() for match in _PIECE.finditer(source)]
     if not regions and not pieces:
         return ()
     elsewhere = f" {normalized(_cut(source, [*regions, *pieces]))} "
-    found = [demand for start, end in regions for demand in _demands(without_keys(source[start:end]))]
-    found += [demand for start, end in pieces for demand in _demands_of_piece(without_keys(source[start:end]))]
+    found = [demand for start, end in regions for demand in _demands(_KEYS.sub(" ", source[start:end]))]
+    found += [demand for start, end in pieces for demand in _demands_of_piece(_KEYS.sub(" ", source[start:end]))]
     demands = set(map(normalized, found))
     long_enough = (each for each in demands if (4 if each.isascii() else 2) <= len(each) <= 200 and not each.isdigit())
     return tuple(sorted(demand for demand in long_enough if f" {demand} " not in elsewhere))
@@ -79,7 +103,7 @@ def _demanded(source: str) -> tuple[str, ...]:
 
 def _instructions(source: str) -> Iterator[tuple[int, int]]:
     yield from _regions(source)
-    yield from delimiters(source)
+    yield from (match.span() for match in _PIECE.finditer(source))
 
 
 def _cut(text: str, parts: Sequence[tuple[int, int]]) -> str:
@@ -124,7 +148,7 @@ def _demands(region: str) -> Iterator[str]:
 
 
 def _demands_of_piece(piece: str) -> Iterator[str]:
-    yield from questions(piece)
+    yield from _QUESTION.findall(piece)
     for shouted in _SHOUTED.findall(piece):
         words = shouted.replace("-", " ").split()
         yield from (word for word in words if word.isalpha() and len(word) >= _MIN_SHOUTED_WORD)

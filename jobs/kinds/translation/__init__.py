@@ -14,8 +14,7 @@ from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan, Previous
 from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
-from thothy_ai.jobs.kinds.translation import small
-from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_prompt
+from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_prompt, small_segment_prompt
 from thothy_ai.jobs.kinds.translation.drafting import drafted, joined, segments_of
 from thothy_ai.jobs.kinds.translation.faults import aligned, fault, faults_of_whole
 from thothy_ai.jobs.kinds.translation.inline import has_words
@@ -157,7 +156,7 @@ KIND = JobKind(
     name="translation",
     request=Translation,
     artifact=TranslationArtifact,
-    plan=BySize(TranslationPlan(segment_prompt), small=TranslationPlan(small.segment_prompt)),
+    plan=BySize(TranslationPlan(segment_prompt), small=TranslationPlan(small_segment_prompt)),
     locale=lambda request: request.target_locale,
     source=lambda request: request.source,
     version="3",

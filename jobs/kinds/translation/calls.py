@@ -106,3 +106,8 @@ def segment_prompt(segment: Masked, shown: str, task: Task, context: Context) ->
         f"<passage>\n{segment.text}\n</passage>"
     )
     return about_source(shown, instruction, context)
+
+
+def small_segment_prompt(segment: Masked, _shown: str, task: Task, _context: Context) -> tuple[Message, ...]:
+    """The prompt of a small model, which makes nothing of a source: a sentence and the segment."""
+    return (Message("user", f"Translate this passage into {locale_name(task.target)}:\n\n{segment.text}"),)

@@ -59,30 +59,16 @@ def doomed(output: str, early: Early) -> Rejection | None:
         return None
     if DISTINCT in early.checks and (rejection := _same(whole)):
         return rejection
-    for finished, text in _judged(whole, begun, early):
+    unfinished = ["\n\n".join(begun)] if early.joined else begun[len(whole) :]
+    judged = [] if early.joined else [(text, text) for text in whole]
+    for finished, text in [*judged, *((_finished(text, early.locale), text) for text in unfinished)]:
         known = _OF_WHOLE if finished == text else CHECKS
-        for name in early.checks:
-            if name in known and (rejection := _certain(known[name], finished, text, early)):
-                return rejection
+        for name in early.checks if finished else ():
+            found = known[name](finished, early) if name in known else None
+            certain = finished == text or (found and found.reason is RejectionReason.TOO_LONG)
+            if found and (certain or known[name](text, early) == found):  # found again with what follows
+                return found
     return None
-
-
-def _certain(check: Check, finished: str, text: str, early: Early) -> Rejection | None:
-    """What a check finds in the finished part of a text, and finds again with what follows."""
-    found = check(finished, early) if finished else None
-    if found is None or finished == text or found.reason is RejectionReason.TOO_LONG:
-        return found
-    return found if check(text, early) == found else None
-
-
-def _judged(whole: Sequence[str], begun: Sequence[str], early: Early) -> Iterator[tuple[str, str]]:
-    """The finished part of each text, and the text so far."""
-    if early.joined:
-        text = "\n\n".join(begun)
-        yield _finished(text, early.locale), text
-        return
-    yield from ((text, text) for text in whole)
-    yield from ((_finished(text, early.locale), text) for text in begun[len(whole) :])
 
 
 def _finished(text: str, locale: str) -> str:
@@ -97,7 +83,6 @@ def _finished(text: str, locale: str) -> str:
 
 
 def _strings(value: Any, fields: Sequence[str], *, inside: bool = False) -> Iterator[str]:  # noqa: ANN401  JSON
-    """The strings under some keys of a JSON value, in their order."""
     if isinstance(value, str):
         yield from (value,) if inside else ()
     elif isinstance(value, Mapping):

@@ -93,5 +93,4 @@ def evidence(text: str, source: str, locale: str) -> str:
 
 
 def _longer_words(text: str, locale: str) -> set[str]:
-    """The words that carry meaning, by their beginnings."""
     return {word[:6] for word in checks.words(text, locale) if len(word) > 3 or not word.isascii()}

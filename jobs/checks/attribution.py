@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from thothy_ai.jobs.checks.derivations import is_unit_of
 from thothy_ai.jobs.checks.derived import kind_of
-from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
+from thothy_ai.jobs.checks.quantities import prepared, quantities
 from thothy_ai.jobs.checks.segments import beginnings, located
 from thothy_ai.jobs.checks.units import Unit
 
@@ -93,7 +93,6 @@ def exchanged_in_translation(text: str, original: str, language: str, source_lan
 
 
 def _names(text: str, language: str) -> list[frozenset[str]]:
-    """The names inside each sentence."""
     return [beginnings(" ".join(_CAPITALIZED.findall(part)), language) for _, part in located(text, language)]
 
 
@@ -134,7 +133,6 @@ def _by_value(source: str, language: str) -> dict[Decimal, list[FigureClaim]]:
 
 
 def _claims(text: str, language: str) -> Iterator[FigureClaim]:
-    """The figures of a text, sentence by sentence, with their words."""
     text = prepared(text)
     figures = [each for each in quantities(text, language)[:_MAX_FIGURES] if not (each.spelled or each.year)]
     parts = located(text, language)
@@ -145,7 +143,14 @@ def _claims(text: str, language: str) -> Iterator[FigureClaim]:
         while at < len(figures) and figures[at].start < end:
             inside.append(figures[at])
             at += 1
-        borders = [(start, start), *chain.from_iterable(_borders(text, inside, language)), (end, end)]
+        # Where the words of a figure end and those of the next one begin; without a mark between, they are of both.
+        borders = [(start, start)]
+        for one, other in pairwise(inside):
+            marks = list(_clause(language).finditer(text, one.end, other.start))
+            if len(marks) > 1 and marks[-1][0] in _DASHES and not text[marks[-1].end() : other.start].strip():
+                marks.pop()  # a dash in the place of a verb
+            borders.append(marks[-1].span() if marks else (other.start, one.end))
+        borders.append((end, end))
         for place, figure in enumerate(inside):
             left, right = borders[place][1], borders[place + 1][0]
             words = f"{text[left : figure.start]} {text[figure.end : right]}"
@@ -155,17 +160,7 @@ def _claims(text: str, language: str) -> Iterator[FigureClaim]:
             yield FigureClaim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)
 
 
-def _borders(text: str, figures: Iterable[Quantity], language: str) -> Iterator[Iterable[tuple[int, int]]]:
-    """Where the words of a figure end and those of the next one begin; words between without a border are of both."""
-    for one, other in pairwise(figures):
-        marks = list(_clause(language).finditer(text, one.end, other.start))
-        if len(marks) > 1 and marks[-1][0] in _DASHES and not text[marks[-1].end() : other.start].strip():
-            marks.pop()  # a dash in the place of a verb
-        yield [(marks[-1].start(), marks[-1].end())] if marks else [(other.start, one.end)]
-
-
 @cache
 def _clause(language: str) -> re.Pattern[str]:
-    """What ends a clause: a mark, or a word for "and" or "but"."""
     words = "|".join(filter(None, (_CONJUNCTIONS, _MORE_CONJUNCTIONS.get(language))))
     return re.compile(rf"{_MARKS}|(?<!\w)(?:{words})(?!\w)")

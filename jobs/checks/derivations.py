@@ -252,7 +252,6 @@ def _counted(quantity: Quantity) -> str:
 
 
 def _worded(parts: Iterable[tuple[int, str]]) -> Iterator[Figure]:
-    """The fractions and multiples that sentences have in words, as shares in per cent: two thirds, twice."""
     for place, (_, part) in enumerate(parts):
         fractions = ((share, whole) for share, whole in numerals.fractions(part) if share in {1, whole - 1})
         shares = {100 * share / whole for share, whole in fractions if 0 < share < whole}
@@ -289,6 +288,5 @@ def _words() -> tuple[tuple[Operation, re.Pattern[str]], ...]:
 
 
 def _operations(text: str) -> frozenset[Operation]:
-    """The operations that the words of a sentence name."""
     named = {operation for operation, pattern in _words() if pattern.search(text, 0, _MAX_READ)}
     return frozenset(named | ({"product"} if "quotient" in named else set()))

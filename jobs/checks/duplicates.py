@@ -33,16 +33,12 @@ def near_duplicate(text: str, others: Iterable[str]) -> Rejection | None:
         shared, smaller = len(mine & theirs), min(len(mine), len(theirs))
         contains = smaller >= _MIN_SHINGLES and shared > _MAX_CONTAINED * smaller
         share_most = shared > _MAX_SHARED * (len(mine) + len(theirs) - shared)
-        if contains or share_most or _is_variant(text, other):
+        # Shingles say little about short texts, which may differ in a few characters.
+        short = max(len(text), len(other)) <= _SHORT and normalized(text) and normalized(other)
+        is_variant = short and fuzz.ratio(normalized(text), normalized(other)) >= _MIN_LIKENESS
+        if contains or share_most or is_variant:
             return Rejection(RejectionReason.NEAR_DUPLICATE, f"nearly the same as {other[:80]!r}")
     return None
-
-
-def _is_variant(one: str, other: str) -> bool:
-    """Whether two short texts differ in a few characters; shingles say little about them."""
-    if max(len(one), len(other)) > _SHORT or not (normalized(one) and normalized(other)):
-        return False
-    return fuzz.ratio(normalized(one), normalized(other)) >= _MIN_LIKENESS
 
 
 def signature(text: str) -> tuple[int, ...]:

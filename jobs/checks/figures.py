@@ -120,7 +120,6 @@ def _whole(words: str | None, language: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=32)  # as above
 def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
-    """The changes that a text states, from one figure to another one."""
     pattern = _change(language)
     if pattern is None:
         return frozenset()

@@ -20,30 +20,8 @@ _END_CHARS = 300  # of the text are looked at for what follows its last sentence
 _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
 _APPENDIX = re.compile(rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
-_ENDINGS = (
-    ".",
-    "!",
-    "?",
-    "…",
-    "。",
-    "！",
-    "？",
-    "．",
-    "｡",
-    "।",
-    "॥",
-    "؟",
-    "۔",
-    "։",
-    "።",
-    "‽",
-    "¿",
-    ";",
-    "׃",
-    "~",
-    "♪",
-    "|",
-)
+_ENDINGS = tuple(".!?…。！？．｡।॥؟۔։።‽¿׃~♪|")
+_GREEK_ENDINGS = (*_ENDINGS, ";")
 _ABBREVIATED = re.compile(
     r"(?:^|\s)(?:Dr|Mrs?|Ms|Prof|Nr|vs|e\.g|i\.e|approx|z\. ?B|bzw|d\. ?h|p\. ?ej|por ej|например|т\. ?е)\.$",
     re.IGNORECASE,
@@ -71,8 +49,13 @@ def unfinished(field: str, text: str, locale: str) -> Rejection | None:
     """
     bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
     language = locale.partition("-")[0]
-    ends = _ends(bare, language) or _ends(text, language)
-    if not (ends or language in _UNENDING) or _last_word(bare, language):
+    ends = _ends(bare, language) or _ends(text, language) or language in _UNENDING
+    # Some words end no sentence, whatever stands behind them: the budget of tokens was used up.
+    known = _UNFINISHED_LAST_WORDS.get(language)
+    last = words(bare[-40:], language)[-1:] if known and bare.rstrip(_CLOSING).endswith(".") else []
+    before = bare.rstrip(_CLOSING + ".")[-12:]
+    cut = known and last and last[0] in known and before.endswith(tuple(known)) and before[-1:].islower()
+    if not ends or cut:
         return Rejection(RejectionReason.TRUNCATED, f"{field} stops in mid-sentence: …{text[-30:]!r}")
     if "\n" not in text and len(_DOUBLE.findall(text)) % 2:
         return Rejection(RejectionReason.TRUNCATED, f"{field} has a quotation mark without its counterpart")
@@ -88,14 +71,4 @@ def _ends(text: str, language: str) -> bool:
     bare = text.rstrip(_CLOSING)
     if language in _OFTEN_UNENDING and len(bare) >= _MIN_UNENDING and bare[-1].isalnum():
         return not _OFTEN_UNENDING[language].search(bare)
-    return bare.endswith(_ENDINGS if language == "el" else tuple(set(_ENDINGS) - {";"})) and not _ABBREVIATED.search(
-        bare
-    )
-
-
-def _last_word(text: str, language: str) -> bool:
-    """Whether the last word is one that no sentence ends with: the budget of tokens was used up."""
-    known = _UNFINISHED_LAST_WORDS.get(language)
-    last = words(text[-40:], language)[-1:] if known and text.rstrip(_CLOSING).endswith(".") else []
-    before = text.rstrip(_CLOSING + ".")[-12:]
-    return bool(known and last and last[0] in known and before.endswith(tuple(known)) and before[-1:].islower())
+    return bare.endswith(_GREEK_ENDINGS if language == "el" else _ENDINGS) and not _ABBREVIATED.search(bare)

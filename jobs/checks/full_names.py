@@ -71,7 +71,6 @@ def _has(run: tuple[str, ...], word: str) -> bool:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two words may be forms of one name."""
     one, other = _bare(one), _bare(other)
     shared = max(_MIN_PREFIX, min(len(one), len(other)) - 2)
     return one == other or (min(len(one), len(other)) >= _MIN_PREFIX and one[:shared] == other[:shared])

@@ -43,11 +43,13 @@ def preserved(text: str, original: str) -> Rejection | None:
     for name, pattern in _BLOCKS:
         if pattern.findall(original) != pattern.findall(text):
             return _lost(f"its {name} are not those of the original")
-    # Paragraphs are as many, and have as many lines each.
+    # Paragraphs are as many, and have as many lines each. A break after a long line may be a mere wrap.
     after, before = _PARAGRAPH.split(text.strip()), _PARAGRAPH.split(original.strip())
-    if len(after) != len(before) or not all(map(_has_lines, after, before)):
-        return _lost("its line breaks are not those of the original")
-    return None
+    kept = len(after) == len(before)
+    for written, lines in zip(map(str.splitlines, after), map(str.splitlines, before), strict=False):
+        wraps = sum(len(line) >= _WRAPPED and not line.endswith(("  ", "\\")) for line in lines[:-1])
+        kept = kept and len(lines) - wraps <= len(written) <= max(len(lines), 1)
+    return None if kept else _lost("its line breaks are not those of the original")
 
 
 def _lost(detail: str) -> Rejection:
@@ -56,13 +58,6 @@ def _lost(detail: str) -> Rejection:
 
 def _found(pattern: re.Pattern[str], text: str) -> Counter[str]:
     return Counter(match[match.lastindex or 0].rstrip(_TRAILING) for match in pattern.finditer(text))
-
-
-def _has_lines(text: str, original: str) -> bool:
-    """Whether a paragraph has as many lines as its original. A break after a long line may be a mere wrap."""
-    lines = original.splitlines()
-    wraps = sum(len(line) >= _WRAPPED and not line.endswith(("  ", "\\")) for line in lines[:-1])
-    return len(lines) - wraps <= len(text.splitlines()) <= max(len(lines), 1)
 
 
 # HTML elements that load, run or ask for something. Unknown elements do nothing, and may be placeholders.

@@ -35,7 +35,6 @@ class Misprints:
         return unit is not None and any(its_unit == unit for its_unit in self._of(quantity))
 
     def _of(self, quantity: Quantity) -> Iterator[Unit | None]:
-        """The units of the figures of which a number may be a misprint."""
         if quantity.spelled or quantity.year or len(quantity.readings) > 1:
             return
         (value,) = quantity.readings
@@ -45,17 +44,14 @@ class Misprints:
             apart = abs(other.adjusted() - value.adjusted())
             if other == value or apart > _MISPLACED or (unit and its_unit and unit != its_unit):
                 continue
-            moved = digits_of(other) == digits and (len(digits) > 1 or (unit and unit == its_unit))
-            if moved or (len(digits) > 1 and not apart and _are_transposed(digits_of(other), digits)):
+            their_digits = digits_of(other)
+            moved = their_digits == digits and (len(digits) > 1 or (unit and unit == its_unit))
+            differing = [at for at, pair in enumerate(zip(digits, their_digits, strict=False)) if pair[0] != pair[1]]
+            transposed = len(differing) == 2 and differing[1] - differing[0] == 1
+            if moved or (transposed and not apart and len(their_digits) == len(digits)):
                 yield its_unit
 
 
 def digits_of(value: Decimal) -> str:
     """The digits of a number from its first to its last that is not zero."""
     return "".join(map(str, value.normalize().as_tuple().digits))
-
-
-def _are_transposed(one: str, other: str) -> bool:
-    """Whether two numbers of as many digits differ by two neighbouring ones that changed places."""
-    differing = [at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs]
-    return len(one) == len(other) and len(differing) == 2 and differing[1] - differing[0] == 1

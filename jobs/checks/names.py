@@ -57,8 +57,9 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
     if tells_names and (mixed := mixed_name(plain, with_allowed)):
         return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{mixed!r} is of two names of the source")
-    for match in _any_famous().finditer(text):
-        aliases = next(each for each in _each_famous() if each.search(match[0]))
+    famous, each_famous = _famous()
+    for match in famous.finditer(text):
+        aliases = next(each for each in each_famous if each.search(match[0]))
         if not aliases.search(with_allowed) and _KIND_OF_COMPANY.sub("", match[0]) not in with_allowed:
             return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{match[0]!r} is not in the source")
     if not foreign and (titled := titled_name(text, language, source) or other_surname(text, language, source)):
@@ -146,20 +147,17 @@ class _Known:
 _known = lru_cache(maxsize=32)(_Known)  # all fields of an artifact are compared with the same source
 
 
-def _as_name(aliases: str) -> str:
-    """Whole words; of Arabic and Hebrew with what is written together with them, of Korean with particles."""
+@cache
+def _famous() -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
+    """What finds any famous name, and what finds each with its aliases.
+
+    They are whole words; of Arabic and Hebrew with what is written together with them, of Korean with particles.
+    """
     before = rf"(?<![{_LETTERS}])(?:[وفبلك]{{0,2}}(?:ال|لل)?|[והבלמשכ]{{0,3}})"
-    return rf"{before}(?:{aliases})(?:(?![{_LETTERS}])|(?=[가-힣]){_ENDING}(?![가-힣]))"
-
-
-@cache
-def _any_famous() -> re.Pattern[str]:
-    return re.compile(_as_name("|".join(table("names")["famous"]["names"])))
-
-
-@cache
-def _each_famous() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(_as_name(aliases)) for aliases in table("names")["famous"]["names"])
+    after = rf"(?:(?![{_LETTERS}])|(?=[가-힣]){_ENDING}(?![가-힣]))"
+    names = table("names")["famous"]["names"]
+    each_name = tuple(re.compile(f"{before}(?:{aliases}){after}") for aliases in names)
+    return re.compile(f"{before}(?:{'|'.join(names)}){after}"), each_name
 
 
 @cache

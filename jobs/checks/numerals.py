@@ -66,6 +66,7 @@ def can_spell(language: str) -> bool:
 SPACED_LETTER = r"[^\W\d_\u0e00-\u0eff\u3000-\u9fff\uac00-\ud7a3]"  # letters of scripts that divide words by spaces
 
 
+@cache
 def as_words(pattern: str) -> re.Pattern[str]:
     """A pattern of words; in scripts without spaces, of any characters."""
     return re.compile(
@@ -73,21 +74,15 @@ def as_words(pattern: str) -> re.Pattern[str]:
     )
 
 
-@cache
-def _shares() -> tuple[tuple[re.Pattern[str], frozenset[Decimal]], ...]:
-    entries = table("numerals")["shares"]
-    return tuple((as_words(entry["words"]), frozenset(map(Decimal, entry["digits"]))) for entry in entries)
-
-
 def shares(text: str) -> set[Decimal]:
     """The numbers that "half", "doubled" and their like may become in digits, in any language."""
-    return {value for pattern, values in _shares() if pattern.search(text) for value in values}
+    found = (entry["digits"] for entry in table("numerals")["shares"] if as_words(entry["words"]).search(text))
+    return {Decimal(digits) for each in found for digits in each}
 
 
-@cache
-def _worded(name: str) -> tuple[tuple[int, re.Pattern[str]], ...]:
-    """The numbers of a table ("fractions", "multiples", "ordinals") with the patterns of their words."""
-    return tuple((int(number), as_words(words)) for number, words in table("numerals")[name].items())
+def _worded(name: str, text: str) -> list[int]:
+    """The numbers of a table ("fractions", "multiples", "ordinals") whose words are in a text."""
+    return [int(number) for number, words in table("numerals")[name].items() if as_words(words).search(text)]
 
 
 _CJK_FRACTION = re.compile(
@@ -101,8 +96,7 @@ def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
     """The fractions of a text, such as "two fifths", 五分之二 and 3/4, as parts and wholes; parts may be guesses."""
     found = [
         (part, number)
-        for number, pattern in _worded("fractions")
-        if pattern.search(text)
+        for number in _worded("fractions", text)
         for part in (range(1, number) if number < _MANY_PARTS else (1, number - 1))
     ]
     found += [(int(part), int(whole)) for part, whole in _SLASHED.findall(text)]
@@ -114,21 +108,17 @@ def fractions(text: str) -> list[tuple[Decimal, Decimal]]:
 
 def multiples(text: str) -> list[Decimal]:
     """The multiples that a text has in words, in any language: 2 for "twice"."""
-    return [Decimal(number) for number, pattern in _worded("multiples") if pattern.search(text)]
+    return list(map(Decimal, _worded("multiples", text)))
 
 
 def ordinals(text: str) -> set[Decimal]:
     """The numbers of the ordinals that a text has in words, in any language: 2 for "second"."""
-    return {Decimal(number) for number, pattern in _worded("ordinals") if pattern.search(text)}
+    return set(map(Decimal, _worded("ordinals", text)))
 
 
 _PARTS_OF_SCALE = {
-    "0.25": "quarter",
-    "0.5": "half",
-    "0.75": "three_quarters",
-    "1.5": "one_and_a_half",
-    "2.5": "two_and_a_half",
-}
+    "0.25": "quarter", "0.5": "half", "0.75": "three_quarters", "1.5": "one_and_a_half", "2.5": "two_and_a_half",
+}  # fmt: skip
 
 
 def scales(text: str, language: str) -> set[Decimal]:

@@ -8,7 +8,7 @@ says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -47,7 +47,7 @@ def opposite(text: str, source: str, language: str) -> str | None:
 
 def _opposite_sentence(text: str, source: str, language: str) -> str | None:
     """A sentence that is plainly on the other side than the one sentence of the source that it must be about."""
-    known, index = _indexed_sentences(source, language)
+    known, index = _indexed(source, language, _whole_sentences)
     for mine in _whole_sentences(text, language):
         if mine.denies or not any(len(side) == 1 for side in mine.sides.values()):
             continue
@@ -73,9 +73,11 @@ def _opposite_sentence(text: str, source: str, language: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
-def _indexed_sentences(source: str, language: str) -> tuple[list[_Clause], WordIndex]:
-    known = list(_whole_sentences(source, language))
+@lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
+def _indexed(
+    source: str, language: str, divided: Callable[[str, str], Iterator[_Clause]]
+) -> tuple[list[_Clause], WordIndex]:
+    known = list(divided(source, language))
     return known, WordIndex(each.content for each in known)
 
 
@@ -98,7 +100,7 @@ def _without_opposites(text: str, language: str) -> str:
 
 
 def _opposite_clause(text: str, source: str, language: str) -> str | None:
-    known, index = _indexed(source, language)
+    known, index = _indexed(source, language, _clauses)
     for clause in _clauses(text, language):
         if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):
             continue
@@ -120,12 +122,6 @@ def _plain(clause: _Clause) -> Iterator[tuple[str, int]]:
     for subject, sides in clause.sides.items():
         if len(sides) == 1:
             yield subject, next(iter(sides))
-
-
-@lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
-def _indexed(source: str, language: str) -> tuple[list[_Clause], WordIndex]:
-    known = list(_clauses(source, language))
-    return known, WordIndex(each.content for each in known)
 
 
 def _clauses(text: str, language: str) -> Iterator[_Clause]:

@@ -136,10 +136,18 @@ def _blanked(pattern: re.Pattern[str], text: str) -> str:
 def _in_digits(text: str, language: str) -> Iterator[Quantity]:
     covered: set[int] = set()
     for match in _CJK.finditer(text):
-        if quantity := _cjk(match):
-            quantity = _and_a_half(quantity, text, language)
-            covered |= set(range(quantity.start, quantity.end))
-            yield quantity
+        numeral = match[0].removeprefix("百分之").removeprefix("百分の").rstrip(" ,.")
+        value = numerals.cjk_value(numeral) if not numeral.replace(",", "").isdigit() else None
+        if value is None or not re.search(rf"[\d{numerals.CJK_DIGITS}]", numeral):
+            continue
+        readings = {value, value * 10} if _TENTH.match(text, match.end()) else {value}
+        start = match.start() + match[0].index(numeral)
+        spelled = not any(map(str.isdigit, re.sub(rf"[{numerals.CJK_DIGITS}]", "", numeral)))
+        end, scaled = start + len(numeral), value >= 10_000
+        bare = Quantity(numeral, start, end, frozenset(readings), spelled=spelled, scaled=scaled)
+        quantity = _and_a_half(bare, text, language)
+        covered |= set(range(quantity.start, quantity.end))
+        yield quantity
     for match in _DIGITS.finditer(text):
         if match.start() in covered:
             continue
@@ -147,19 +155,6 @@ def _in_digits(text: str, language: str) -> Iterator[Quantity]:
             yield from _date_or_time(match)
         else:
             yield _number(match, text, language)
-
-
-def _cjk(match: re.Match[str]) -> Quantity | None:
-    numeral = match[0].removeprefix("百分之").removeprefix("百分の").rstrip(" ,.")
-    value = numerals.cjk_value(numeral) if not numeral.replace(",", "").isdigit() else None
-    if value is None or (not re.search(rf"[\d{numerals.CJK_DIGITS}]", numeral)):
-        return None
-    readings = {value, value * 10} if _TENTH.match(match.string, match.end()) else {value}
-    start = match.start() + match[0].index(numeral)
-    digits = any(map(str.isdigit, re.sub(rf"[{numerals.CJK_DIGITS}]", "", numeral)))
-    return Quantity(
-        numeral, start, start + len(numeral), frozenset(readings), spelled=not digits, scaled=value >= 10_000
-    )
 
 
 def _number(match: re.Match[str], text: str, language: str) -> Quantity:
@@ -266,7 +261,7 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
         if other.start - one.end > 6 or not _RANGE.fullmatch(text[one.end : other.start]):
             continue
         second = shared[position + 1]
-        if _goes_on(one, second, text[one.end : other.start]):
+        if not text[one.end : other.start].strip() and _are_one(one, second):
             total = frozenset(first + rest for first in one.readings for rest in second.readings)
             shared[position], shared[position + 1] = (
                 replace(each, readings=each.readings | total) for each in (one, second)
@@ -286,8 +281,8 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
     return shared
 
 
-def _goes_on(one: Quantity, second: Quantity, between: str) -> bool:
-    """Whether two numbers are one, such as "4만 7,100" and "two thousand five hundred"."""
-    if between.strip() or not one.scaled or second.year or max(one.readings) <= max(second.readings):
+def _are_one(one: Quantity, second: Quantity) -> bool:
+    """Whether two numbers without a word between are one, such as "4만 7,100" and "two thousand five hundred"."""
+    if not one.scaled or second.year or max(one.readings) <= max(second.readings):
         return False
     return second.scaled or bool(_HANGUL_GROUP.search(one.text)) or (one.spelled and max(second.readings) < 1000)

@@ -38,8 +38,6 @@ _NO_ORDER = (_BORDER, _PASSIVE_OR_MUTUAL, _BOTH_WAYS)
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Two names with what stands between them."""
-
     first: frozenset[str]
     words: frozenset[str]
     second: frozenset[str]

@@ -48,7 +48,10 @@ def _sentences(text: str, locale: str) -> tuple[str, ...]:
     tails = [part[len(kept) :] for part, kept in zip(broken, bare, strict=True)]
     parts: list[str] = []
     for part in map("".join, zip(chain([""], tails), [*bare, ""], strict=True)):
-        if parts and _goes_on(parts[-1], part):
+        # ICU divides a sentence after an abbreviation, and after the colon, bracket or quotation in its middle, too.
+        before = parts[-1] if parts else "\n"
+        abbreviated = _ABBREVIATION.search(before[-16:]) and _CONTINUED.match(part)
+        if not before.endswith("\n") and (abbreviated or part.lstrip()[:1].islower()):
             parts[-1] += part
         else:
             parts.append(part)
@@ -68,13 +71,6 @@ def located(text: str, locale: str = "en") -> list[tuple[int, str]]:
         parts.append((at, part))
         at += len(part)
     return parts or [(0, text)]
-
-
-def _goes_on(before: str, after: str) -> bool:
-    """Whether ICU divided a sentence after an abbreviation, or after the colon, bracket or quotation in its middle."""
-    if before.endswith("\n"):
-        return False
-    return bool(_ABBREVIATION.search(before[-16:]) and _CONTINUED.match(after)) or after.lstrip()[:1].islower()
 
 
 def runs(items: Sequence[str], length: int) -> list[tuple[str, ...]]:

@@ -23,8 +23,8 @@ _INVISIBLE = str.maketrans("’ʼ", "''", "\xad\u200b\u2060")
 def in_digits(text: str, language: str) -> str:
     """The text with its numbers in words as digits, in the languages whose words are known."""
     text = _EINHALB.sub(" einhalb", text)
-    for value, pattern in _halves():
-        text = pattern.sub(value, text)
+    for value, halves in table("numerals")["halves"].items():
+        text = numerals.as_words(halves).sub(value, text)
     if language in numerals.WITH_LIBRARY:
         from text_to_num import alpha2digit  # noqa: PLC0415  2 ms that only validators need
 
@@ -39,11 +39,6 @@ def in_digits(text: str, language: str) -> str:
     return "".join([*parts, text[last:]])
 
 
-@cache
-def _halves() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((value, numerals.as_words(words)) for value, words in table("numerals")["halves"].items())
-
-
 _CJK = re.compile(f"[{numerals.CJK_DIGITS}{numerals.CJK_UNITS}]{{1,20}}")
 
 
@@ -55,8 +50,6 @@ def _cjk_digits(match: re.Match[str]) -> str:
 
 @dataclass
 class _Number:
-    """A number in words, as far as it is read."""
-
     start: int
     end: int
     value: int
@@ -85,7 +78,6 @@ class _Number:
 
 
 def _numbers(text: str, language: str) -> Iterator[_Number]:
-    """The numbers in words of a text, each from its first word to its last."""
     number: _Number | None = None
     joining = table("numerals")["joining"].get(language, "").split()
     joined = 0  # the end of a joining word, such as "and", behind a number

@@ -59,14 +59,12 @@ def off_topic(
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
 def _content(text: str, locale: str) -> frozenset[str]:
     """The beginnings of a text's longer words, without the article of Arabic and Hebrew."""
-    found = (_ARTICLE.sub("", word) for word in words(text, locale) if not word.isdigit())
-    return frozenset(word[: _MIN_UNSPACED if _HANGUL.match(word) else _PREFIX] for word in found if _is_long(word))
-
-
-def _is_long(word: str) -> bool:
-    if not word or not is_spaced(word[0]):
-        return len(word) >= _MIN_UNSPACED
-    return len(word) >= (_MIN_DENSE if _DENSE.match(word) else _MIN_WORD)
+    found = set()
+    for word in (_ARTICLE.sub("", word) for word in words(text, locale) if not word.isdigit()):
+        least = _MIN_DENSE if _DENSE.match(word) else _MIN_WORD
+        if len(word) >= (least if word and is_spaced(word[0]) else _MIN_UNSPACED):
+            found.add(word[: _MIN_UNSPACED if _HANGUL.match(word) else _PREFIX])
+    return frozenset(found)
 
 
 def _stems(found: Iterable[str]) -> set[str]:

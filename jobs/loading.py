@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -56,8 +54,10 @@ def _from_file(path: Path) -> ModuleType:
         is_folder = f"{path} is a folder; name a .py file in it"
         raise LoadError(is_folder if path.is_dir() else f"there is no file {path}")
     path = path.absolute()
-    if loaded := _loaded_from(path):
-        return loaded
+    for loaded in list(sys.modules.values()):  # `__main__` when the file is the program that runs
+        file = getattr(loaded, "__file__", None)
+        if isinstance(file, str) and Path(file).name == path.name and Path(file).exists() and path.samefile(file):
+            return loaded
     # Its own name, unless a module of that name is imported, or importable from elsewhere.
     free = path.stem.isidentifier() and path.stem not in sys.modules and _is_free(path)
     name = path.stem if free else f"thothy_kind_{sha256(str(path).encode()).hexdigest()[:12]}"
@@ -66,22 +66,16 @@ def _from_file(path: Path) -> ModuleType:
         raise LoadError(f"{path} is not a Python file; its name must end in .py")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
+    finder = _Beside(path.parent)
+    sys.meta_path.append(finder)  # last, so that the modules beside a kind's file shadow nothing
     try:
-        with _modules_beside(path):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[spec.name]
         raise
+    finally:
+        sys.meta_path.remove(finder)
     return module
-
-
-def _loaded_from(path: Path) -> ModuleType | None:
-    """The module of this file, if it is imported already; `__main__` when the file is the program that runs."""
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and Path(file).name == path.name and Path(file).exists() and path.samefile(file):
-            return module
-    return None
 
 
 def _is_free(path: Path) -> bool:
@@ -93,25 +87,11 @@ def _is_free(path: Path) -> bool:
 
 
 class _Beside(MetaPathFinder):
-    """Finds modules in one folder."""
-
     def __init__(self, folder: Path) -> None:
         self._path = [str(folder)]
 
     def find_spec(self, fullname: str, path: object = None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module's spec, None if the folder has no such module."""
         return PathFinder.find_spec(fullname, self._path) if path is None else None
-
-
-@contextmanager
-def _modules_beside(path: Path) -> Iterator[None]:
-    """While a kind's file is imported, it can import modules of its folder. They come last, and shadow nothing."""
-    finder = _Beside(path.parent)
-    sys.meta_path.append(finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
 
 
 def _cause(error: BaseException) -> str:

@@ -7,7 +7,6 @@ modules are imported at the first lookup, and so are those of packages.
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -62,17 +61,14 @@ def kind_of(request: Request) -> AnyKind:
 
     A class of the same name from the same file counts as the same: a producer may have imported that file otherwise.
     """
-    kinds_of = _all().values()
-    for same in (operator.is_, _is_same_code):
-        for kind in kinds_of:
-            if same(type(request), kind.request):
-                return kind
-    raise UnknownRequestError(request)
-
-
-def _is_same_code(one: type, other: type) -> bool:
-    file = _file_of(one)
-    return file is not None and (file, one.__qualname__) == (_file_of(other), other.__qualname__)
+    asked, known = type(request), _all().values()
+    found = [kind for kind in known if kind.request is asked]
+    if file := _file_of(asked):
+        code = (file, asked.__qualname__)
+        found += [kind for kind in known if (_file_of(kind.request), kind.request.__qualname__) == code]
+    if not found:
+        raise UnknownRequestError(request)
+    return found[0]
 
 
 def _file_of(cls: type) -> str | None:

@@ -104,7 +104,6 @@ def _locale(case: Case) -> str:
 
 
 def _texts(value: object, without: frozenset[str]) -> Iterator[str]:
-    """All strings in a value, except those under some keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -254,7 +254,6 @@ class InParts(Generic[R, A]):
 
 
 def _answers(draft: _Draft, pieces: Sequence[PartCall]) -> Generator[Calls, Outputs, Outputs]:
-    """Make the calls side by side, if there are any, and put their outputs into the draft."""
     if not pieces:
         return ()
     outputs = yield tuple(piece.call for piece in pieces)

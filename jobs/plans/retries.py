@@ -6,7 +6,6 @@ advice, which it would repeat: only other sampling, and the language's own name 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -82,7 +81,19 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
     """The call as the next attempt makes it; unchanged if there was none before."""
     if context.previous is None:
         return call
-    return (_of_small_model if context.plain else _advised)(call, context.previous, locale)
+    reason = context.previous.reason
+    # The request for a language in that language, or in English where we have none.
+    native = _NATIVE.get(locale.partition("-")[0], f"Write in {locale_name(locale)} and in no other language.")
+    if not context.plain:
+        said = f"An earlier draft was rejected: {advice(reason, context.previous.detail, locale)}"
+        said = f"{said} {native}" if reason is Reason.WRONG_LANGUAGE else said
+    else:
+        said = native if reason in {Reason.WRONG_LANGUAGE, Reason.UNTRANSLATED} else ""
+    if context.plain and reason is Reason.UNTRANSLATED:  # it would copy the text again under the same sampling
+        reason = Reason.COPIED_FROM_SOURCE
+    *others, last = call.messages
+    messages = (*others, Message(last.role, f"{last.content}\n\n{said}")) if said else call.messages
+    return replace(call, messages=messages, sampling=_sampled(call.sampling, reason))
 
 
 def after(context: Context, rejection: Rejection) -> Context:
@@ -94,32 +105,6 @@ def advice(reason: Reason, detail: str, locale: str) -> str:
     """What to do about a rejection, as the rest of a sentence such as "The last draft was rejected: ..."."""
     shown = detail.rstrip(". ")
     return _ADVICE.get(reason, _OTHERWISE).format(detail=shown, language=locale_name(locale))
-
-
-def _advised(call: Call, previous: Previous, locale: str) -> Call:
-    said = f"An earlier draft was rejected: {advice(previous.reason, previous.detail, locale)}"
-    if previous.reason is Reason.WRONG_LANGUAGE:
-        said = f"{said} {_native(locale)}"
-    return replace(call, messages=_with(call.messages, said), sampling=_sampled(call.sampling, previous.reason))
-
-
-def _of_small_model(call: Call, previous: Previous, locale: str) -> Call:
-    reason, messages = previous.reason, call.messages
-    if reason in {Reason.WRONG_LANGUAGE, Reason.UNTRANSLATED}:
-        messages = _with(messages, _native(locale))
-    if reason is Reason.UNTRANSLATED:  # it has copied the text, and would copy it again under the same sampling
-        reason = Reason.COPIED_FROM_SOURCE
-    return replace(call, messages=messages, sampling=_sampled(call.sampling, reason))
-
-
-def _native(locale: str) -> str:
-    """The request for a language in that language, or in English where we have none."""
-    return _NATIVE.get(locale.partition("-")[0], f"Write in {locale_name(locale)} and in no other language.")
-
-
-def _with(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
-    *others, last = messages
-    return (*others, Message(last.role, f"{last.content}\n\n{said}"))
 
 
 def _sampled(sampling: Sampling, reason: Reason) -> Sampling:

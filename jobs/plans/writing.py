@@ -97,13 +97,11 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
 
 def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[PartFault]:
     """A fault of each text if together they are in another language, in which no other validator is to be trusted."""
-    rejection = _foreign(" ".join(texts.values()), request.locale)
+    rejection = _wrong_language(" ".join(texts.values()), request.locale)
     return [PartFault(part, rejection) for part in texts] if rejection else []
 
 
-@lru_cache(maxsize=64)  # as above
-def _foreign(text: str, locale: str) -> Rejection | None:
-    return checks.wrong_language(text, locale)
+_wrong_language = lru_cache(maxsize=64)(checks.wrong_language)  # as above
 
 
 def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[PartFault]:

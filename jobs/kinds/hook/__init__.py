@@ -111,17 +111,15 @@ def _correct(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _statements(_: Hook, values: Values) -> Sequence[tuple[Part, Statement]]:
-    """A hook may ask and tease; it may not say what the source denies."""
-    return [(part, Statement(text, needs_support=False)) for part, text in _texts(values).items()]
-
-
 _PLAN = InParts(
     artifact=HookArtifact,
     write=_write,
     rewrite=_rewrite,
     faults=_faults,
-    statements=_statements,
+    # A hook may ask and tease; it may not say what the source denies.
+    statements=lambda _, values: [
+        (part, Statement(text, needs_support=False)) for part, text in _texts(values).items()
+    ],
     correct=_correct,
     part_faults=_part_faults,
 )

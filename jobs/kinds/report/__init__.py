@@ -114,7 +114,6 @@ class ReportPlan:
 
 
 def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
-    """What was written of a rejected report, for the next attempt."""
     return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
 
 

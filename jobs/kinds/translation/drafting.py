@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from thothy_ai.jobs.api.plan import Calls, Context, End, Outputs
@@ -62,7 +63,9 @@ def drafted(segments: Sequence[str], document: Document, task: Task, context: Co
                 drafts[segment] = SegmentDraft(text, fault(text, segment, task))
 
     waiting = list(segments)
-    for shown in _sources(document, task, context):
+    fits = estimated_tokens(task.source) <= room_for_source(context) - 2 * SEGMENT_TOKENS
+    around = (_around(document, tokens) for tokens in NEIGHBOURS_TOKENS)
+    for shown in chain([lambda _: task.source] if fits else [], around):
         refused: list[str] = []
         for batch in batches(waiting):
             outputs = yield tuple(segment_call(masked(each), shown(each), task, context, prompt) for each in batch)
@@ -81,13 +84,6 @@ def drafted(segments: Sequence[str], document: Document, task: Task, context: Co
         if not waiting:
             break
     return drafts
-
-
-def _sources(document: Document, task: Task, context: Context) -> Iterable[Shown]:
-    if estimated_tokens(task.source) <= room_for_source(context) - 2 * SEGMENT_TOKENS:
-        yield lambda _: task.source
-    for tokens in NEIGHBOURS_TOKENS:
-        yield _around(document, tokens)
 
 
 def _around(document: Document, tokens: int) -> Shown:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from thothy_ai.jobs import checks
-from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.evidence import restored
 from thothy_ai.jobs.kinds.translation import Translation
@@ -35,6 +35,7 @@ LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
 
 _SCHEMA: Final = grammar_schema(TrendSummaryArtifact)
 _TEXTS: Final = ("title", "standfirst", "why_it_matters")
+_FREE: Final = (("title",), ("why_it_matters",))  # may go beyond the source, but not against it
 
 
 def _schema(request: TrendSummary) -> dict[str, Any]:
@@ -102,7 +103,6 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
 
 
 def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
-    """What is wrong with texts and quotations, each by itself."""
     for part, text in _texts(values).items():
         yield from text_fault(request, part, text, _own(request, part, text, values))
     for number, point in enumerate(values.get("key_points", ())):
@@ -148,25 +148,14 @@ def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str
     return corrected
 
 
-def _statements(_: TrendSummary, values: Values) -> Sequence[tuple[Part, Statement]]:
-    """The title and the conclusion may go beyond the source, but not against it."""
-    free = {("title",), ("why_it_matters",)}
-    return [(part, Statement(text, needs_support=part not in free)) for part, text in _texts(values).items()]
-
-
-def _follow_ups(request: TrendSummary, artifact: TrendSummaryArtifact) -> tuple[Request, ...]:
-    return tuple(
-        Translation(source=request.source, passage=artifact.text, target_locale=locale, keep=request.brand_terms)
-        for locale in request.translate_to
-    )
-
-
 _PLAN = InParts(
     artifact=TrendSummaryArtifact,
     write=_write,
     rewrite=_rewrite,
     faults=_faults,
-    statements=_statements,
+    statements=lambda _, values: [
+        (part, Statement(text, needs_support=part not in _FREE)) for part, text in _texts(values).items()
+    ],
     fewest=lambda request: {"key_points": request.points[0]},
     correct=_correct,
     part_faults=_part_faults,
@@ -180,5 +169,8 @@ KIND = JobKind(
     source=lambda request: request.source,
     version="3",
     compared=lambda artifact: artifact.text,
-    follow_ups=_follow_ups,
+    follow_ups=lambda request, artifact: tuple(
+        Translation(source=request.source, passage=artifact.text, target_locale=locale, keep=request.brand_terms)
+        for locale in request.translate_to
+    ),
 )

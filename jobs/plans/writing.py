@@ -31,15 +31,10 @@ def whole(writing: Writing[WritingRequest], instruction: str, schema: Mapping[st
     return _piece(writing, messages, schema, tuple((name,) for name in schema["properties"]), "write")
 
 
-def repair(
-    writing: Writing[WritingRequest],
-    first: PartCall,
-    values: Values,
-    faults: Sequence[PartFault],
-    schemas: Mapping[Part, Mapping[str, Any]],
-) -> PartCall:
+def repair(writing: Writing[WritingRequest], first: PartCall, values: Values, faults: Sequence[PartFault]) -> PartCall:
     """The call that writes the faulty parts again, in the conversation in which `first` wrote them."""
-    locale = writing.request.locale
+    locale, properties = writing.request.locale, first.call.schema["properties"]
+    schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part, _ in faults}
     advice = ((key_of(part), retries.advice(why.reason, why.detail, locale)) for part, why in faults)
     reasons = "\n".join(f"- {key}: {what}" for key, what in advice)
     ask = (
@@ -120,10 +115,7 @@ def off_topic(
 ) -> Iterator[PartFault]:
     """A fault of each text if together they are about something else, or repeat the instruction."""
     joined = " ".join(texts.values())
-    found = (
-        checks.echo(joined, instruction),
-        checks.off_topic(joined, request.source, request.locale, min_share),
-    )
+    found = (checks.echo(joined, instruction), checks.off_topic(joined, request.source, request.locale, min_share))
     rejection = next(filter(None, found), None)
     return (PartFault(part, rejection) for part in texts) if rejection else iter(())
 

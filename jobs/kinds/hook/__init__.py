@@ -25,14 +25,6 @@ MAX_COPIED = 0.7  # of all words: a hook may quote
 _SCHEMA: Final = grammar_schema(HookArtifact)
 
 
-def _schema(request: Hook) -> dict[str, Any]:
-    schema = deepcopy(_SCHEMA)
-    variants = schema["properties"]["variants"]
-    variants |= {"minItems": request.variants, "maxItems": request.variants}
-    variants["items"]["properties"]["text"]["pattern"] = prose_pattern(4, request.form.max_chars)
-    return schema
-
-
 def _instruction(request: Hook) -> str:
     several = f"{request.variants} hooks" if request.variants > 1 else "one hook"
     detail = request.per_length(" Be as brief as you can.", "", " Use the space.")
@@ -46,14 +38,15 @@ def _instruction(request: Hook) -> str:
 
 
 def _write(writing: Writing[Hook]) -> Sequence[PartCall]:
-    return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
+    request, schema = writing.request, deepcopy(_SCHEMA)
+    variants = schema["properties"]["variants"]
+    variants |= {"minItems": request.variants, "maxItems": request.variants}
+    variants["items"]["properties"]["text"]["pattern"] = prose_pattern(4, request.form.max_chars)
+    return (whole(writing, _instruction(request), schema),)
 
 
 def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
-    parts = tuple(dict.fromkeys(fault.part for fault in faults))
-    variants = _schema(writing.request)["properties"]["variants"]
-    schemas = {part: variants["items"] if len(part) > 1 else variants for part in parts}
-    return (repair(writing, _write(writing)[0], values, faults, schemas),)
+    return (repair(writing, _write(writing)[0], values, faults),)
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -74,28 +67,26 @@ def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
 
 
 def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
+    form, source, locale = request.form, request.source, request.locale
     for part, text in _texts(values).items():
-        yield from text_fault(request, part, text, _own(request, part, text, values))
-
-
-def _own(request: Hook, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
-    form = request.form
-    yield checks.length("text", text, request.locale, 2, 90)
-    if len(text) > form.max_chars:
-        limit = f"text has {len(text)} characters, more than the {form.max_chars} of a {request.channel}"
-        yield Rejection(RejectionReason.TOO_LONG, limit)
-    if (count := len(checks.sentences(text, request.locale))) > form.max_sentences:
-        yield Rejection(RejectionReason.TOO_LONG, f"text has {count} sentences, more than {form.max_sentences}")
-    if form.whole_sentences:
-        yield checks.unfinished("text", text, request.locale)
-    variant = values["variants"][int(part[1])]
-    yield checks.empty("angle", variant["angle"])
-    yield checks.refusal(variant["angle"], request.source)
-    yield checks.meta_talk(variant["angle"], request.source)
-    yield checks.obeys_source(variant["angle"], request.source)
-    yield checks.unsafe_markup(variant["angle"])
-    yield checks.banned(variant["angle"], request.banned_phrases)
-    yield checks.near_duplicate(text, [other["text"] for other in values["variants"][: int(part[1])]])
+        *earlier, variant = values["variants"][: int(part[1]) + 1]
+        angle, count = variant["angle"], len(checks.sentences(text, locale))
+        chars = f"text has {len(text)} characters, more than the {form.max_chars} of a {request.channel}"
+        many = f"text has {count} sentences, more than {form.max_sentences}"
+        own = (
+            checks.length("text", text, locale, 2, 90),
+            Rejection(RejectionReason.TOO_LONG, chars) if len(text) > form.max_chars else None,
+            Rejection(RejectionReason.TOO_LONG, many) if count > form.max_sentences else None,
+            checks.unfinished("text", text, locale) if form.whole_sentences else None,
+            checks.empty("angle", angle),
+            checks.refusal(angle, source),
+            checks.meta_talk(angle, source),
+            checks.obeys_source(angle, source),
+            checks.unsafe_markup(angle),
+            checks.banned(angle, request.banned_phrases),
+            checks.near_duplicate(text, [other["text"] for other in earlier]),
+        )
+        yield from text_fault(request, part, text, own)
 
 
 def _correct(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:

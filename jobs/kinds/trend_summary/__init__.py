@@ -38,13 +38,6 @@ _TEXTS: Final = ("title", "standfirst", "why_it_matters")
 _FREE: Final = (("title",), ("why_it_matters",))  # may go beyond the source, but not against it
 
 
-def _schema(request: TrendSummary) -> dict[str, Any]:
-    schema = deepcopy(_SCHEMA)
-    schema["properties"]["tags"]["minItems"] = 2
-    schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
-    return schema
-
-
 def _instruction(request: TrendSummary) -> str:
     least, most = request.points
     extent = request.per_length("one sentence", "one or two sentences", "two or three sentences")
@@ -62,14 +55,14 @@ def _instruction(request: TrendSummary) -> str:
 
 
 def _write(writing: Writing[TrendSummary]) -> Sequence[PartCall]:
-    return (whole(writing, _instruction(writing.request), _schema(writing.request)),)
+    request, schema = writing.request, deepcopy(_SCHEMA)
+    schema["properties"]["tags"]["minItems"] = 2
+    schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
+    return (whole(writing, _instruction(request), schema),)
 
 
 def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
-    parts = tuple(dict.fromkeys(fault.part for fault in faults))
-    properties = _schema(writing.request)["properties"]
-    schemas = {part: properties[part[0]]["items"] if len(part) > 1 else properties[part[0]] for part in parts}
-    return (repair(writing, _write(writing)[0], values, faults, schemas),)
+    return (repair(writing, _write(writing)[0], values, faults),)
 
 
 def _texts(values: Values) -> dict[Part, str]:
@@ -104,7 +97,13 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
 
 def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
     for part, text in _texts(values).items():
-        yield from text_fault(request, part, text, _own(request, part, text, values))
+        name, earlier = str(part[0]), values["key_points"][: int(part[1])] if len(part) > 1 else ()
+        own = (
+            checks.length(name, text, request.locale, *LIMITS[part[:1]]),
+            checks.unfinished(name, text, request.locale) if name != "title" else None,
+            checks.near_duplicate(text, [point["point"] for point in earlier]),
+        )
+        yield from text_fault(request, part, text, own)
     for number, point in enumerate(values.get("key_points", ())):
         quote = point["quote"]
         rejection = checks.quoted("quote", quote, request.source) or checks.unsafe_markup(quote)
@@ -115,15 +114,6 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             rejection = Rejection(RejectionReason.REPETITION, "all key points have the same quote")
         if rejection:
             yield PartFault(("key_points", number), rejection)
-
-
-def _own(request: TrendSummary, part: Part, text: str, values: Values) -> Iterator[Rejection | None]:
-    yield checks.length(str(part[0]), text, request.locale, *LIMITS[part[:1]])
-    if part != ("title",):
-        yield checks.unfinished(str(part[0]), text, request.locale)
-    if len(part) > 1:
-        earlier = values["key_points"][: int(part[1])]
-        yield checks.near_duplicate(text, [point["point"] for point in earlier])
 
 
 def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:

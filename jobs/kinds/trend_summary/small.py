@@ -48,28 +48,14 @@ def evidence_for(text: str, writing: Writing[TrendSummary], number: int) -> str:
 def _pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[PartCall]:
     readers, locale, source = writing.request.audience, writing.request.locale, writing.source
     summarize = f"Summarize the text above for {readers} in one sentence."
+    explain = f"Explain to {readers} in one sentence why this trend matters."
+    tags = {"type": "array", "items": small_models.headline(locale, 1, 2), "minItems": 2, "maxItems": 3}
+    title = small_models.headline(locale, 3, 12, source)
     asked: dict[Part, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {
-        ("title",): (
-            "Write a headline for the text above.",
-            {("title",): small_models.headline(locale, 3, 12, source)},
-        ),
+        ("title",): ("Write a headline for the text above.", {("title",): title}),
         ("standfirst",): (summarize, {("standfirst",): small_models.sentence(locale, 40, 120, source)}),
-        ("why_it_matters",): (
-            f"Explain to {readers} in one sentence why this trend matters.",
-            {("why_it_matters",): small_models.sentence(locale, 40, 110, source)},
-        ),
-        ("tags",): (
-            "List two or three tags for the text above.",
-            {
-                ("tags",): {
-                    "type": "array",
-                    "items": small_models.headline(locale, 1, 2),
-                    "minItems": 2,
-                    "maxItems": 3,
-                },
-                ("confidence",): _CONFIDENCE,
-            },
-        ),
+        ("why_it_matters",): (explain, {("why_it_matters",): small_models.sentence(locale, 40, 110, source)}),
+        ("tags",): ("List two or three tags for the text above.", {("tags",): tags, ("confidence",): _CONFIDENCE}),
     }
     points = writing.request.points[0]
     passages = {number: " ".join(small_models.passage(source, locale, number, points)) for number in range(points)}

@@ -38,15 +38,11 @@ def load(entry: str) -> ModuleType:
         except (Exception, SystemExit) as error:  # the module is third-party code
             missing = isinstance(error, ModuleNotFoundError) and f"{entry}.".startswith(f"{error.name}.")
             if missing and not is_file:
-                raise LoadError(f"there is no module {entry!r} installed{_hint(entry)}") from None
+                file = Path(*entry.split(".")).with_suffix(".py")
+                hint = f"; for the file {file}, set its path" if file.is_file() else ""
+                hint = hint if "." in entry else f", and no file {file.name} in {Path.cwd()}"
+                raise LoadError(f"there is no module {entry!r} installed{hint}") from None
             raise LoadError(f"{entry} cannot be imported: {_cause(error)}") from error
-
-
-def _hint(entry: str) -> str:
-    file = Path(*entry.split(".")).with_suffix(".py")
-    if "." not in entry:
-        return f", and no file {file.name} in {Path.cwd()}"
-    return f"; for the file {file}, set its path" if file.is_file() else ""
 
 
 def _from_file(path: Path) -> ModuleType:

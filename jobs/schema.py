@@ -197,8 +197,10 @@ def _check_bounded(node: object, path: str) -> None:
     if not isinstance(node, dict):
         return
     match node.get("type"):
-        case "string" if not node.keys() & {"enum", "const"} and not _is_bounded(node):
-            raise SchemaError(f"{path}: the string needs a bounded pattern, for example prose(20, 200)")
+        case "string" if not node.keys() & {"enum", "const"}:
+            bare = _CLASS_OR_ESCAPE.sub("", node.get("pattern", "*"))
+            if "pattern" not in node or ("maxLength" not in node and _UNBOUNDED.search(bare)):
+                raise SchemaError(f"{path}: the string needs a bounded pattern, for example prose(20, 200)")
         case "array" if "maxItems" not in node:
             raise SchemaError(f"{path}: the array needs a max_length")
         case "object" if "properties" not in node:
@@ -207,12 +209,6 @@ def _check_bounded(node: object, path: str) -> None:
             pass
     for key, value in node.items():
         _check_bounded(value, path if key in {"properties", "items"} else f"{path}.{key}")
-
-
-def _is_bounded(string: dict[str, Any]) -> bool:
-    """Whether a string has a pattern, and a bound: a `maxLength`, or no unbounded repetition in the pattern."""
-    bare = _CLASS_OR_ESCAPE.sub("", string.get("pattern", "*"))
-    return "pattern" in string and ("maxLength" in string or not _UNBOUNDED.search(bare))
 
 
 def max_characters(schema: Mapping[str, Any]) -> int:

@@ -39,10 +39,6 @@ def _check_distinct(terms: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(spelled.values())
 
 
-def _distinct_phrases(phrases: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple({_folded(phrase): phrase for phrase in phrases}.values())
-
-
 def _folded(text: str) -> str:
     return _SPACES.sub(" ", text).casefold()
 
@@ -50,7 +46,11 @@ def _folded(text: str) -> str:
 ShortText = Annotated[str, Field(max_length=200), AfterValidator(_check_line)]
 Term = Annotated[str, Field(max_length=80), AfterValidator(_check_line)]
 BrandTerms = Annotated[tuple[Term, ...], Field(max_length=MAX_TERMS), AfterValidator(_check_distinct)]
-BannedPhrases = Annotated[tuple[Term, ...], Field(max_length=MAX_TERMS), AfterValidator(_distinct_phrases)]
+BannedPhrases = Annotated[
+    tuple[Term, ...],
+    Field(max_length=MAX_TERMS),
+    AfterValidator(lambda phrases: tuple({_folded(phrase): phrase for phrase in phrases}.values())),
+]
 
 
 class SourceRequest(Request[A_co]):

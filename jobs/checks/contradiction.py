@@ -16,7 +16,7 @@ from thothy_ai.jobs.checks.attribution import exchanged, exchanged_in_translatio
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.periods import are_apart, periods
-from thothy_ai.jobs.checks.polarity import opposite, sides
+from thothy_ai.jobs.checks.polarity import opposite_clause, opposite_sentence, sides
 from thothy_ai.jobs.checks.roles import exchanged_roles
 from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
@@ -67,14 +67,13 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
         for reverses in (_negation, _direction, _opposite_in_translation):
             if (reversed_ := reverses(mine, theirs, related)) is not None:
                 return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
-    if language == original and (found := opposite(text, source, language)):
-        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
-    if language == original and (found := exchanged(text, source, language) or exchanged_roles(text, source, language)):
-        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
-    is_translation = source_locale is not None and language != original
-    if is_translation and (found := exchanged_in_translation(text, source, language, original)):
-        return Rejection(RejectionReason.CONTRADICTS_SOURCE, found)
-    found = turned(text, source, language, original) or _other_unit(text, source, language, original)
+    found = None
+    if language == original:
+        reversals = (opposite_clause, opposite_sentence, exchanged, exchanged_roles)
+        found = next(filter(None, (reverse(text, source, language) for reverse in reversals)), None)
+    elif source_locale is not None:
+        found = exchanged_in_translation(text, source, language, original)
+    found = found or turned(text, source, language, original) or _other_unit(text, source, language, original)
     return Rejection(RejectionReason.CONTRADICTS_SOURCE, found) if found else None
 
 

@@ -83,9 +83,7 @@ def _is_surely_foreign(text: str, locale: str) -> bool:
 
 def _has_other_script(text: str, locale: str) -> bool:
     """Whether a text for a language that is not written in Latin letters is a sentence in them."""
-    return (
-        script_of(locale) != "Latn" and not re.search(r"[^\W\d_\u0000-\u024f]", text) and bool(_SENTENCE.search(text))
-    )
+    return script_of(locale) != "Latn" and not _NOT_LATIN.search(text) and bool(_SENTENCE.search(text))
 
 
 def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:

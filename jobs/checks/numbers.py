@@ -203,9 +203,11 @@ class _Known:
             return bool(quantity.readings & (self._percent | about))
         if quantity.readings & beside or converts(quantity, self._measures):
             return True
-        if self._measures_something_else(quantity):
-            return False
         unit = unit_of(quantity)
+        families: list[Collection[str]] = [self._families.get(reading, ()) for reading in quantity.readings]
+        measures_other = unit and any(families) and not any(unit.family in each or "" in each for each in families)
+        if measures_other and self._derivations and max(quantity.readings) > _MAX_WORDED:
+            return False  # the text has it with units of other families only: in litres, and here in euros
         if self._says_free and quantity.readings == _NOTHING and unit is not None and unit.family == "currency":
             return True
         known = set(self._figures)
@@ -213,14 +215,6 @@ class _Known:
         if _is_clock(quantity) or (quarter and unit is None and not derived.is_percent(quantity)):  # such as 4.30
             known |= self._with_shares | _hours(self._with_shares)
         return bool(quantity.readings & self._with_shares or (quantity.parts and set(quantity.parts) <= known))
-
-    def _measures_something_else(self, quantity: Quantity) -> bool:
-        """Whether the text has a number only with units of other families than this one has: euros for litres."""
-        unit = unit_of(quantity)
-        if self._derivations is None or unit is None or max(quantity.readings) <= _MAX_WORDED:
-            return False
-        families: list[Collection[str]] = [self._families.get(reading, ()) for reading in quantity.readings]
-        return any(families) and not any(unit.family in each or "" in each for each in families)
 
     def _beside(self, quantity: Quantity) -> set[Decimal]:
         """The numbers that are known because of what stands before or after one."""

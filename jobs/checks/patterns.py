@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -30,7 +31,14 @@ class Patterns:
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = [(_screen(each), re.compile(each, re.IGNORECASE | re.MULTILINE)) for each in patterns]
+        self._patterns: list[tuple[SchemaValidator | None, re.Pattern[str]]] = []
+        for each in patterns:
+            screened = _ESCAPE.sub(lambda found: _IN_THE_CRATE.get(found[0], found[0]), _without_dots(each))
+            schema = core_schema.str_schema(pattern=f"(?im){screened}", regex_engine="rust-regex")
+            screen = None
+            with suppress(SchemaError):  # which the crate raises for lookarounds, for example
+                screen = SchemaValidator(schema)
+            self._patterns.append((screen, re.compile(each, re.IGNORECASE | re.MULTILINE)))
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """What each of them finds, by where it begins; where several do, in the order of the patterns."""
@@ -48,15 +56,6 @@ class Patterns:
             return (pattern for _, pattern in self._patterns)
         plain = _without_dots(text)
         return (pattern for screen, pattern in self._patterns if screen is None or screen.isinstance_python(plain))
-
-
-def _screen(pattern: str) -> SchemaValidator | None:
-    """Tells the texts in which a pattern may find something; None if the crate cannot, as with lookarounds."""
-    screened = _ESCAPE.sub(lambda found: _IN_THE_CRATE.get(found[0], found[0]), _without_dots(pattern))
-    try:
-        return SchemaValidator(core_schema.str_schema(pattern=f"(?im){screened}", regex_engine="rust-regex"))
-    except SchemaError:
-        return None
 
 
 def _without_dots(text: str) -> str:

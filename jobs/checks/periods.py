@@ -23,10 +23,7 @@ def periods(text: str) -> dict[str, frozenset[int]]:
 
     Words that tell a period by its distance, such as "last year", are not read.
     """
-    found = {
-        "year": frozenset(map(int, _YEAR.findall(text))),
-        "month": frozenset(map(int, named_months(text))),
-    }
+    found = {"year": frozenset(map(int, _YEAR.findall(text))), "month": frozenset(map(int, named_months(text)))}
     for kind in table("contradiction")["parts_of_year"]:
         found[kind] = frozenset(number for number, pattern in _parts(kind) if pattern.search(text))
     return {kind: numbers for kind, numbers in found.items() if numbers}

@@ -40,12 +40,7 @@ class _Clause:
         return not other_price and not are_apart(self.periods, other.periods)
 
 
-def opposite(text: str, source: str, language: str) -> str | None:
-    """What a text says the opposite of, in the language of its source."""
-    return _opposite_clause(text, source, language) or _opposite_sentence(text, source, language)
-
-
-def _opposite_sentence(text: str, source: str, language: str) -> str | None:
+def opposite_sentence(text: str, source: str, language: str) -> str | None:
     """A sentence that is plainly on the other side than the one sentence of the source that it must be about."""
     known, index = _indexed(source, language, _whole_sentences)
     for mine in _whole_sentences(text, language):
@@ -99,7 +94,8 @@ def _without_opposites(text: str, language: str) -> str:
     return plain
 
 
-def _opposite_clause(text: str, source: str, language: str) -> str | None:
+def opposite_clause(text: str, source: str, language: str) -> str | None:
+    """A clause that is on the other side than all clauses of the source that share most words with it."""
     known, index = _indexed(source, language, _clauses)
     for clause in _clauses(text, language):
         if clause.denies or not any(len(sides) == 1 for sides in clause.sides.values()):

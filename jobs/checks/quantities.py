@@ -190,24 +190,20 @@ def _readings(number: str, language: str) -> tuple[set[Decimal], tuple[Decimal, 
     if not separators:
         return {joined}, ()
     numbers = tuple(map(_decimal, groups))
+    if len(separators) == 1 and separators[0] in ".,٫":
+        decimal = _decimal(".".join(groups))
+        if len(groups[1]) > 3 and groups[1].endswith("00"):
+            return {joined}, ()  # no decimals have so many zeros: 60.0000 is a misprint of 600.000
+        if len(groups[1]) != 3 or len(groups[0]) > 3 or groups[0] == "0":
+            joined = decimal  # the separator is no thousands separator
+        groups_only = "," if language in _DECIMAL_POINT else "." if language not in _EITHER else ""
+        return ({joined} if separators[0] == groups_only else {joined, decimal}), ()
     if len(set(separators)) == 1 and separators[0] in ".,٫":
-        if len(groups) > 2:
-            return {joined}, numbers
-        return _with_one_separator(groups, separators[0], language), ()
+        return {joined}, numbers
     parts = numbers if " " in separators else ()
     if separators[-1] in ".,٫" and (len(set(separators)) > 1):
         return {_decimal("".join(groups[:-1]) + "." + groups[-1])}, parts
     return {joined}, parts
-
-
-def _with_one_separator(groups: list[str], separator: str, language: str) -> set[Decimal]:
-    joined, decimal = _decimal("".join(groups)), _decimal(".".join(groups))
-    if len(groups[1]) > 3 and groups[1].endswith("00"):
-        return {joined}  # no decimals have so many zeros: 60.0000 is a misprint of 600.000
-    if len(groups[1]) != 3 or len(groups[0]) > 3 or groups[0] == "0":
-        return {decimal}
-    groups_only = "," if language in _DECIMAL_POINT else "." if language not in _EITHER else ""
-    return {joined} if separator == groups_only else {joined, decimal}
 
 
 def _decimal(digits: str) -> Decimal:

@@ -56,25 +56,22 @@ class _Number:
 
     def add(self, value: int, sign: str) -> bool:
         """Go on with another word, if the two make one number. `sign` says that the word multiplies or is a teen."""
+        tens = self.value % 100
+        hundreds = self.value >= 100 and tens == 0
+        is_digit = value < 10 and ((tens >= 10 and tens % 10 == 0) or (hundreds and value > 0))
+        is_tens = 10 <= value < 100 and (hundreds or 0 < self.value < 10)
         if sign == "*" and 0 < self.value % value < 10:
             small = self.value % 10
             self.value += small * value - small
-        elif sign == "+" and self.value % 10 > 0 and self.value % 100 < 10:
+        elif sign == "+" and self.value % 10 > 0 and tens < 10:
             self.value += value
-        elif not sign and self._takes(value):
-            self.value = self.value * 100 if value == 100 else self.value + value
+        elif not sign and value == 100 and 1 < self.value < 100:
+            self.value *= 100
+        elif not sign and (is_digit or is_tens):
+            self.value += value
         else:
             return False
         return True
-
-    def _takes(self, value: int) -> bool:
-        """Whether a word that neither multiplies nor is a teen belongs to the number."""
-        tens = self.value % 100
-        if value == 100:
-            return 1 < self.value < 100
-        if value < 10:
-            return (tens >= 10 and tens % 10 == 0) or (self.value >= 100 and tens == 0 and value > 0)
-        return value < 100 and ((self.value >= 100 and tens == 0) or 0 < self.value < 10)
 
 
 def _numbers(text: str, language: str) -> Iterator[_Number]:

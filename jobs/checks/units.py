@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from thothy_ai.jobs.checks.numerals import SPACED_LETTER
@@ -127,19 +127,19 @@ def measures(found: Iterable[Quantity]) -> list[Measure]:
 
 def converts(quantity: Quantity, known: Iterable[Measure]) -> bool:
     """Whether a number is a known measure in another unit, rounded: 300 feet are 91 m, 38 months 3 years."""
-    return any(_agrees(mine, other) for mine in _measures_of(quantity) for other in known if mine.name != other.name)
-
-
-def _agrees(mine: Measure, other: Measure) -> bool:
-    if mine.family != other.family:
-        return False
-    difference = other.size - mine.size
-    if mine.family == "temperature":
-        return abs(difference) <= 1
-    unit = Decimal(_SIZES[mine.family][mine.name])
-    if mine.family == "time" and 0 <= difference < unit <= mine.size:
-        return True
-    return abs(difference) <= other.size * (_NEAR_IF_SMALL if mine.size < _DIGIT * unit else _NEAR)
+    for mine, other in product(_measures_of(quantity), known):
+        if mine.family != other.family or mine.name == other.name:
+            continue
+        difference = other.size - mine.size
+        if mine.family == "temperature":
+            agrees = abs(difference) <= 1
+        else:
+            unit = Decimal(_SIZES[mine.family][mine.name])
+            near = other.size * (_NEAR_IF_SMALL if mine.size < _DIGIT * unit else _NEAR)
+            agrees = abs(difference) <= near or (mine.family == "time" and 0 <= difference < unit <= mine.size)
+        if agrees:
+            return True
+    return False
 
 
 def _measures_of(quantity: Quantity) -> Iterator[Measure]:

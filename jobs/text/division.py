@@ -67,13 +67,13 @@ def sentence_starts(text: str) -> list[int]:
 def _starts(end: re.Pattern[str], text: str) -> list[int]:
     """Where something begins after an end, outside of links and code."""
     protected = [match.span() for match in _LINK_OR_CODE.finditer(text)]
-    starts = (match.end() for match in end.finditer(text))
-    return [start for start in starts if 0 < start < len(text) and not _inside(start, protected)]
-
-
-def _inside(position: int, spans: list[tuple[int, int]]) -> bool:
-    index = bisect_right(spans, (position, position)) - 1
-    return index >= 0 and spans[index][0] < position < spans[index][1]
+    starts = []
+    for start in (match.end() for match in end.finditer(text)):
+        before = bisect_right(protected, (start, start))
+        first, last = protected[before - 1] if before else (0, 0)
+        if 0 < start < len(text) and not first < start < last:
+            starts.append(start)
+    return starts
 
 
 def _ends(text: str, start: int, end: int, rank: int, cuts: Cuts, limit: float) -> Iterator[int]:

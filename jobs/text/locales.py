@@ -112,29 +112,22 @@ def _cldr() -> Cldr:
 def _check_locale(value: str) -> str:
     if tag := tag_of(value):
         return str(tag)
-    raise PydanticCustomError("locale", "is not a supported locale; {advice}", {"advice": _advice(value)})
-
-
-def _advice(value: str) -> str:
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  as above
 
     beginning, *rest = re.split("[-_]", value.lower())
     if beginning in LANGUAGES:
         region = _alias("territory_aliases", rest[-1].upper()) if rest else ""
-        return _meant(f"{beginning}-{region}" if region else beginning)
-    if code := _alias("language_aliases", beginning):
-        return _meant(code)
-    names = {language.name.lower(): code for code, language in LANGUAGES.items() if code != "no"}
-    for code in LANGUAGES:  # and by the name that each has for itself, such as "deutsch"
-        with suppress(UnknownLocaleError):
-            names[str(Locale(code).get_language_name()).lower()] = code
-    if near := get_close_matches(beginning, names, n=1, cutoff=0.75):
-        return _meant(names[near[0]])
-    return "name a language such as 'de', with a region or script if it matters, such as 'pt-BR' or 'zh-Hant'"
-
-
-def _meant(locale: str) -> str:
-    return f"did you mean {locale!r} ({locale_name(locale)})?"
+        meant = f"{beginning}-{region}" if region else beginning
+    elif not (meant := _alias("language_aliases", beginning)):
+        names = {language.name.lower(): code for code, language in LANGUAGES.items() if code != "no"}
+        for code in LANGUAGES:  # and by the name that each has for itself, such as "deutsch"
+            with suppress(UnknownLocaleError):
+                names[str(Locale(code).get_language_name()).lower()] = code
+        near = get_close_matches(beginning, names, n=1, cutoff=0.75)
+        meant = names[near[0]] if near else ""
+    advice = "name a language such as 'de', with a region or script if it matters, such as 'pt-BR' or 'zh-Hant'"
+    advice = f"did you mean {meant!r} ({locale_name(meant)})?" if meant else advice
+    raise PydanticCustomError("locale", "is not a supported locale; {advice}", {"advice": advice})
 
 
 def _alias(table: Literal["language_aliases", "territory_aliases"], code: str) -> str:

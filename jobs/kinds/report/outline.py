@@ -55,12 +55,7 @@ def outline_call(text: str, sections: int, instruction: str, request: WritingReq
     schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
     certain = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
     early = Early(  # the checks of `heading_faults` that are certain once a heading is written
-        ("title", "heading"),
-        certain,
-        text,
-        request.locale,
-        allowed=request.own_names,
-        banned=request.banned_phrases,
+        ("title", "heading"), certain, text, request.locale, allowed=request.own_names, banned=request.banned_phrases
     )
     call = Call(
         about_source(text, instruction, context),

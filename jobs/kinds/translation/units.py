@@ -19,7 +19,6 @@ MIN_WRAPPED_CHARS = 40  # lines that are all shorter are verse, addresses or the
 _LINE_END = re.compile(r"\r\n?|[\x85\u2028\u2029]")
 # Control characters except tab and line feed, byte order marks, and what overrides the direction of text.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-_INDENT = re.compile(r"[ \t]*")
 _MARKERS = re.compile(r"[ \t]*(?:(?:>|[-*+](?=\s|$)|\d{1,9}[.)](?=\s|$))[ \t]*)*(?:\[[ xX]\][ \t]+)?")
 _QUOTE = re.compile(r"(?:[ \t]*>)*[ \t]*")
 _HEADING = re.compile(r"((?:[ \t]*>)*[ \t]*(?:[-*+][ \t]+)?#{1,6}[ \t]+)(.*?)([ \t]*#*[ \t]*)")

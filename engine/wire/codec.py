@@ -22,6 +22,7 @@ Everything that is wrong with a message is a `ProtocolError`, except an EngineEr
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,7 @@ from msgspec import Raw
 
 from thothy_ai.engine.api.errors import EngineError, ProtocolError, from_code
 
-__all__ = ["MAX_FRAME", "Codec", "FrameBuffer", "Raw", "pack", "read_payload", "unpack"]
+__all__ = ["MAX_FRAME", "Codec", "FrameBuffer", "Raw", "from_json", "pack", "read_payload", "to_json", "unpack"]
 
 MAX_FRAME = 64 * 2**20  # bytes
 _HEADER = 4  # bytes
@@ -86,6 +87,19 @@ def unpack(kind: type[T], raw: Raw) -> T:
     """The value of a `Raw` field; ProtocolError if it is not a `kind`."""
     value: T = _decoded(_decoder(kind), raw, kind.__name__)  # type: ignore[arg-type]  # as above
     return value
+
+
+def to_json(value: object) -> str:
+    """A value as JSON text, which also carries what msgpack cannot: lone surrogates, integers beyond 64 bits."""
+    return json.dumps(msgspec.to_builtins(value, enc_hook=_to_plain))
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """The value of a JSON text from `to_json`; ProtocolError if it is not a `kind`."""
+    try:
+        return msgspec.convert(json.loads(text), kind, dec_hook=_from_plain)
+    except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
+        raise ProtocolError(f"a malformed {kind.__name__}: {error}") from error
 
 
 class FrameBuffer:

@@ -140,7 +140,7 @@ def test_nothing_is_compiled_once_an_engine_is_ready(
     options = replace(usual, **overrides)
     drain = BenchCore(bench_model("qwen3-0.6b", options), options)
     submit = drain.core.submit
-    monkeypatch.setattr(drain.core, "submit", lambda request: submit(request, request.grammar))
+    monkeypatch.setattr(drain.core, "submit", lambda request: submit(request, getattr(request, "grammar", None)))
     compiled.clear()
     for count in (1, 2, 3, 17, 100, 161, 300):
         drain.run(requests(count))

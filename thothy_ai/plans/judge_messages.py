@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from thothy_ai.engine.wire.codec import Codec
+from thothy_ai.engine.api.errors import ProtocolError
+from thothy_ai.engine.wire.codec import Codec, from_json, to_json
 from thothy_ai.jobs.api.plan import Early, Outputs
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep
+
+M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,38 @@ class TaskFailed:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class AsJson:
+    """A message as JSON text: a model's JSON may hold what msgpack cannot carry."""
+
+    kind: str
+    text: str
+
+
+class JudgeCodec(Generic[M]):
+    """The one codec, and `AsJson` for lone surrogates and for integers beyond 64 bits, which JSON values may have."""
+
+    def __init__(self, *kinds: type[M]) -> None:
+        self._kinds = {kind.__name__: kind for kind in kinds}
+        self._codec: Codec[Any] = Codec(AsJson, *kinds)
+
+    def encode(self, message: M) -> bytes:
+        """A whole frame; ProtocolError if it cannot be packed."""
+        try:
+            return self._codec.encode(message)
+        except ProtocolError:
+            return self._codec.encode(AsJson(type(message).__name__, to_json(message)))
+
+    def decode(self, payload: bytes) -> M:
+        """One message, from a frame without its length; ProtocolError if it is malformed."""
+        message = self._codec.decode(payload)
+        if isinstance(message, AsJson):
+            return from_json(self._kinds[message.kind], message.text)
+        found: M = message
+        return found
+
+
 Task = StartTask | AdvanceTask | CompareTask | EarlyTask
 Answer = Started | PlanStep | Judgement | PlanFailed | Rejected | TaskFailed
-TASKS: Codec[Task] = Codec(StartTask, AdvanceTask, CompareTask, EarlyTask)
-ANSWERS: Codec[Answer] = Codec(Started, PlanStep, Judgement, PlanFailed, Rejected, TaskFailed)
+TASKS: JudgeCodec[Task] = JudgeCodec(StartTask, AdvanceTask, CompareTask, EarlyTask)
+ANSWERS: JudgeCodec[Answer] = JudgeCodec(Started, PlanStep, Judgement, PlanFailed, Rejected, TaskFailed)

@@ -131,7 +131,7 @@ def test_near_duplicates_are_compared_by_what_the_kind_says() -> None:
 
 @pytest.mark.parametrize("answered", [[], [OUTPUTS], [OUTPUTS, (Output("{}"),)], [(Output("{"), OUTPUTS[1])]])
 def test_what_crosses_to_another_process_is_what_it_was(answered: list[tuple[Output, ...]]) -> None:
-    previous = Previous(RejectionReason.REPETITION, "\ufffd again", {"text": "ok one"})
+    previous = Previous(RejectionReason.REPETITION, "\ud800 again", {"text": "ok one", "number": 2**70})
     job = PlannedJob("parts", PARTS.request, Context(4096, 7, previous))
     task = AdvanceTask(job, tuple(answered))
     assert TASKS.decode(TASKS.encode(task)[HEADER:]) == task

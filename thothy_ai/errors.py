@@ -116,7 +116,7 @@ class JobFailedError(JobEndedError):
 
 
 class JobCancelledError(JobEndedError):
-    """The job was cancelled."""
+    """The job was cancelled before it had an artifact."""
 
 
 class JobExpiredError(JobEndedError):
@@ -223,7 +223,6 @@ class MigrationsBehindError(DatabaseError):
 
     @property
     def advice(self) -> str:
-        """What to do."""
         return "run `thothy migrate`"
 
 
@@ -243,7 +242,6 @@ class NotInstalledError(MigrationsBehindError):
 
     @property
     def advice(self) -> str:
-        """What to do."""
         wrong = "correct the setting, or for another installation " if self.others else ""
         return f"{wrong}run `thothy migrate`"
 

@@ -24,7 +24,7 @@ class Chaos(Request):
 
 
 class ChaosArtifact(Artifact):
-    """A sentence."""
+    """A note that says nothing: only its verdict matters."""
 
     note: Annotated[str, prose(1, 60)]
 

@@ -9,8 +9,6 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What can be broken."""
-
     WORKER_KILLED = "worker SIGKILL"
     WORKER_TERMINATED = "worker SIGTERM"
     WORKER_STALLED = "worker SIGSTOP beyond its lease"

@@ -28,7 +28,6 @@ class Proxies:
         return asyncio.run_coroutine_threadsafe(self._open(target), self._loop).result()
 
     def cut(self) -> None:
-        """Break every connection."""
         self._loop.call_soon_threadsafe(self._cut)
 
     async def _open(self, target: Target) -> int:

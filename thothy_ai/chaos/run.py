@@ -59,7 +59,6 @@ class ChaosReport:
         return self.options.faults - len(self.faults)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
 

@@ -45,7 +45,6 @@ class ChaosWorkload:
         self._thread: threading.Thread | None = None
 
     def send(self, first: int, last: int) -> None:
-        """Send these numbers now."""
         for start in range(first, last + 1, BATCH):
             self._send_batch(range(start, min(start + BATCH, last + 1)))
 

@@ -33,12 +33,10 @@ class FirstCall(Request[FirstCallArtifact]):
 
     @classmethod
     def of(cls, job: Request) -> FirstCall:
-        """Wrap a job."""
         return cls(kind=registry.kind_of(job).name, request=job.model_dump(mode="json", exclude_defaults=True))
 
     @property
     def job(self) -> Request:
-        """The wrapped request."""
         parsed: Request = registry.find(self.kind).request.model_validate(self.request)
         return parsed
 

@@ -46,7 +46,6 @@ def services_of(home: Path, wanted: Sequence[str] = ()) -> list[str]:
 
 
 def log_file(home: Path, service: str) -> Path:
-    """Where this service logs."""
     return home / "logs" / f"{service}.log"
 
 

@@ -73,7 +73,6 @@ class OpenJobs:
         return self._ask("embedded/cancel_open")
 
     def close(self) -> None:
-        """Close the connection."""
         self._engine.dispose()
 
     def _ask(self, name: str, **values: object) -> int:

@@ -77,7 +77,6 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._popen is not None and self._popen.poll() is None
 
     def spawn(self) -> None:

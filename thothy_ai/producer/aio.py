@@ -118,7 +118,7 @@ class AsyncProducer(ProducerBase):
         return await self._transact(operations.accepted_artifact(snapshot))
 
     async def close(self) -> None:
-        """Close all database connections."""
+        """Close all database connections of this producer."""
         await asyncio.to_thread(self._listener.close)
         await self._engine.dispose()
 

@@ -54,7 +54,7 @@ class Gathering:
 
     @property
     def done(self) -> bool:
-        """Whether all have ended."""
+        """Whether all jobs have ended."""
         return not self._open
 
     def ask(self, notified: set[UUID] | None) -> list[UUID]:

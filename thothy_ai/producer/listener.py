@@ -92,7 +92,7 @@ class Listener:
             return self._listening
 
     def take(self, waiter: Waiter) -> set[UUID] | None:
-        """See `Waiter.take`."""
+        """The jobs notified as ended since this waiter last asked; None if notifications may have been missed."""
         with self._lock:
             notified, missed = waiter.notified, waiter.missed
             waiter.notified, waiter.missed = set(), False

@@ -72,7 +72,7 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
 
 
 def read_snapshot(job_id: UUID) -> Transaction[Snapshot]:
-    """Raises `UnknownJobError`."""
+    """The job's current state. Raises `UnknownJobError`."""
     rows = yield Query("producer/snapshot", {"id": job_id})
     return Snapshot.of(rows[0] if rows else None, job_id)
 
@@ -86,7 +86,7 @@ def cancel(job_id: UUID) -> Transaction[bool]:
 
 
 def accepted_artifact(snapshot: Snapshot) -> Transaction[Artifact]:
-    """Raises `UnreadableArtifactError`."""
+    """The artifact of a succeeded job. Raises `UnreadableArtifactError`."""
     rows = yield Query("producer/artifact", {"id": snapshot.id, "kind": snapshot.kind})
     return read_artifact(snapshot, rows[0]["body"] if rows else None)
 
@@ -102,7 +102,7 @@ def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter) -> Operation[Ar
 
 
 def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]]:
-    """Raises `WaitTimeoutError` and `UnknownJobError`."""
+    """How each job ended. Raises `WaitTimeoutError` and `UnknownJobError`."""
     notified: set[UUID] | None = None  # None: any job may have ended
     while True:
         if asked := gathering.ask(notified):

@@ -127,7 +127,7 @@ class Producer(ProducerBase):
         return self._transact(operations.accepted_artifact(snapshot))
 
     def close(self) -> None:
-        """Close all database connections."""
+        """Close all database connections of this producer."""
         self._listener.close()
         self._engine.dispose()
 

@@ -162,7 +162,7 @@ class PublishingTime:
 
     @classmethod
     def parse(cls, text: str) -> PublishingTime:
-        """Read one. Raises `ValueError`."""
+        """Read a time and its zone. Raises `ValueError`."""
         clock, _, zone = text.strip().partition(" ")
         try:
             made = cls(time.fromisoformat(clock), ZoneInfo(zone.strip() or "UTC"))

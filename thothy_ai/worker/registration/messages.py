@@ -47,7 +47,6 @@ class Ended:
 
     @classmethod
     def of(cls, code: int, core: CoreStats | None = None) -> Ended:
-        """With this exit status."""
         counters: dict[str, int | float] = {} if core is None else {name: getattr(core, name) for name in COUNTERS}
         return cls(EndReason.FAILED if code else EndReason.STOPPED, counters)
 

@@ -18,6 +18,8 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.process import main
 from thothy_ai.engine.serving.address import admissions_path, parse_address
+from thothy_ai.settings import Settings
+from thothy_ai.worker.registration import registered
 
 
 class MortalNullEngine(NullEngine):
@@ -47,7 +49,9 @@ def run(url: str, seconds: str, rows: str, requests: str) -> None:
         return MortalNullEngine(options, int(requests))
 
     main.make_engine = make_engine
-    main.run_engine(EngineOptions(url, null=True, null_latency=float(seconds), max_rows=int(rows)))
+    options = EngineOptions(url, null=True, null_latency=float(seconds), max_rows=int(rows))
+    with registered(options, Settings.load()) as (known, observer):
+        main.run_engine(known, observer)
 
 
 if __name__ == "__main__":

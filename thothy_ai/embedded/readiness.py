@@ -30,12 +30,15 @@ RECORDED_SECONDS = 120  # for the registrar of an engine that listens; a machine
 class Readiness:
     """Checks the sockets, sessions and blocked clients of one stack."""
 
-    def __init__(self, postgres: Postgres, valkey: Valkey, settings: Settings, workers: int = 1) -> None:
-        """`workers`: how many start together; each is ready once all of them are."""
+    def __init__(
+        self, postgres: Postgres, valkey: Valkey, settings: Settings, workers: int = 1, *, engines: bool = True
+    ) -> None:
+        """`workers`: how many start together; each is ready once all of them are. `engines`: the stack starts some."""
         self._postgres = postgres
         self._valkey = valkey
         self._settings = settings
         self._workers = workers
+        self._engines = engines
         self._listens_since: float | None = None
 
     def of(self, service: str, settings: Settings | None = None) -> Callable[[], bool]:
@@ -47,6 +50,8 @@ class Readiness:
     def _worker(self) -> bool:
         clients = self._clients()
         subscribed = sum(int(client["sub"]) > 0 for client in clients)  # each worker does when it begins to run jobs
+        if not self._engines:  # without one, workers have no list to wait at
+            return subscribed >= self._workers
         if self._workers > 1 and subscribed < self._workers:
             return False
         waits_for_messages = any(client["cmd"] == "brpop" for client in clients)

@@ -163,7 +163,8 @@ class EmbeddedStack:
 
     def _program(self, name: str, settings: Settings, number: int = 0) -> Program:
         service = role_of(name)
-        readiness = Readiness(self.postgres, self.valkey, self.settings, len(self._pairs))
+        engines = "engine" in self._services
+        readiness = Readiness(self.postgres, self.valkey, self.settings, len(self._pairs), engines=engines)
         return Program(
             name=name,
             argv=service_argv(service),

@@ -18,7 +18,7 @@ TABLES = (
     "job_request", "source_text", "job",
 )  # fmt: skip
 FUNCTIONS = (
-    "thothy_tell_end", "thothy_is_own_text", "thothy_is_own_job", "thothy_drop_month", "thothy_ensure_partitions",
+    "thothy_notify_end", "thothy_is_own_text", "thothy_is_own_job", "thothy_drop_month", "thothy_ensure_partitions",
     "thothy_uuid_floor", "thothy_virtual_deadline", "thothy_due",
 )  # fmt: skip
 

@@ -90,7 +90,7 @@ COMMENT ON FUNCTION thothy_is_own_text IS
     'Whether the calling role may see the text. Volatile: it sees texts that its statement has just inserted.';
 
 -- With the owner's rights: a tenant's role that cancels a job must not be able to write deliveries itself.
-CREATE FUNCTION thothy_tell_end() RETURNS trigger
+CREATE FUNCTION thothy_notify_end() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = :schema, pg_temp AS $$
 BEGIN
     INSERT INTO webhook_delivery (batch_id, tenant, url, origin, payload)
@@ -109,8 +109,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION thothy_tell_end IS 'Writes the delivery of a webhook that the end of a job is told to.';
+COMMENT ON FUNCTION thothy_notify_end IS 'Writes the delivery of a webhook that is notified of a job''s end.';
 
-CREATE TRIGGER tell_end AFTER UPDATE OF finished_at ON job FOR EACH ROW
+CREATE TRIGGER notify_end AFTER UPDATE OF finished_at ON job FOR EACH ROW
     WHEN (NEW.batch_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
-    EXECUTE FUNCTION thothy_tell_end();
+    EXECUTE FUNCTION thothy_notify_end();

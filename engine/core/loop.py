@@ -149,7 +149,7 @@ class EngineCore:
             members = tuple(dict.fromkeys(sequence.request.id for sequence in unread))
             self.failure = StepFailedError(members, str(error))
             self.failure.__cause__ = error  # keeps its frames: freeing a broken device's tensors aborts the process
-            log.exception("%s", self.failure)
+            log.exception("the core ends: %s", self.failure)
         finally:
             try:
                 self._report()

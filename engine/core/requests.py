@@ -155,7 +155,7 @@ class Requests:
                     sequence.grammar = self._grammar(sequence)
             except EngineError as error:
                 self._leave(sequence, error)
-            except Exception as error:  # a schema is foreign, and ends its own request only
+            except BaseException as error:  # a schema is foreign, and a panic in Rust is no Exception
                 log.exception("the schema of request %s could not be compiled", sequence.request.id)
                 self._leave(sequence, GrammarError(f"the schema could not be compiled: {error!r}"))
             else:

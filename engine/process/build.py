@@ -48,7 +48,7 @@ def build_core(
     check_room(planned, pool + workspace, device)
     with loaded.phases.timed("KV cache and warm-up"):
         runner = _runner(model, attention, config, kv_dtype)
-    log.info("%s: %s", loaded.name, loaded.phases)
+    log.info("model %s: loaded in %s", loaded.name, loaded.phases)
     return EngineCore(
         runner,
         config,

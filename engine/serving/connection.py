@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from thothy_ai.engine.api import MAX_NAME, Delta, GenerationResult
 from thothy_ai.engine.api.backend import Backend, Failure, Output
 from thothy_ai.engine.api.errors import EngineAuthenticationError, EngineError, ProtocolError
+from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
 from thothy_ai.engine.serving.outbox import Outbox
 from thothy_ai.engine.wire.codec import FrameBuffer, pack
@@ -222,8 +223,12 @@ def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
 
 
 def _smaller(outputs: Sequence[Output], error: ProtocolError) -> tuple[Sequence[Output], ...]:
-    """Outputs that do not fit a frame, in parts."""
+    """Outputs that do not fit a frame, in parts. Of a character that UTF-8 cannot carry, its escape."""
     match outputs:
+        case [Delta() as delta] if len(delta.text) <= 1 and len(delta.token_ids) <= 1:
+            if (escaped := printable(delta.text)) == delta.text:
+                raise error
+            return ([replace(delta, text=escaped)],)
         case [Delta() as delta]:
             text, tokens = len(delta.text) // 2, len(delta.token_ids) // 2
             first = replace(delta, text=delta.text[:text], token_ids=delta.token_ids[:tokens])

@@ -218,7 +218,7 @@ class SocketEngineClient:
         kind = EngineAuthenticationError if isinstance(error, EngineAuthenticationError) else ConnectionLostError
         self._reason = kind(f"not connected to the engine at {self._address}: {str(error) or type(error).__name__}")
         if self.connected or not self._tried.is_set():
-            log.warning("%s", self._reason)
+            log.warning("engine client: %s", self._reason)
 
     def _disconnected(self) -> None:
         if self.connected:

@@ -90,15 +90,21 @@ def unpack(kind: type[T], raw: Raw) -> T:
 
 
 def to_json(value: object) -> str:
-    """A value as JSON text, which also carries what msgpack cannot: lone surrogates, integers beyond 64 bits."""
-    return json.dumps(msgspec.to_builtins(value, enc_hook=_to_plain))
+    """A value as JSON text, which also carries what msgpack cannot: lone surrogates, integers beyond 64 bits.
+
+    ProtocolError if it cannot be written.
+    """
+    try:
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_to_plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a message cannot be packed: {error}") from error
 
 
 def from_json(kind: type[T], text: str) -> T:
     """The value of a JSON text from `to_json`; ProtocolError if it is not a `kind`."""
     try:
         return msgspec.convert(json.loads(text), kind, dec_hook=_from_plain)
-    except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
+    except (ValueError, OverflowError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
         raise ProtocolError(f"a malformed {kind.__name__}: {error}") from error
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
@@ -168,7 +169,7 @@ class CoreEnded:
 
     @classmethod
     def of(cls, failure: StepFailedError | None) -> CoreEnded:
-        return cls() if failure is None else cls(failure.members, failure.cause)
+        return cls() if failure is None else cls(failure.members, printable(failure.cause))
 
     @property
     def failure(self) -> StepFailedError | None:

@@ -1,13 +1,13 @@
-"""What a failed request took is told to its client, or reported if nobody may have recorded it."""
+"""The usage of a failed request reaches its client, or is reported; an output that no frame carries fails alone."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted_backend import ScriptedBackend, ask, run_in_loop
-from thothy_ai.engine.api import Usage
+from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop
+from thothy_ai.engine.api import Delta, Usage
 from thothy_ai.engine.api.backend import Failure
-from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.api.errors import EngineError, GrammarError
 from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
 
@@ -56,6 +56,27 @@ def test_a_failure_that_a_vanished_client_may_not_have_recorded_is_reported(url:
             kept += (await stayer.take_abandoned_usage()).requests
         assert {request.id for request in kept} == {"told", "cut"}
         await stayer.close()
+        await server.close()
+
+    run_in_loop(body())
+
+
+def test_a_character_that_no_frame_carries_is_escaped_and_ends_no_connection(url: str) -> None:
+    async def body() -> None:
+        backend = ScriptedBackend()
+        server = EngineServer(backend, url)
+        await server.start()
+        client = connect(url)
+        await client.start()
+        odd, other = [await client.submit(ask(id_, stream=True)) for id_ in ("odd", "other")]
+        names = [await backend.arrived.get() for _ in range(2)]
+        backend.say(names[0], Delta(names[0], "a \ud800 b", (1, 2, 3)), result_of(names[0], "a \ud800 b"))
+        backend.say(names[1], Delta(names[1], "fine", (1,)), result_of(names[1], "fine"))
+        assert "".join([delta.text async for delta in other]) == "fine"
+        assert (await other.result()).text == "fine"
+        with pytest.raises(EngineError, match="cannot be sent"):
+            await odd.result()
+        await client.close()
         await server.close()
 
     run_in_loop(body())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api.errors import EngineError, GrammarError, InvalidRequestError, ProtocolError
 from thothy_ai.engine.api.numbers import Finite
-from thothy_ai.engine.wire.codec import Codec, FrameBuffer, Raw, pack, read_payload, unpack
+from thothy_ai.engine.wire.codec import Codec, FrameBuffer, Raw, from_json, pack, read_payload, to_json, unpack
 
 
 class Color(StrEnum):
@@ -190,3 +190,19 @@ def test_payloads_are_read_from_a_blocking_stream() -> None:
     while (payload := read_payload(stream)) is not None:
         found.append(CODEC.decode(payload))
     assert [getattr(each, "id", None) for each in found] == ["a", "b"], "the cut one is none"
+
+
+@pytest.mark.parametrize("thing", [Thing("lone \ud800"), Thing("a", Inner(2**70))])
+def test_json_text_carries_what_msgpack_can_not(thing: Thing) -> None:
+    assert from_json(Thing, to_json(thing)) == thing
+
+
+def test_json_text_that_is_no_such_value_is_a_protocol_error() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ProtocolError, match="packed"):
+        to_json(nested)
+    for text in ("{", '{"name": 1}', "[" * 100_000):
+        with pytest.raises(ProtocolError, match="malformed Thing"):
+            from_json(Thing, text)

@@ -102,7 +102,9 @@ class JudgeCodec(Generic[M]):
         """One message, from a frame without its length; ProtocolError if it is malformed."""
         message = self._codec.decode(payload)
         if isinstance(message, AsJson):
-            return from_json(self._kinds[message.kind], message.text)
+            if (kind := self._kinds.get(message.kind)) is None:
+                raise ProtocolError(f"a message of an unknown kind: {message.kind!r:.80}")
+            return from_json(kind, message.text)
         found: M = message
         return found
 

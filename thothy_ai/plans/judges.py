@@ -134,23 +134,22 @@ class Judges:
         """
         if self._closed:
             raise JudgeError(_ENDED)
+        try:
+            frame = TASKS.encode(task)  # before a process is taken, which an error would not give back
+        except ProtocolError as error:
+            raise JudgeError(str(error)) from None
         if self._free.empty() and self._unstarted:
             judge = self._unstarted.pop()
             self._then_free(judge, self._started(judge))
         with metrics.JUDGE_TASKS.track_inprogress():
             with metrics.JUDGE_WAIT_SECONDS.time():
                 judge = await self._free.get()
-            return await self._done_by(judge, task)
+            return await self._done_by(judge, frame)
 
-    async def _done_by(self, judge: _Judge, task: Task) -> Answer:
+    async def _done_by(self, judge: _Judge, frame: bytes) -> Answer:
         if self._closed:
             self._free.put_nowait(judge)
             raise JudgeError(_ENDED)
-        try:
-            frame = TASKS.encode(task)
-        except ProtocolError as error:  # such as a text that is not valid Unicode
-            self._free.put_nowait(judge)
-            raise JudgeError(str(error)) from None
         answer = await asyncio.shield(self._then_free(judge, self._asked(judge, frame)))
         if isinstance(answer, TaskFailed):
             raise JudgeError(answer.error)

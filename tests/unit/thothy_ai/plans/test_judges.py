@@ -211,6 +211,19 @@ async def test_any_json_value_crosses_and_comes_back() -> None:
 
 
 @on_a_loop
+async def test_a_value_that_cannot_cross_takes_no_process_away() -> None:
+    nested: object = "ok"
+    for _ in range(100_000):
+        nested = [nested]
+    async with judges(processes=1) as by:
+        for _ in range(2):
+            refused = await by.near_duplicate("echo", {"echo": nested}, [])
+            assert refused is not None
+            assert refused.reason is RejectionReason.VALIDATOR_ERROR
+        assert (await judged(by, "ok")).accepted
+
+
+@on_a_loop
 async def test_near_duplicates_and_languages_are_judged_there_too() -> None:
     text = {"text": "ok Families in Freiburg buy cargo bikes in place of a second car."}
     async with judges() as by:

@@ -144,7 +144,7 @@ def without_notifications(sql: str) -> str:
 def finish(engine: Engine, sql: TextClause, batch: UUID | None, *, trigger: bool) -> float:
     """Seconds of one finish, with its commit."""
     with engine.begin() as connection:
-        connection.execute(text(f"ALTER TABLE job {'ENABLE' if trigger else 'DISABLE'} TRIGGER tell_end"))
+        connection.execute(text(f"ALTER TABLE job {'ENABLE' if trigger else 'DISABLE'} TRIGGER notify_end"))
         ids = connection.scalars(RUN, {"jobs": BATCH, "batch": batch}).all()
     rows = [
         {"id": str(job), "attempt": 1, "state": "succeeded", "outcome": "succeeded", "delay_seconds": 0, "failures": 0,

@@ -123,24 +123,26 @@ def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]
 
 def drive(operation: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
     """Run an operation to its end; `perform` does each step that it yields."""
-    try:
-        step = next(operation)
-        while True:
-            step = operation.send(perform(step))
-    except StopIteration as end:
-        value: T = end.value
-        return value
+    answer = None
+    while True:
+        try:
+            step = operation.send(answer)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        answer = perform(step)
 
 
 async def drive_async(operation: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
     """Run an operation to its end on an event loop."""
-    try:
-        step = next(operation)
-        while True:
-            step = operation.send(await perform(step))
-    except StopIteration as end:
-        value: T = end.value
-        return value
+    answer = None
+    while True:
+        try:
+            step = operation.send(answer)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        answer = await perform(step)
 
 
 class ProducerBase:

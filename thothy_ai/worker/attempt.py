@@ -231,19 +231,19 @@ class _AttemptCalls:
         return tuple(f"{self._claim.key}.{number}" for number in range(len(self.log.sent)))
 
     def before_step(self) -> None:
-        """Raise `BudgetSpentError` if the job may not use more."""
+        """Raise `BudgetSpentError` if the job may not use more, `NotSentError` if it may not run on this engine."""
         if self._claim.overdraws(self.log.usage.compute_seconds):
             raise BudgetSpentError
-        self._step_begun = False
-
-    async def submit(self, request: GenerationRequest) -> Generation:
-        """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""
         if self._engine is None:
             # A quarantined job may run only on the engine that it was claimed for.
             if self._claim.engine_deaths and self._claim.session_id != self._monitor.session_id:
                 raise NotSentError("the engine was restarted after the claim")
             self._engine = self._monitor.info
-        elif self._monitor.session_id != UUID(self._engine.session_id):
+        self._step_begun = False
+
+    async def submit(self, request: GenerationRequest) -> Generation:
+        """Send a call, unless the engine's session is another than before. Raises `NotSentError`, `EngineError`."""
+        if self._engine is None or self._monitor.session_id != UUID(self._engine.session_id):
             raise NotSentError("the engine was restarted after the last call")
         try:
             generation = await self._monitor.submit(request)

@@ -82,7 +82,7 @@ def _text(entry: Mapping[str, Any], path: Path) -> LabelledText:
 
 def _check(entry: Mapping[str, Any], kind: str) -> None:
     if not isinstance(entry, Mapping):
-        raise ValueError("is no JSON object")  # noqa: TRY004 - as every error of the format
+        raise ValueError("expected a JSON object")  # noqa: TRY004 - as every error of the format
     if entry.keys() != FIELDS:
         raise ValueError(f"has the wrong fields: {sorted(entry.keys() ^ FIELDS)}")
     if entry["kind"] != kind:

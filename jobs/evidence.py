@@ -22,7 +22,7 @@ from thothy_ai.jobs.text.division import divide
 PIECE_TOKENS = 80  # of a sentence that is too long
 MIN_SPAN_CHARS, MAX_SPAN_CHARS = 12, 320
 MIN_LETTERS = 8
-MAX_HEADING_CHARS = 80  # of a line that does not end like a sentence, and is no evidence
+MAX_HEADING_CHARS = 80  # of a line that does not end like a sentence, and is not evidence
 MAX_SPANS_CHARS = 100_000  # in a schema; the engine takes 256 KiB
 NEAR_ENOUGH = 88.0  # of 100: differs in a word or two, or in its punctuation
 ENOUGH_WORDS = 2  # that a text shares with the sentence that supports it

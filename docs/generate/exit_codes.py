@@ -18,7 +18,7 @@ from thothy_ai.engine.process.main import CANNOT_START, STEP_FAILED
 from thothy_ai.settings import PREFIX
 
 MEANINGS = {
-    0: "The command did what it was told to.",
+    0: "The command succeeded.",
     FAILED: "It failed, or the answer is no: a check fails, jobs are still open, nothing has that id.",
     WRONG_INPUT: "What was typed or set is wrong: an option, an id, a kind, a field of a request, a line of a JSONL"
     " file, a setting. Nothing was changed.",

@@ -163,7 +163,7 @@ class Declared:
 
     @property
     def negation(self) -> str | None:
-        """The flag that switches it off; None if it is no switch, or off by default."""
+        """The flag that switches it off; None if it is not a switch, or off by default."""
         return f"--no-{self.flag[2:]}" if self.kind is bool and self.default is not False else None
 
     @property

@@ -210,7 +210,7 @@ class EngineInfo:
     devices: tuple[str, ...] = ()  # UUIDs of the GPUs that it uses
     capacity: int = 0  # most sequences at once; 0 if unknown
     model_name: str = ""  # by which jobs ask for it
-    registered: bool = False  # its residency is recorded by its own side; otherwise a worker does so
+    registered: bool = False  # a registrar records its sessions; without one, it gets no jobs
 
 
 @dataclass(frozen=True, slots=True)

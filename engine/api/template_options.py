@@ -22,7 +22,7 @@ TemplateOption = str | int | float | bool | None
 
 
 def check_template_options(options: Mapping[str, TemplateOption]) -> None:
-    """InvalidRequestError for too many, for a name that is no variable or is taken, and for a value that is no scalar.
+    """InvalidRequestError for too many, for a name that is taken or not a variable, and for values other than scalars.
 
     A variable that ends in `_token` would be a special token, which only the model's own template may write.
     """

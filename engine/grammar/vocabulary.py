@@ -115,7 +115,7 @@ def token_table(tokenizer: LLTokenizer) -> list[bytes]:
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:
-    """Run `make` on a thread that is no daemon: native code must not outlive the interpreter."""
+    """Run `make` on a thread that is not a daemon: native code must not outlive the interpreter."""
     made: Future[T] = Future()
 
     def run() -> None:

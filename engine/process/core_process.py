@@ -154,7 +154,7 @@ class Reports:
 def _die_with_the_parent() -> None:
     """Have the kernel kill this process if the parent is killed, whatever it does at that time. Linux only.
 
-    Elsewhere, the end of the channel tells: once Python code runs again.
+    Elsewhere, the channel ends, which is noticed once Python code runs again.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

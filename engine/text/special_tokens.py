@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SpecialTokens:
-    """The names of a tokenizer's added tokens, except white space, which is no control token."""
+    """The names of a tokenizer's added tokens, except white space, which is not a control token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         nonce = secrets.token_hex(8)

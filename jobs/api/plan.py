@@ -37,7 +37,7 @@ class Sampling:
     """Output budget in tokens, and sampling parameters. `temperature` 0 is greedy, so that every retry is identical.
 
     The repetition penalty counts the tokens of the prompt, too; frequency and presence penalties the output's alone.
-    An output has `n` texts, the best of `best_of` by mean log-probability, which it tells if `mean_logprob` is set.
+    An output has `n` texts, the best of `best_of` by mean log-probability, which it has if `mean_logprob` is set.
     """
 
     max_tokens: int
@@ -175,5 +175,5 @@ _STOPPED = {
 
 
 def stopped(output: Output) -> Rejection | None:
-    """Why an output cannot be used, as far as its end tells; one at its token limit may still be complete."""
+    """Why an output cannot be used, judged by how it ended; one at its token limit may still be complete."""
     return output.rejection or _STOPPED.get(output.end)

@@ -88,9 +88,9 @@ def _said(quantity: Quantity, language: str) -> Iterator[tuple[str, str]]:
 
 
 def _subjects(clause: str, before: str, language: str) -> tuple[str, ...]:
-    """What a figure measures, where its clause tells: a price, a speed. What is cheaper may well be bought more.
+    """What a figure measures, where its clause says so: a price, a speed. What is cheaper may well be bought more.
 
-    A clause that tells nothing may go on about the price of what stands `before` it, or about anything.
+    A clause that says nothing may continue about the price of what stands `before` it, or about anything.
     """
     compared = sides(clause, language)
     if "price" in compared or _words("about_price", language).search(clause):

@@ -195,7 +195,7 @@ def _readings(number: str, language: str) -> tuple[set[Decimal], tuple[Decimal, 
         if len(groups[1]) > 3 and groups[1].endswith("00"):
             return {joined}, ()  # no decimals have so many zeros: 60.0000 is a misprint of 600.000
         if len(groups[1]) != 3 or len(groups[0]) > 3 or groups[0] == "0":
-            joined = decimal  # the separator is no thousands separator
+            joined = decimal  # the separator does not separate thousands
         groups_only = "," if language in _DECIMAL_POINT else "." if language not in _EITHER else ""
         return ({joined} if separators[0] == groups_only else {joined, decimal}), ()
     if len(set(separators)) == 1 and separators[0] in ".,٫":

@@ -15,7 +15,7 @@ from thothy_ai.jobs.text.locales import LANGUAGES, language_of, locale_name, tag
 
 Formality = Literal["neutral", "formal", "informal"]
 DETECTED_CHARS = 2_000  # of a text, which are enough to know its language
-MIN_LETTERS = 40  # of a text whose language can be told for certain
+MIN_LETTERS = 40  # of a text whose language can be detected reliably
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def survival_threshold(
 ):  # fmt: skip
     """The lowest score that is kept, before it is divided by the temperature.
 
-    inf if all are masked, or if the highest is no finite number.
+    inf if all are masked, or if the highest is not finite.
     """
     threshold, top = _bounds(logits, allowed, seen, penalty, vocab, LINES, LINE)
     if top == _INF:

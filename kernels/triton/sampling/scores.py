@@ -60,5 +60,5 @@ def first_best(values, tokens):
 
 @triton.jit
 def choice(best, token):
-    """The token whose score is the best, int64; NO_TOKEN if that is no finite number."""
+    """The token whose score is the best, int64; NO_TOKEN if that is not finite."""
     return tl.where(tl.abs(best) < _INF, token, _NO_TOKEN).to(tl.int64)

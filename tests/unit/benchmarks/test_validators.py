@@ -35,7 +35,7 @@ def test_the_page_has_today_s_figures(judged: Sequence[Judged]) -> None:
         (None, "has no labelled texts, in files such as trend_summary.jsonl"),
         (b"", "has no labelled texts, in files such as trend_summary.jsonl"),
         (b"\xff\xfe", "hook.jsonl: 'utf-8' codec can't decode"),
-        (b"[]", "hook.jsonl, line 1: is no JSON object"),
+        (b"[]", "hook.jsonl, line 1: expected a JSON object"),
         (b"{}", "hook.jsonl, line 1: has the wrong fields: ['artifact', "),
         (json.dumps(CORRECT).encode() + b"\n{", "hook.jsonl, line 2: Expecting property name"),
         (json.dumps(CORRECT | {"request": {"source_file": "none.txt"}}).encode(), "No such file or directory: "),

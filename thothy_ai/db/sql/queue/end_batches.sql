@@ -1,4 +1,4 @@
--- Ends batches of which no job is open any more, and writes the deliveries of those that are told so. Counts are of the
+-- Ends batches of which no job is open any more, and writes the deliveries of those with a webhook to notify. Counts are of the
 -- jobs that still exist, follow-ups among them.
 WITH ended AS (
     UPDATE batch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from thothy_ai.jobs import registry
 from thothy_ai.plans import judge_process, metrics
-from thothy_ai.plans.judge_messages import ANSWERS, TASKS, Answer, Task, TaskFailed
+from thothy_ai.plans.judge_messages import ANSWERS, TASKS, Answer, TaskFailed
 from thothy_ai.plans.judges import JudgeError, Judges, _Judge
 
 HEADER = 4  # bytes of a frame before its payload
@@ -19,10 +19,10 @@ class InlineJudges(Judges):
         super().__init__(kinds, seconds, processes)
         registry.load_extra(kinds)
 
-    async def _done_by(self, judge: _Judge, task: Task) -> Answer:
+    async def _done_by(self, judge: _Judge, frame: bytes) -> Answer:
         self._free.put_nowait(judge)
         with metrics.JUDGE_SECONDS.time():
-            answer = ANSWERS.decode(_answered(TASKS.encode(task)[HEADER:])[HEADER:])
+            answer = ANSWERS.decode(_answered(frame[HEADER:])[HEADER:])
         if isinstance(answer, TaskFailed):
             raise JudgeError(answer.error)
         return answer

@@ -32,9 +32,9 @@ def identity_of(options: EngineOptions) -> Identity:
     return Identity(name, machine, model_name, options.session_id is not None)
 
 
-def printable(name: str) -> str:
-    """A name that Unicode can carry: bytes of a path or a variable that are not UTF-8 are escaped."""
-    return name.encode(errors="backslashreplace").decode()
+def printable(text: str) -> str:
+    """A text that UTF-8 can carry: bytes of a path or a variable that are not UTF-8 are escaped."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def gpu_label(device: str) -> str:

@@ -32,6 +32,7 @@ import msgspec
 from msgspec import Raw
 
 from thothy_ai.engine.api.errors import EngineError, ProtocolError, from_code
+from thothy_ai.engine.api.identity import printable
 
 __all__ = ["MAX_FRAME", "Codec", "FrameBuffer", "Raw", "from_json", "pack", "read_payload", "to_json", "unpack"]
 
@@ -170,7 +171,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes | Raw, name: str =
 
 def _to_plain(value: object) -> object:
     if isinstance(value, EngineError):  # its text may quote a lone surrogate, which UTF-8 cannot carry
-        return (value.code, str(value).encode(errors="backslashreplace").decode())
+        return (value.code, printable(str(value)))
     if isinstance(value, Path):
         return os.fsencode(value)
     raise TypeError(f"a {type(value).__name__} is not a value of a message")

@@ -61,13 +61,16 @@ def command_lines() -> str:
 
 
 @contextmanager
-def null_engine(settings: Settings) -> Iterator[str]:
+def null_engine(settings: Settings, environment: dict[str, str]) -> Iterator[str]:
     url = settings.require_engine_url()
-    with subprocess.Popen([*THOTHY, "engine", "--null", "--url", url], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert "ready" in process.stdout.readline()
-        yield url.removeprefix("unix://")
-        process.terminate()
+    command = [*THOTHY, "engine", "--null", "--url", url]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert "ready" in process.stdout.readline()
+            yield url.removeprefix("unix://")
+        finally:
+            process.terminate()
 
 
 def test_passwords_are_in_no_log_no_process_list_and_no_error(clean_environment: None) -> None:
@@ -75,7 +78,7 @@ def test_passwords_are_in_no_log_no_process_list_and_no_error(clean_environment:
         settings = Settings.load(home=home.folder, log_level="DEBUG")
         with EmbeddedStack(settings, services=("reaper", "dispatcher", "worker")) as stack:
             secrets = passwords(stack.settings)
-            with null_engine(stack.settings) as socket:
+            with null_engine(stack.settings, home.environment) as socket:
                 assert stat.S_IMODE(Path(socket).stat().st_mode) == 0o600
                 assert stat.S_IMODE((home.folder / "stack.env").stat().st_mode) == 0o600
                 said = drive(home.environment, stack)

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
 
 import psycopg
 from redis.exceptions import RedisError
 
 from thothy_ai.chaos.options import DISPATCHERS, SHORT_AWAY, SLOW_WORKER
-from thothy_ai.chaos.plan import Fault, FaultKind, rivals
+from thothy_ai.chaos.plan import POSTGRES, REDIS, Fault, FaultKind, rivals
 from thothy_ai.chaos.rig import Rig, send
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
@@ -34,6 +34,7 @@ BRIEF_SECONDS = 1.5
 SKEWS = (-86_400, -90, 90, 3_600, 40 * 86_400)  # seconds; the last one is in another month's partition
 BGSAVE_SECONDS = 2.0
 ROGUE_URGENT = 16  # urgent jobs that a dispatcher without the lock dispatches to each engine
+OF_SLOW_WORKER = (FaultKind.NETWORK_SLOW, FaultKind.NETWORK_CUT, FaultKind.CLOCK_SKEWED)
 CUT_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'thothy-{}'"
 
 
@@ -54,28 +55,6 @@ class Faults:
         self._rig = rig
         self._away_seconds = away_seconds
         self._lasting: list[Lasting] = []
-        self._actions: dict[FaultKind, Callable[[random.Random], str]] = {
-            FaultKind.WORKER_KILLED: lambda draw: self._signal(draw.choice(list(self._rig.workers)), SIGKILL),
-            FaultKind.WORKER_TERMINATED: lambda draw: self._signal(draw.choice(list(self._rig.workers)), SIGTERM),
-            FaultKind.WORKER_STALLED: self._stall_worker,
-            FaultKind.ENGINE_KILLED: lambda draw: self._signal(draw.choice(self._rig.engines), SIGKILL),
-            FaultKind.MACHINE_LOST: self._lose_machine,
-            FaultKind.DISPATCHER_KILLED: lambda draw: self._signal(draw.choice(DISPATCHERS), SIGKILL),
-            FaultKind.DISPATCHERS_SPLIT: self._split_dispatchers,
-            FaultKind.REAPER_KILLED: lambda _: self._signal("reaper", SIGKILL),
-            FaultKind.REDIS_KILLED: self._kill_redis,
-            FaultKind.REDIS_FLUSHED: self._flush_redis,
-            FaultKind.REDIS_CUT: self._cut_redis,
-            FaultKind.REDIS_DISK_FULL: self._fill_redis_disk,
-            FaultKind.REDIS_MEMORY_FULL: self._fill_redis_memory,
-            FaultKind.POSTGRES_RESTARTED: self._restart_postgres,
-            FaultKind.POSTGRES_CRASHED: self._crash_postgres,
-            FaultKind.POSTGRES_AWAY: self._take_postgres_away,
-            FaultKind.POSTGRES_CUT: self._cut_postgres,
-            FaultKind.NETWORK_SLOW: self._slow_network,
-            FaultKind.NETWORK_CUT: self._cut_network,
-            FaultKind.CLOCK_SKEWED: self._skew_clock,
-        }
 
     def next_of(self, plan: list[Fault]) -> Fault:
         """The first fault whose target is free; when none is, the first, which has to wait."""
@@ -85,7 +64,14 @@ class Faults:
     def inject(self, fault: Fault) -> str:
         """Inject the fault; returns what was done, in words."""
         self._end(rivals(fault.kind))
-        return self._actions[fault.kind](random.Random(fault.draw))  # noqa: S311 - a schedule, not a secret
+        draw = random.Random(fault.draw)  # noqa: S311 - a schedule, not a secret
+        if fault.kind in REDIS:
+            return self._break_redis(fault.kind)
+        if fault.kind in POSTGRES:
+            return self._break_postgres(fault.kind, draw)
+        if fault.kind in OF_SLOW_WORKER:
+            return self._disturb_slow_worker(fault.kind, draw)
+        return self._break_process(fault.kind, draw)
 
     def undo_due(self) -> None:
         """Undo the faults that have lasted long enough."""
@@ -110,35 +96,114 @@ class Faults:
     def _last(self, kind: FaultKind, seconds: float, undo: Callable[[], None]) -> None:
         self._lasting.append(Lasting(kind, time.monotonic() + seconds, undo))
 
-    # Processes.
-
-    def _signal(self, name: str, number: Signals) -> str:
-        pid = self._rig.signal(name, number)
+    def _break_process(self, kind: FaultKind, draw: random.Random) -> str:
+        rig, number = self._rig, SIGKILL
+        match kind:
+            case FaultKind.WORKER_STALLED:
+                name = draw.choice(list(rig.workers))
+                stalled = rig.signal(name, SIGSTOP)
+                seconds = rig.settings.lease_seconds + BRIEF_SECONDS
+                self._last(kind, seconds, lambda: send(stalled, SIGCONT))
+                return f"{name} for {seconds:g} s"
+            case FaultKind.MACHINE_LOST:  # not that of the worker behind proxies, which other faults need
+                kept = rig.workers.get(SLOW_WORKER)
+                engine = draw.choice([engine for engine in rig.engines if engine != kept])
+                return f"{engine}; {rig.lose_machine(engine)} takes its place"
+            case FaultKind.WORKER_KILLED:
+                name = draw.choice(list(rig.workers))
+            case FaultKind.WORKER_TERMINATED:
+                name, number = draw.choice(list(rig.workers)), SIGTERM
+            case FaultKind.ENGINE_KILLED:
+                name = draw.choice(rig.engines)
+            case FaultKind.DISPATCHER_KILLED:
+                name = draw.choice(DISPATCHERS)
+            case _:
+                name = "reaper"
+        pid = rig.signal(name, number)
         return f"{name}, process {pid}" if pid else f"{name} is down already"
 
-    def _lose_machine(self, draw: random.Random) -> str:
-        """Not the machine of the worker behind proxies, which other faults need."""
-        kept = self._rig.workers.get(SLOW_WORKER)
-        engine = draw.choice([engine for engine in self._rig.engines if engine != kept])
-        return f"{engine}; {self._rig.lose_machine(engine)} takes its place"
+    def _break_redis(self, kind: FaultKind) -> str:
+        match kind:
+            case FaultKind.REDIS_KILLED:
+                lost = self._count_messages()
+                self._rig.valkey.process.kill()
+                self._rig.valkey.process.start()
+                return f"messages lost: {lost}"
+            case FaultKind.REDIS_FLUSHED:
+                lost = self._count_messages()
+                with self._rig.redis() as redis:
+                    redis.flushall()
+                return f"messages lost: {lost}"
+            case FaultKind.REDIS_CUT:
+                with self._rig.redis() as redis:
+                    return f"{redis.client_kill_filter(_type='normal', skipme=True)} connections"
+            case FaultKind.REDIS_MEMORY_FULL:
+                self._configure_redis("maxmemory", 1)
+                self._last(kind, LASTING_SECONDS, lambda: self._configure_redis("maxmemory", 0))
+                return f"what takes memory is refused for {LASTING_SECONDS:g} s"
+            case _:
+                return self._fill_redis_disk()
 
-    def _stall_worker(self, draw: random.Random) -> str:
-        name = draw.choice(list(self._rig.workers))
-        pid = self._rig.signal(name, SIGSTOP)
-        seconds = self._rig.settings.lease_seconds + BRIEF_SECONDS
-        self._last(FaultKind.WORKER_STALLED, seconds, lambda: send(pid, SIGCONT))
-        return f"{name} for {seconds:g} s"
+    def _fill_redis_disk(self) -> str:
+        blocker = self._rig.valkey.folder / "dump.rdb"
+        blocker.mkdir(exist_ok=True)
+        with self._rig.redis() as redis:
+            redis.config_set("save", "3600 1")
+            redis.bgsave()
+            end = time.monotonic() + BGSAVE_SECONDS
+            while redis.info("persistence")["rdb_last_bgsave_status"] == "ok" and time.monotonic() < end:
+                time.sleep(0.02)
+
+        def undo() -> None:
+            blocker.rmdir()
+            self._configure_redis("save", "")
+
+        self._last(FaultKind.REDIS_DISK_FULL, LASTING_SECONDS, undo)
+        return f"writes are refused for {LASTING_SECONDS:g} s"
+
+    def _configure_redis(self, name: str, value: str | int) -> None:
+        with self._rig.redis() as redis:
+            redis.config_set(name, value)
+
+    def _count_messages(self) -> int:
+        settings = self._rig.settings
+        try:
+            with self._rig.redis() as redis:
+                lost = sum(count_waiting(redis, settings)) + int(str(redis.hlen(f"{settings.queue_prefix}unacked")))
+        except RedisError:
+            return 0
+        self.lost_messages += lost
+        return lost
+
+    def _break_postgres(self, kind: FaultKind, draw: random.Random) -> str:
+        rig = self._rig
+        match kind:
+            case FaultKind.POSTGRES_RESTARTED:
+                rig.postgres.process.stop()
+                rig.start_postgres()
+                return "in an orderly way"
+            case FaultKind.POSTGRES_CRASHED:
+                rig.crash_postgres()
+                rig.start_postgres()
+                return "without a checkpoint"
+            case FaultKind.POSTGRES_AWAY:
+                seconds, self._away_seconds = self._away_seconds, SHORT_AWAY
+                rig.postgres.process.stop()
+                self._last(kind, seconds, rig.start_postgres)
+                return f"for {seconds:g} s"
+            case FaultKind.POSTGRES_CUT:
+                with suppress(psycopg.OperationalError):
+                    rig.postgres.execute(CUT_SESSIONS.format("%"))
+                return "all of the service"
+            case _:
+                return self._split_dispatchers(draw)
 
     def _split_dispatchers(self, draw: random.Random) -> str:
         """Stop one amid its work, make both lose the lock, and have a third dispatch without it."""
-        name = draw.choice(DISPATCHERS)
+        name, settings = draw.choice(DISPATCHERS), self._rig.settings
         pid = self._rig.signal(name, SIGSTOP)
         self._last(FaultKind.DISPATCHERS_SPLIT, BRIEF_SECONDS, lambda: send(pid, SIGCONT))
         self._rig.postgres.execute(CUT_SESSIONS.format("dispatcher"))
-        return f"{name} is stopped, another dispatches {self._dispatch_without_lock()} jobs without the lock"
-
-    def _dispatch_without_lock(self) -> int:
-        settings = self._rig.settings
         engine, broker = make_engine(settings, application="rogue", pool_size=1), Broker(settings)
 
         def ask(name: str, **parameters: object) -> Sequence[Any]:
@@ -154,105 +219,24 @@ class Faults:
             with suppress(ThothyError):  # Redis may be away
                 for dispatch in made:
                     broker.publish(dispatch.ordinary, dispatch.urgent, engine=dispatch.engine)
-            return sum(len(dispatch.hints) for dispatch in made)
         finally:
             broker.close()
             engine.dispose()
+        jobs = sum(len(dispatch.hints) for dispatch in made)
+        return f"{name} is stopped, another dispatches {jobs} jobs without the lock"
 
-    # Redis.
-
-    def _kill_redis(self, _: random.Random) -> str:
-        lost = self._count_messages()
-        self._rig.valkey.process.kill()
-        self._rig.valkey.process.start()
-        return f"messages lost: {lost}"
-
-    def _flush_redis(self, _: random.Random) -> str:
-        lost = self._count_messages()
-        with self._rig.redis() as redis:
-            redis.flushall()
-        return f"messages lost: {lost}"
-
-    def _cut_redis(self, _: random.Random) -> str:
-        with self._rig.redis() as redis:
-            return f"{redis.client_kill_filter(_type='normal', skipme=True)} connections"
-
-    def _fill_redis_disk(self, _: random.Random) -> str:
-        blocker = self._rig.valkey.folder / "dump.rdb"
-        blocker.mkdir(exist_ok=True)
-        with self._rig.redis() as redis:
-            redis.config_set("save", "3600 1")
-            redis.bgsave()
-            end = time.monotonic() + BGSAVE_SECONDS
-            while redis.info("persistence")["rdb_last_bgsave_status"] == "ok" and time.monotonic() < end:
-                time.sleep(0.02)
-
-        def undo() -> None:
-            blocker.rmdir()
-            with self._rig.redis() as redis:
-                redis.config_set("save", "")
-
-        self._last(FaultKind.REDIS_DISK_FULL, LASTING_SECONDS, undo)
-        return f"writes are refused for {LASTING_SECONDS:g} s"
-
-    def _fill_redis_memory(self, _: random.Random) -> str:
-        with self._rig.redis() as redis:
-            redis.config_set("maxmemory", 1)
-
-        def undo() -> None:
-            with self._rig.redis() as redis:
-                redis.config_set("maxmemory", 0)
-
-        self._last(FaultKind.REDIS_MEMORY_FULL, LASTING_SECONDS, undo)
-        return f"what takes memory is refused for {LASTING_SECONDS:g} s"
-
-    def _count_messages(self) -> int:
-        settings = self._rig.settings
-        try:
-            with self._rig.redis() as redis:
-                lost = sum(count_waiting(redis, settings)) + int(str(redis.hlen(f"{settings.queue_prefix}unacked")))
-        except RedisError:
-            return 0
-        self.lost_messages += lost
-        return lost
-
-    # Postgres.
-
-    def _restart_postgres(self, _: random.Random) -> str:
-        self._rig.postgres.process.stop()
-        self._rig.start_postgres()
-        return "in an orderly way"
-
-    def _crash_postgres(self, _: random.Random) -> str:
-        self._rig.crash_postgres()
-        self._rig.start_postgres()
-        return "without a checkpoint"
-
-    def _take_postgres_away(self, _: random.Random) -> str:
-        seconds, self._away_seconds = self._away_seconds, SHORT_AWAY
-        self._rig.postgres.process.stop()
-        self._last(FaultKind.POSTGRES_AWAY, seconds, self._rig.start_postgres)
-        return f"for {seconds:g} s"
-
-    def _cut_postgres(self, _: random.Random) -> str:
-        with suppress(psycopg.OperationalError):
-            self._rig.postgres.execute(CUT_SESSIONS.format("%"))
-        return "all of the service"
-
-    # Network and clock.
-
-    def _slow_network(self, _: random.Random) -> str:
-        proxies = self._rig.proxies
-        proxies.delay = DELAY
-        self._last(FaultKind.NETWORK_SLOW, LASTING_SECONDS, lambda: setattr(proxies, "delay", 0.0))
-        return f"of one worker, for {LASTING_SECONDS:g} s"
-
-    def _cut_network(self, _: random.Random) -> str:
-        self._rig.proxies.cut()
-        return "of one worker"
-
-    def _skew_clock(self, draw: random.Random) -> str:
-        seconds = draw.choice(SKEWS)
-        self._rig.clock.set(seconds)
-        self._last(FaultKind.CLOCK_SKEWED, LASTING_SECONDS, lambda: self._rig.clock.set(0))
-        return f"of one worker by {seconds:+d} s, for {LASTING_SECONDS:g} s"
+    def _disturb_slow_worker(self, kind: FaultKind, draw: random.Random) -> str:
+        proxies, clock = self._rig.proxies, self._rig.clock
+        match kind:
+            case FaultKind.NETWORK_SLOW:
+                proxies.delay = DELAY
+                self._last(kind, LASTING_SECONDS, lambda: setattr(proxies, "delay", 0.0))
+                return f"of one worker, for {LASTING_SECONDS:g} s"
+            case FaultKind.NETWORK_CUT:
+                proxies.cut()
+                return "of one worker"
+            case _:
+                seconds = draw.choice(SKEWS)
+                clock.set(seconds)
+                self._last(kind, LASTING_SECONDS, lambda: clock.set(0))
+                return f"of one worker by {seconds:+d} s, for {LASTING_SECONDS:g} s"

@@ -112,14 +112,11 @@ def violations(
 ) -> list[Violation]:
     """What does not hold, at most `MAX_SHOWN` of each. `answer_seconds`: what an answer costs; 0 when that varies."""
     found = []
+    given = {"jobs": jobs, "answer_seconds": answer_seconds}
     with engine.connect() as connection:
         for invariant in invariants:
             query = INVARIANTS[invariant]
-            wanted = {name: value for name, value in _given(jobs, answer_seconds).items() if f":{name}" in query}
+            wanted = {name: value for name, value in given.items() if f":{name}" in query}
             rows = connection.execute(text(query), wanted).fetchmany(MAX_SHOWN)
             found += [Violation(invariant, str(subject), str(description)) for subject, description in rows]
     return found
-
-
-def _given(jobs: int, answer_seconds: float) -> dict[str, float]:
-    return {"jobs": jobs, "answer_seconds": answer_seconds}

@@ -34,10 +34,6 @@ def _checks(request: Chaos, _: ChaosArtifact) -> Iterator[Rejection | None]:
         yield Rejection(RejectionReason.WRONG_LANGUAGE, "as asked for")
 
 
-def _follow_ups(request: Chaos, _: ChaosArtifact) -> tuple[Chaos, ...]:
-    return tuple(Chaos(number=request.number) for _ in range(request.more))
-
-
 KIND = JobKind(
     name=NAME,
     request=Chaos,
@@ -50,5 +46,5 @@ KIND = JobKind(
     ),
     locale=lambda _: "en",
     source=lambda request: str(request.number // 100),
-    follow_ups=_follow_ups,
+    follow_ups=lambda request, _: tuple(Chaos(number=request.number) for _ in range(request.more)),
 )

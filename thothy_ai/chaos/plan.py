@@ -64,13 +64,10 @@ class Fault:
 def draw_plan(seed: int, faults: int, without: Collection[FaultKind] = ()) -> list[Fault]:
     """`faults` faults, evenly spread over the drain. Every kind comes once before any comes twice."""
     rng = random.Random(seed)  # noqa: S311 - a schedule, not a secret
+    wanted = [kind for kind in FaultKind if kind not in without]
     kinds: list[FaultKind] = []
     while len(kinds) < faults:
-        kinds += _shuffled(rng, [kind for kind in FaultKind if kind not in without])
+        kinds += rng.sample(wanted, len(wanted))
     return [
         Fault((number + 0.5) / (faults + 1), kind, rng.getrandbits(32)) for number, kind in enumerate(kinds[:faults])
     ]
-
-
-def _shuffled(rng: random.Random, kinds: list[FaultKind]) -> list[FaultKind]:
-    return rng.sample(kinds, len(kinds))

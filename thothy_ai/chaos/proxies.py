@@ -46,7 +46,10 @@ class Proxies:
         ends = [writer]
         directions: list[asyncio.Task[None]] = []
         try:
-            far_reader, far_writer = await _connect(target)
+            connecting = (
+                asyncio.open_unix_connection(target) if isinstance(target, str) else asyncio.open_connection(*target)
+            )
+            far_reader, far_writer = await connecting
             ends.append(far_writer)
             to_server = asyncio.ensure_future(self._forward_delayed(reader, far_writer))
             to_worker = asyncio.ensure_future(_forward(far_reader, writer))
@@ -106,12 +109,6 @@ class Proxies:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if isinstance(target, str):
-        return await asyncio.open_unix_connection(target)
-    return await asyncio.open_connection(*target)
 
 
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -71,10 +71,21 @@ class Rig:
             self.postgres.start()
             undo.callback(self.valkey.stop)
             self.valkey.start()
-            self.settings = self._with_urls()
+            self.settings = self.settings.model_copy(
+                update={
+                    "database_url": SecretStr(self.postgres.url),
+                    "redis_url": SecretStr(self.valkey.url),
+                    "engine_url": self._engine_url(self.engines[0]),
+                }
+            )
             self.can_skew_clocks = self.clock.build()
             migrate(self.settings)
-            self._start_processes(undo)
+            undo.callback(self._supervisor.stop)
+            for name in (*self.engines, "reaper", *DISPATCHERS, *self.workers):
+                self._start_process(name)
+            self._supervisor.watch()
+            limit = ENGINE_START_SECONDS if self._options.model else START_SECONDS
+            _wait(self._ready, limit, f"the stack is not ready (logs: {self.home / 'logs'})")
             self._undo = undo.pop_all()
         return self
 
@@ -105,9 +116,6 @@ class Rig:
         for name in workers:
             del self.workers[name]
         self.engines.remove(engine)
-        return self._add_machine()
-
-    def _add_machine(self) -> str:
         self._last_machine += 1
         engine, worker = f"engine-{self._last_machine}", f"worker-{self._last_machine}"
         self.engines.append(engine)
@@ -137,28 +145,19 @@ class Rig:
                 time.sleep(0.2)
         return None
 
-    def _start_processes(self, undo: ExitStack) -> None:
-        undo.callback(self._supervisor.stop)
-        for name in (*self.engines, "reaper", *DISPATCHERS, *self.workers):
-            self._start_process(name)
-        self._supervisor.watch()
-        limit = ENGINE_START_SECONDS if self._options.model else START_SECONDS
-        _wait(self._ready, limit, f"the stack is not ready (logs: {self.home / 'logs'})")
-
     def _start_process(self, name: str) -> None:
-        self._processes[name] = process = Process(self._program(name))
+        self._processes[name] = process = Process(
+            Program(
+                name=name,
+                argv=(sys.executable, "-m", "thothy_ai.cli", name.partition("-")[0], *self._arguments(name)),
+                env=self._environment(name),
+                log=self._log(name),
+                ready=lambda: True,
+                stop_signal=signal.SIGKILL,  # at the end of a run nothing is left to finish
+            )
+        )
         process.spawn()
         self._supervisor.add(process)
-
-    def _program(self, name: str) -> Program:
-        return Program(
-            name=name,
-            argv=(sys.executable, "-m", "thothy_ai.cli", name.partition("-")[0], *self._arguments(name)),
-            env=self._environment(name),
-            log=self._log(name),
-            ready=lambda: True,
-            stop_signal=signal.SIGKILL,  # at the end of a run nothing is left to finish
-        )
 
     def _arguments(self, name: str) -> tuple[str, ...]:
         if not name.startswith("engine"):
@@ -176,52 +175,35 @@ class Rig:
         url = self._engine_url(self.workers[name])
         changes: dict[str, Any] = {"metrics_port": self.metrics_ports[name], "engine_url": url}
         if name == SLOW_WORKER:
-            changes |= self._behind_proxies(url)
+            postgres, valkey = self.postgres, self.valkey
+            to_postgres, to_valkey = (self.proxies.open(("127.0.0.1", server.port)) for server in (postgres, valkey))
+            changes |= {
+                "database_url": SecretStr(postgres.url.replace(f":{postgres.port}/", f":{to_postgres}/")),
+                "redis_url": SecretStr(valkey.url.replace(f":{valkey.port}/", f":{to_valkey}/")),
+                "engine_url": f"tcp://127.0.0.1:{self.proxies.open(url.removeprefix('unix://'))}",
+            }
         worker = self.settings.model_copy(update=changes).environment()
         return worker | (self.clock.environment() if name == SLOW_WORKER else {})
 
     def _engine_url(self, engine: str) -> str:
         return f"unix://{self.home / engine}.sock"
 
-    def _behind_proxies(self, engine_url: str) -> dict[str, Any]:
-        postgres, valkey = self.postgres, self.valkey
-        to_postgres, to_valkey = (self.proxies.open(("127.0.0.1", server.port)) for server in (postgres, valkey))
-        to_engine = self.proxies.open(engine_url.removeprefix("unix://"))
-        return {
-            "database_url": SecretStr(postgres.url.replace(f":{postgres.port}/", f":{to_postgres}/")),
-            "redis_url": SecretStr(valkey.url.replace(f":{valkey.port}/", f":{to_valkey}/")),
-            "engine_url": f"tcp://127.0.0.1:{to_engine}",
-        }
-
-    def _with_urls(self) -> Settings:
-        return self.settings.model_copy(
-            update={
-                "database_url": SecretStr(self.postgres.url),
-                "redis_url": SecretStr(self.valkey.url),
-                "engine_url": self._engine_url(self.engines[0]),
-            }
-        )
-
     def _ready(self) -> bool:
-        """All workers wait for messages, both leaders have their sessions, the engines are known."""
+        """All workers wait for messages, both leaders have their sessions, jobs are dispatched to the engines."""
         try:
             with self.redis() as redis:
                 waiting = sum(client["cmd"] == "brpop" for client in redis.client_list())
         except RedisError:
             return False
         leaders = {"thothy-dispatcher", "thothy-reaper"}
-        connected = waiting == LISTENS * len(self.workers) and leaders <= self.postgres.sessions()
-        return connected and self._known_engines() == set(self.engines)
-
-    def _known_engines(self) -> set[str]:
-        """The engines that jobs are dispatched to."""
+        if waiting != LISTENS * len(self.workers) or not leaders <= self.postgres.sessions():
+            return False
         engine = make_engine(self.settings, application="chaos", pool_size=1)
         try:
             with engine.connect() as connection:
-                known = connection.execute(
-                    statement("queue/engines"), {"worker_seconds": worker_silence(self.settings)}
-                )
-                return {row.name for row in known if row.ready and row.staffed}
+                silence = {"worker_seconds": worker_silence(self.settings)}
+                known = connection.execute(statement("queue/engines"), silence)
+                return {row.name for row in known if row.ready and row.staffed} == set(self.engines)
         finally:
             engine.dispose()
 

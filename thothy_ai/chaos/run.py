@@ -99,7 +99,16 @@ class _Run:
         baseline_seconds = self._drain_baseline()
         faulted_seconds = self._drain_faulted()
         self._settle()
-        return self._report(baseline_seconds, faulted_seconds)
+        options, engine = self._options, self._workload.engine
+        answer_seconds = 0.0 if options.model else NULL_LATENCY
+        overbilled = violations(engine, options.jobs, answer_seconds, (OVERBILLED,))
+        divided = settle_sessions(engine)
+        faulted_jobs = options.jobs - options.baseline_jobs
+        drains = Drains(options.baseline_jobs, baseline_seconds, faulted_jobs, faulted_seconds)
+        summary = read_summary(engine, options.jobs, self._faults.lost_messages, self._fenced.total, divided, drains)
+        broken = (*overbilled, *violations(engine, options.jobs, answer_seconds))
+        logs = self._rig.home / "logs" if broken else None
+        return ChaosReport(options, summary, tuple(self._injected), broken, logs)
 
     def _drain_baseline(self) -> float:
         began = time.monotonic()
@@ -153,21 +162,6 @@ class _Run:
                     connection.rollback()  # no transaction stays open meanwhile
                     time.sleep(POLL_SECONDS)
         self._fenced.scrape()
-
-    def _report(self, baseline_seconds: float, faulted_seconds: float) -> ChaosReport:
-        options, engine = self._options, self._workload.engine
-        overbilled = violations(engine, options.jobs, self._answer_seconds, (OVERBILLED,))
-        divided = settle_sessions(engine)
-        faulted_jobs = options.jobs - options.baseline_jobs
-        drains = Drains(options.baseline_jobs, baseline_seconds, faulted_jobs, faulted_seconds)
-        summary = read_summary(engine, options.jobs, self._faults.lost_messages, self._fenced.total, divided, drains)
-        broken = (*overbilled, *violations(engine, options.jobs, self._answer_seconds))
-        logs = self._rig.home / "logs" if broken else None
-        return ChaosReport(options, summary, tuple(self._injected), broken, logs)
-
-    @property
-    def _answer_seconds(self) -> float:
-        return 0.0 if self._options.model else NULL_LATENCY
 
     def _late(self) -> bool:
         return time.monotonic() > self._gives_up_at

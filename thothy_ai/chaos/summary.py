@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from sqlalchemy import Engine, text
@@ -138,20 +138,13 @@ class FencedResults:
     def scrape(self) -> None:
         """Scrape every worker that answers."""
         for name, port in self._rig.metrics_ports.items():
-            pid = self._rig.pid(name)
-            if pid and (count := _scraped(port)) is not None:
-                self._seen[pid] = count
+            if not (pid := self._rig.pid(name)):
+                continue
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SCRAPE_SECONDS) as answer:
+                if found := FENCED.search(answer.read()):
+                    self._seen[pid] = int(float(found.group(1)))
 
     @property
     def total(self) -> int:
         """The sum over all worker processes."""
         return sum(self._seen.values())
-
-
-def _scraped(port: int) -> int | None:
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SCRAPE_SECONDS) as answer:
-            found = FENCED.search(answer.read())
-    except (URLError, OSError):
-        return None
-    return int(float(found.group(1))) if found else None

@@ -50,7 +50,11 @@ def engine_endpoint(home: Path, suffix: str = "") -> Endpoint:
     if _fits(path):
         return Endpoint(f"unix://{path}")
     for folder in _folders(home):
-        if _fits(folder / path.name) and _make_private(folder):
+        if not _fits(folder / path.name):
+            continue
+        with suppress(OSError):  # it exists, or cannot be made
+            folder.mkdir(mode=0o700)
+        if _is_private(folder):
             log.info("the path of %s is too long for a socket: the engine listens at %s", path, folder / path.name)
             return Endpoint(f"unix://{folder / path.name}")
     endpoint = Endpoint(f"tcp://127.0.0.1:{free_port()}", secrets.token_urlsafe(32))
@@ -86,17 +90,6 @@ def _folders(home: Path) -> Iterator[Path]:
     for parent in (runtime, tempfile.gettempdir(), FALLBACK):
         if parent and Path(parent).is_absolute():
             yield Path(parent) / f"thothy-{os.geteuid()}-{digest}"
-
-
-def _make_private(folder: Path) -> bool:
-    """Make the folder. False if that fails, or if another account owns it or can write to it."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    except OSError:
-        return False
-    return _is_private(folder)
 
 
 def _is_private(folder: Path) -> bool:

@@ -48,7 +48,9 @@ class Readiness:
         return checks.get(service, lambda: self._connected(service))
 
     def _worker(self) -> bool:
-        clients = self._clients()
+        clients = []  # while Valkey does not answer
+        with suppress(RedisError), Redis.from_url(self._valkey.url, socket_timeout=2) as client:
+            clients = list(client.client_list())
         subscribed = sum(int(client["sub"]) > 0 for client in clients)  # each worker does when it begins to run jobs
         if not self._engines:  # without one, workers have no list to wait at
             return subscribed >= self._workers
@@ -75,14 +77,6 @@ class Readiness:
             return f"{self._settings.database_schema}-{service}" in self._postgres.sessions()
         except psycopg.Error:
             return False
-
-    def _clients(self) -> list[dict[str, str]]:
-        """The connections to Valkey; none while it does not answer."""
-        try:
-            with Redis.from_url(self._valkey.url, socket_timeout=2) as client:
-                return list(client.client_list())
-        except RedisError:
-            return []
 
 
 def engine_listens(url: str) -> bool:

@@ -88,7 +88,14 @@ class EmbeddedStack:
                 self._start_servers(undo)
             except OSError as error:
                 raise unusable(self.home, error) from error
-            self._start_services()
+            for server in (self.postgres, self.valkey):
+                self._supervisor.add(server.process)
+            engines = [self._engine_program(pair) for pair in self._pairs if "engine" in self._services]
+            others = [self._program(name, self.settings) for name in self._services if name not in {"engine", "worker"}]
+            workers = [self._program(pair.worker, pair.settings, pair.number) for pair in self._pairs]
+            self._start_together([*engines, *others])
+            self._start_together(workers if "worker" in self._services else [])
+            self._supervisor.watch()
             self._undo = undo.pop_all()
         return self
 
@@ -137,16 +144,6 @@ class EmbeddedStack:
         jobs.close()
         self._shutdown.stop_servers(left)
 
-    def _start_services(self) -> None:
-        for server in (self.postgres, self.valkey):
-            self._supervisor.add(server.process)
-        engines = [self._engine_program(pair) for pair in self._pairs if "engine" in self._services]
-        others = [self._program(name, self.settings) for name in self._services if name not in {"engine", "worker"}]
-        workers = [self._program(pair.worker, pair.settings, pair.number) for pair in self._pairs]
-        self._start_together([*engines, *others])
-        self._start_together(workers if "worker" in self._services else [])
-        self._supervisor.watch()
-
     def _start_together(self, programs: Sequence[Program]) -> None:
         for program in programs:
             self._processes[program.name] = process = Process(program)
@@ -164,11 +161,16 @@ class EmbeddedStack:
     def _program(self, name: str, settings: Settings, number: int = 0) -> Program:
         service = role_of(name)
         engines = "engine" in self._services
+        port = self.settings.metrics_port
+        if port and number:  # one port per service, from the configured one up, then two for each further pair
+            port += len(SERVICES) + 2 * (number - 1) + (service == "worker")
+        elif port:
+            port += SERVICES.index(service)
         readiness = Readiness(self.postgres, self.valkey, self.settings, len(self._pairs), engines=engines)
         return Program(
             name=name,
             argv=service_argv(service),
-            env=settings.environment() | {f"{PREFIX}METRICS_PORT": str(self._metrics_port(service, number))},
+            env=settings.environment() | {f"{PREFIX}METRICS_PORT": str(port)},
             log=self._log(name),
             ready=readiness.of(service, settings),
             ready_seconds=READY_SECONDS,
@@ -177,13 +179,6 @@ class EmbeddedStack:
 
     def _engine_arguments(self) -> tuple[str, ...]:
         return "--model", str(self.settings.model)
-
-    def _metrics_port(self, service: str, number: int) -> int:
-        """One port per service, from the configured one up, then two for each further engine and worker."""
-        port = self.settings.metrics_port
-        if not port or not number:
-            return port + SERVICES.index(service) if port else 0
-        return port + len(SERVICES) + 2 * (number - 1) + (service == "worker")
 
     def _with_urls(self) -> Settings:
         model = self.settings.model

@@ -52,17 +52,13 @@ def read_secret(variable: str, file: Path) -> str:
         raise ConfigError(f"{variable}: {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{variable}: {file} is not UTF-8 text") from None
-    if problem := _problem(content, text):
-        raise ConfigError(f"{variable}: {file} {problem}")
-    return text
-
-
-def _problem(content: bytes, text: str) -> str | None:
     if len(content) > MAX_SECRET_BYTES:
-        return f"is longer than {MAX_SECRET_BYTES // 1024} KiB"
+        raise ConfigError(f"{variable}: {file} is longer than {MAX_SECRET_BYTES // 1024} KiB")
     if not text.strip():
-        return "is empty"
-    return "has more than one line" if "\n" in text else None
+        raise ConfigError(f"{variable}: {file} is empty")
+    if "\n" in text:
+        raise ConfigError(f"{variable}: {file} has more than one line")
+    return text
 
 
 def _names_secret(annotation: Any) -> bool:  # noqa: ANN401 - a type, or a union, or what `Annotated` makes

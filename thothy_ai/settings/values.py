@@ -182,10 +182,6 @@ class PublishingTime:
         return f"{self.at.isoformat()} {self.zone.key}"
 
 
-def _publish_by(value: object) -> object:
-    return PublishingTime.parse(value) if isinstance(value, str) else value
-
-
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
@@ -195,7 +191,11 @@ WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
-PublishBy = Annotated[InstanceOf[PublishingTime], NoDecode, BeforeValidator(_publish_by)]
+PublishBy = Annotated[
+    InstanceOf[PublishingTime],
+    NoDecode,
+    BeforeValidator(lambda value: PublishingTime.parse(value) if isinstance(value, str) else value),
+]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

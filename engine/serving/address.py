@@ -7,6 +7,7 @@ on one requires a token, a secret that it shares with its clients.
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -57,13 +58,21 @@ def parse_address(url: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise InvalidRequestError(f"engine URL {url!r}: {error}") from error
-    match parts.scheme:
-        case "unix":
-            return _unix(url, parts.netloc + parts.path)
-        case "tcp" if parts.hostname and port is not None:
-            return _tcp(url, parts.hostname, port)
-        case _:
-            raise InvalidRequestError(f"engine URL {url!r}: it must be unix:///path or tcp://127.0.0.1:port")
+    host, path = parts.hostname, parts.netloc + parts.path
+    if parts.scheme == "unix":
+        if not path or "\0" in path:
+            raise InvalidRequestError(f"engine URL {url!r} names no path")
+        if len(path.encode(errors="surrogatepass")) > MAX_PATH_BYTES:
+            raise InvalidRequestError(f"engine URL {url!r}: a socket's path has at most {MAX_PATH_BYTES} bytes")
+        return UnixAddress(path)
+    if parts.scheme != "tcp" or not host or port is None:
+        raise InvalidRequestError(f"engine URL {url!r}: it must be unix:///path or tcp://127.0.0.1:port")
+    loopback = host == "localhost"
+    with suppress(ValueError):  # another name
+        loopback = loopback or ipaddress.ip_address(host).is_loopback
+    if not loopback:
+        raise InvalidRequestError(f"engine URL {url!r}: the engine is reachable from its own machine only (127.0.0.1)")
+    return TcpAddress(host, port)
 
 
 def listen_address(url: str, token: str | None) -> Address:
@@ -75,21 +84,3 @@ def listen_address(url: str, token: str | None) -> Address:
             "THOTHY_ENGINE_TOKEN to the same secret for the engine and its clients, or listen at unix:///path"
         )
     return address
-
-
-def _unix(url: str, path: str) -> UnixAddress:
-    if not path or "\0" in path:
-        raise InvalidRequestError(f"engine URL {url!r} names no path")
-    if len(path.encode(errors="surrogatepass")) > MAX_PATH_BYTES:
-        raise InvalidRequestError(f"engine URL {url!r}: a socket's path has at most {MAX_PATH_BYTES} bytes")
-    return UnixAddress(path)
-
-
-def _tcp(url: str, host: str, port: int) -> TcpAddress:
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise InvalidRequestError(f"engine URL {url!r}: the engine is reachable from its own machine only (127.0.0.1)")
-    return TcpAddress(host, port)

@@ -80,26 +80,6 @@ class Connection:
         """Serve the client until it disconnects or violates the protocol; then abort what it has in flight."""
         sending = asyncio.create_task(self._send_outputs())
         try:
-            await self._read_frames()
-        except (OSError, TimeoutError) as error:
-            log.debug("client disconnected: %s", error)
-        finally:
-            sending.cancel()
-            self._abandon()
-            self._on_settled()
-            await self._close()
-
-    def _abandon(self) -> None:
-        """Abort what is in flight, and keep the usage of the last results: the client may not have recorded them."""
-        self._closed = True
-        for request_id in self._open:
-            self._backend.abort(self._prefix + request_id)
-        for request_id, seconds in self._reported:
-            self._abandoned.add(request_id, seconds)
-        self._reported.clear()
-
-    async def _read_frames(self) -> None:
-        try:
             frames = self._frames()
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 _check_hello(await anext(frames, None), self._token)
@@ -109,6 +89,17 @@ class Connection:
         except (ProtocolError, EngineAuthenticationError) as error:
             log.warning("closing a client's connection: %s", error)
             self._writer.write(encode(Fault(error)))
+        except (OSError, TimeoutError) as error:
+            log.debug("client disconnected: %s", error)
+        finally:
+            sending.cancel()
+            self._closed = True
+            for request_id in self._open:
+                self._backend.abort(self._prefix + request_id)
+            for request_id, seconds in self._reported:  # the client may not have recorded them
+                self._abandoned.add(request_id, seconds)
+            self._on_settled()
+            await self._close()
 
     async def _frames(self) -> AsyncIterator[Frame]:
         """Frames as they arrive; nothing more is read from a client that does not read its outputs."""

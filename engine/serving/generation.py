@@ -25,7 +25,8 @@ class Generation:
         self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
         self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
-        self._done.add_done_callback(_mark_retrieved)
+        # A failure that is never awaited counts as retrieved, so that asyncio does not log it.
+        self._done.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._early = _Early(report_after, again=report_again)
 
     async def early_text(self) -> str:
@@ -61,10 +62,7 @@ class Generation:
         if not self._done.done():
             await self._stream(self.id)
 
-    def __aiter__(self) -> AsyncIterator[Delta]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[Delta]:
+    async def __aiter__(self) -> AsyncIterator[Delta]:
         while (delta := await self._deltas.get()) is not None:
             yield delta
         self._deltas.put_nowait(None)  # iterating again ends at once, too
@@ -148,9 +146,3 @@ class Generations:
     def open_ids(self) -> tuple[str, ...]:
         """Ids of the generations in flight."""
         return tuple(self._open)
-
-
-def _mark_retrieved(done: asyncio.Future[GenerationResult]) -> None:
-    """Keeps asyncio from logging a failure that is never awaited."""
-    if not done.cancelled():
-        done.exception()

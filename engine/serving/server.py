@@ -8,13 +8,12 @@ import errno
 import itertools
 import os
 import socket
-import stat
 from pathlib import Path
 
 from thothy_ai.engine.api.backend import Backend
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.serving.abandoned import AbandonedUsageStore
-from thothy_ai.engine.serving.address import Address, TcpAddress, UnixAddress, listen_address
+from thothy_ai.engine.serving.address import TcpAddress, UnixAddress, listen_address
 from thothy_ai.engine.serving.connection import Connection, Shared
 
 _OWNER_ONLY = 0o177  # the umask that leaves 0600
@@ -49,7 +48,13 @@ class EngineServer:
     async def start(self) -> None:
         """Listen; InvalidRequestError if the address is in use or not available."""
         try:
-            self._server = await self._listen(self._address)
+            if isinstance(self._address, TcpAddress):
+                host, port = self._address.host, self._address.port
+                self._server = await asyncio.start_server(self._accept, host, port, backlog=_BACKLOG)
+                self._address = TcpAddress(host, self._server.sockets[0].getsockname()[1])
+            else:
+                listener, self._inode = _bind(self._address)
+                self._server = await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
         except OSError as error:
             raise InvalidRequestError(f"cannot listen at {self.url}: {error.strerror or error}") from error
 
@@ -70,13 +75,14 @@ class EngineServer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _listen(self, address: Address) -> asyncio.Server:
-        if isinstance(address, TcpAddress):
-            server = await asyncio.start_server(self._accept, address.host, address.port, backlog=_BACKLOG)
-            self._address = TcpAddress(address.host, server.sockets[0].getsockname()[1])
-            return server
-        listener, self._inode = _bind(address)
-        return await asyncio.start_unix_server(self._accept, sock=listener, backlog=_BACKLOG)
+    def _unlink(self) -> None:
+        """Remove the socket file, unless another engine has replaced it by its own."""
+        if self._inode is None or not isinstance(self._address, UnixAddress):
+            return
+        path = Path(self._address.path)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == self._inode:
+                path.unlink()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._closing:  # accepted just before `close`
@@ -94,22 +100,15 @@ class EngineServer:
             del self._connections[connection]
             self._settled.set()
 
-    def _unlink(self) -> None:
-        """Remove the socket file, unless another engine has replaced it by its own."""
-        if self._inode is None or not isinstance(self._address, UnixAddress):
-            return
-        path = Path(self._address.path)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == self._inode:
-                path.unlink()
-
 
 def _bind(address: UnixAddress) -> tuple[socket.socket, int]:
-    """A bound socket, created with mode 0600, and its inode; a stale socket file is replaced."""
+    """A bound socket, created with mode 0600, and its inode; a socket file on which no process listens is replaced."""
     path = Path(address.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and _is_stale(path):
-        path.unlink()
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink()
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(_OWNER_ONLY)
     try:
@@ -120,11 +119,3 @@ def _bind(address: UnixAddress) -> tuple[socket.socket, int]:
     finally:
         os.umask(before)
     return listener, path.stat().st_ino
-
-
-def _is_stale(path: Path) -> bool:
-    """Whether the path is a socket on which no process listens."""
-    if not stat.S_ISSOCK(path.stat().st_mode):
-        return False
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == errno.ECONNREFUSED

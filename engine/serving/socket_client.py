@@ -88,7 +88,13 @@ class SocketEngineClient:
 
     async def info(self) -> EngineInfo:
         info = await self._ask(Question.INFO, EngineInfo)
-        self._open_admissions(info.session_id)
+        path, session_id = admissions_path(self._address), info.session_id
+        if path is None or session_id in self._admissions:
+            return info
+        # While the engine runs: its successor replaces the file. Requests may still be in flight at the last one.
+        if (file := AdmissionFile.open(path, session_id)) is not None:
+            last = list(self._admissions.items())[-1:]
+            self._admissions = dict(last) | {session_id: file}
         return info
 
     async def stats(self) -> EngineStats:
@@ -105,15 +111,6 @@ class SocketEngineClient:
         file = self._admissions.get(session_id)
         return file is None or bool(file.begun(request_ids))
 
-    def _open_admissions(self, session_id: str) -> None:
-        """While the engine runs: its successor replaces the file. Requests may still be in flight at the last one."""
-        path = admissions_path(self._address)
-        if path is None or session_id in self._admissions:
-            return
-        if (file := AdmissionFile.open(path, session_id)) is not None:
-            last = list(self._admissions.items())[-1:]
-            self._admissions = dict(last) | {session_id: file}
-
     async def submit(self, request: GenerationRequest) -> Generation:
         """Send a request; waits while the socket's buffer is full."""
         try:
@@ -122,7 +119,11 @@ class SocketEngineClient:
             raise InvalidRequestError(str(error)) from error
         if self._writer is None:
             raise self._lost()
-        generation = self._generations.add(request, self._abort, self._stream)
+        generation = self._generations.add(
+            request,
+            abort=lambda id_: self._send(encode(Abort(id_))),
+            stream=lambda id_: self._send(encode(Stream(id_))),
+        )
         try:
             await self._send(data)
         except asyncio.CancelledError:
@@ -130,12 +131,6 @@ class SocketEngineClient:
                 self._writer.write(encode(Abort(request.id)))
             raise
         return generation
-
-    async def _abort(self, request_id: str) -> None:
-        await self._send(encode(Abort(request_id)))
-
-    async def _stream(self, request_id: str) -> None:
-        await self._send(encode(Stream(request_id)))
 
     async def _ask(self, question: Question, kind: type[T]) -> T:
         """The engine's answer; ProtocolError if it is malformed."""
@@ -166,7 +161,11 @@ class SocketEngineClient:
             try:
                 await self._connection()
             except Exception as error:  # noqa: BLE001  whatever ended this connection, another is opened
-                self._note(error)
+                refused, says = isinstance(error, EngineAuthenticationError), str(error) or type(error).__name__
+                kind = EngineAuthenticationError if refused else ConnectionLostError
+                self._reason = kind(f"not connected to the engine at {self._address}: {says}")
+                if self.connected or not self._tried.is_set():
+                    log.warning("engine client: %s", self._reason)
             pause = _MIN_PAUSE if self.connected else min(pause * 2, _MAX_PAUSE)
             self._disconnected()
             self._tried.set()
@@ -175,31 +174,25 @@ class SocketEngineClient:
     async def _connection(self) -> None:
         """Run one connection from its hello to its end; raises the error that ended it."""
         async with asyncio.timeout(_HELLO_SECONDS):
-            reader, writer = await self._open()
+            if isinstance(self._address, UnixAddress):
+                reader, writer = await asyncio.open_unix_connection(self._address.path)
+            else:
+                reader, writer = await asyncio.open_connection(self._address.host, self._address.port)
         try:
             frames = FrameBuffer()
             writer.write(encode(self._hello))
             async with asyncio.timeout(_HELLO_SECONDS):
-                early = await _greeting(reader, frames)
+                payloads = await _greeting(reader, frames)
             self._writer = writer
             self._tried.set()
-            await self._listen(reader, frames, early)
+            while True:
+                for payload in payloads:
+                    self._take(decode(payload))
+                payloads = frames.feed(await _read(reader))
         finally:
             writer.transport.abort()  # what is still buffered no longer matters
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if isinstance(self._address, UnixAddress):
-            return await asyncio.open_unix_connection(self._address.path)
-        return await asyncio.open_connection(self._address.host, self._address.port)
-
-    async def _listen(self, reader: asyncio.StreamReader, frames: FrameBuffer, early: list[bytes]) -> None:
-        payloads = early
-        while True:
-            for payload in payloads:
-                self._take(decode(payload))
-            payloads = frames.feed(await _read(reader))
 
     def _take(self, frame: Frame) -> None:
         match frame:
@@ -213,12 +206,6 @@ class SocketEngineClient:
                 raise error
             case _:
                 raise ProtocolError(f"an engine does not send {type(frame).__name__}")
-
-    def _note(self, error: Exception) -> None:
-        kind = EngineAuthenticationError if isinstance(error, EngineAuthenticationError) else ConnectionLostError
-        self._reason = kind(f"not connected to the engine at {self._address}: {str(error) or type(error).__name__}")
-        if self.connected or not self._tried.is_set():
-            log.warning("engine client: %s", self._reason)
 
     def _disconnected(self) -> None:
         if self.connected:

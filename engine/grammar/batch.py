@@ -28,8 +28,8 @@ from thothy_ai.engine.grammar.tokens import Bits
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
-
-_MAX_ENGINES = 4  # engines of one process that fill masks concurrently
+# They hand a step's masks to llguidance's threads and wait: one step at a time of each of up to four engines.
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="engine-masks")
 
 
 class Filling:
@@ -114,7 +114,7 @@ class _Work:
             begun.release()
             _compute(executor, matchers, self._bits)
 
-        running = _thread().submit(run)
+        running = _THREADS.submit(run)
         begun.acquire()
         return running
 
@@ -225,12 +225,6 @@ def advance_all(grammars: Sequence[tuple[Grammar, int]]) -> list[EngineError | N
 
 def _compute(executor: LLExecutor, matchers: list[tuple[LLMatcher, int]], rows: Tensor) -> None:
     executor.unsafe_compute_mask_ptr(matchers, rows.data_ptr(), rows.stride(0) * rows.itemsize, len(rows))
-
-
-@cache
-def _thread() -> ThreadPoolExecutor:
-    """The threads that hand a step's masks to llguidance's threads and wait; one step at a time per engine."""
-    return ThreadPoolExecutor(_MAX_ENGINES, thread_name_prefix="engine-masks")
 
 
 @cache

@@ -12,8 +12,6 @@ from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.closing import Closing
 from thothy_ai.engine.grammar.fields import StateKey, TextState
 from thothy_ai.engine.grammar.lexers import Lexers, error_of, replay
-from thothy_ai.engine.grammar.tokens import JsonTokens
-from thothy_ai.engine.grammar.vocabulary import Choices
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -28,6 +26,7 @@ class JsonGrammar:
 
     def __init__(self, lexers: Lexers, eos: Sequence[int]) -> None:
         self._lexers, self._eos = lexers, eos
+        self.tokens, self.choices = lexers.fields.tokens, lexers.vocabulary.choices
         self._tokens: list[int] = []
         self._state = TextState(lexers.fields)
         self._least_tokens = 0  # that the text must have when its lexer breaks, to get another lexer
@@ -92,14 +91,6 @@ class JsonGrammar:
         """Restrict a filled row so that the text ends within its limit."""
         if self._closing is not None and not self.matcher.is_error():
             self._closing.apply(row.numpy(), self.matcher, self._tokens)
-
-    @property
-    def tokens(self) -> JsonTokens:
-        return self._lexers.tokens
-
-    @property
-    def choices(self) -> Choices:
-        return self._lexers.vocabulary.choices
 
     @property
     def finished(self) -> bool:

@@ -24,7 +24,6 @@ from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.completion import completion_of
 from thothy_ai.engine.grammar.fields import TextFields
 from thothy_ai.engine.grammar.slices import own_slices
-from thothy_ai.engine.grammar.tokens import JsonTokens
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -100,10 +99,6 @@ class Lexers:
         _check(trial)
         self.fields = TextFields(schema, vocabulary.tokens)
         self.completion = completion_of(schema, self.share().measured(), self.fields)
-
-    @property
-    def tokens(self) -> JsonTokens:
-        return self.vocabulary.tokens
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""

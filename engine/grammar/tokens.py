@@ -65,7 +65,17 @@ class JsonTokens:
     @cached_property
     def whole_characters(self) -> bytes:
         """By token: how many characters it adds to a string; 0 if it has parts of characters, or may do more."""
-        return bytes(_whole_characters(data) for data in self.table)
+
+        def count(data: bytes) -> int:
+            if _SPECIAL.search(data):
+                return 0
+            try:
+                found = len(data.decode())
+            except UnicodeDecodeError:
+                return 0
+            return found if found <= _MAX_COUNTED else 0
+
+        return bytes(map(count, self.table))
 
     @cached_property
     def horizon(self) -> int:
@@ -76,7 +86,13 @@ class JsonTokens:
     @cached_property
     def begun_characters(self) -> NDArray[np.int32]:
         """By token: how many characters it adds to an open string, including one that it only begins."""
-        return np.array([_begun_characters(data) for data in self.table], np.int32)
+
+        def count(data: bytes) -> int:
+            if not _SPECIAL.search(data):
+                return len(data.translate(None, _CONTINUATION))
+            return len(_CHARACTER.findall(_IN_STRING.match(data)[0]))  # type: ignore[index]  # it matches anything
+
+        return np.array([count(data) for data in self.table], np.int32)
 
     @cached_property
     def unsure_bits(self) -> Bits:
@@ -163,8 +179,18 @@ class JsonTokens:
         """All tokens: those with the most whole characters first, then those that complete a character, and last those
         with a quotation mark, a backslash or a control character.
         """
-        found = [token for token, data in enumerate(self.table) if data]
-        return np.array(sorted(found, key=lambda token: _emptiness(self.table[token])), np.int64)
+
+        def emptiness(token: int) -> tuple[int, int]:
+            data = self.table[token]
+            if _SPECIAL.search(data):
+                return (3, len(data))
+            rest = data.lstrip(_CONTINUATION)
+            try:
+                return (int(rest != data), -len(rest.decode()))
+            except UnicodeDecodeError:
+                return (2, len(data))
+
+        return np.array(sorted((token for token, data in enumerate(self.table) if data), key=emptiness), np.int64)
 
     @cached_property
     def quote_bits(self) -> Bits:
@@ -229,32 +255,6 @@ class JsonTokens:
         bits = np.zeros(self.words * 32, np.uint8)
         bits[list(tokens)] = 1
         return np.packbits(bits, bitorder="little").view(np.int32)
-
-
-def _whole_characters(data: bytes) -> int:
-    if _SPECIAL.search(data):
-        return 0
-    try:
-        count = len(data.decode())
-    except UnicodeDecodeError:
-        return 0
-    return count if count <= _MAX_COUNTED else 0
-
-
-def _begun_characters(data: bytes) -> int:
-    if not _SPECIAL.search(data):
-        return len(data.translate(None, _CONTINUATION))
-    return len(_CHARACTER.findall(_IN_STRING.match(data)[0]))  # type: ignore[index]  # it matches anything
-
-
-def _emptiness(data: bytes) -> tuple[int, int]:
-    if _SPECIAL.search(data):
-        return (3, len(data))
-    rest = data.lstrip(_CONTINUATION)
-    try:
-        return (int(rest != data), -len(rest.decode()))
-    except UnicodeDecodeError:
-        return (2, len(data))
 
 
 def allow_only(row: Bits, tokens: Iterable[int]) -> None:

@@ -91,9 +91,12 @@ class Walker:
                 return mark
         # In a text, many words may follow; in an enumeration, hardly one of those tried.
         tried = tokens.fillers[:_TRIED]
-        is_text = 2 * sum(self._matcher.validate_tokens([token]) for token in tried) >= len(tried)
-        choice = None if is_text else self._of_few()
-        return self._first(tokens.fillers) if choice is None else choice
+        if 2 * sum(self._matcher.validate_tokens([token]) for token in tried) < len(tried):
+            lengths = {token: self._length_after(token, _MAX_BRANCHES) for token in self._branches()}
+            soonest = min(lengths, key=lambda token: (lengths[token], -len(tokens.table[token])), default=None)
+            if soonest is not None and lengths[soonest] < _ENDLESS:
+                return soonest
+        return self._first(tokens.fillers)
 
     def _shortest_option(self) -> list[int]:
         """Tokens of the shortest string of the enumeration that the schema has here, if there is one.
@@ -110,12 +113,6 @@ class Walker:
             if any(self._matcher.validate_tokens([*option, quote]) == complete for quote in self._tokens.quotes):
                 return option
         return []
-
-    def _of_few(self) -> int | None:
-        """Of few tokens, the one from which the string ends soonest; None if there are many, or none ends it."""
-        lengths = {token: self._length_after(token, _MAX_BRANCHES) for token in self._branches()}
-        best = min(lengths, key=lambda token: (lengths[token], -len(self._tokens.table[token])), default=None)
-        return best if best is not None and lengths[best] < _ENDLESS else None
 
     def _branches(self) -> list[int]:
         """The tokens that may come next, if they are few, except those that others extend in every possible way."""

@@ -70,7 +70,7 @@ def requests(compiler: GrammarCompiler) -> list[GrammarRequest]:
 def texts(loaded: LoadedModel, compiler: GrammarCompiler, **changes: Any) -> Mapping[str, bytes]:
     asked = requests(compiler)
     assert isinstance(asked[0].grammar, JsonGrammar)
-    table = asked[0].grammar._lexers.tokens.table
+    table = asked[0].grammar.tokens.table
     with EngineDriver(lambda events: build_core(loaded, replace(SIZES, **changes), events)) as driver:
         collected = driver.run(asked)
     assert {end.reason for end in collected.finished.values()} == {FinishReason.STOP}

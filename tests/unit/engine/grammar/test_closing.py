@@ -62,7 +62,7 @@ spares = st.one_of(st.integers(0, 30), st.integers(0, 400))
 
 def written(grammar: JsonGrammar, budget: int, choose: Choose, rng: random.Random) -> tuple[bytes, bool]:
     """The text, and whether it is complete."""
-    table, tokens = grammar._lexers.tokens.table, 0
+    table, tokens = grammar.tokens.table, 0
     masks = Masks(VOCAB)
     data = b""
     while tokens < budget and not grammar.finished:
@@ -168,7 +168,7 @@ def test_masks_are_the_grammar_s_own_until_the_end_is_near() -> None:
     schema = record(title=text(pattern_of(fields.title(3, 60))), body=text(pattern_of(fields.sentences(1, 9, 200))))
     masks = Masks(VOCAB)
     rng = random.Random(5)
-    table = compiled(schema)._lexers.tokens.table
+    table = compiled(schema).tokens.table
     for _ in range(20):
         limited, free = compiled(schema), compiled(schema)
         limited.limit(2000)
@@ -208,7 +208,7 @@ def test_a_lexer_that_breaks_is_no_way_past_the_limit() -> None:
             if tokens > 40 and not broke:
                 broke = _moved(grammar)
             bits = np.unpackbits(masks.of(grammar).numpy().view(np.uint8), bitorder="little")
-            following = [wordy(rng, np.flatnonzero(bits).tolist(), grammar._lexers.tokens.table)]
+            following = [wordy(rng, np.flatnonzero(bits).tolist(), grammar.tokens.table)]
         for token in following:
             grammar.advance(token)
         tokens += len(following)

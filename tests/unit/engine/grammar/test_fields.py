@@ -101,7 +101,7 @@ def walk(
         row = computed(grammar)
         yield grammar.state_key(), row, grammar.matcher.compute_ff_tokens()
         choices = allowed(row)
-        special = [t for t in choices if set(grammar._lexers.tokens.table[t]) & set(b'"\\')]
+        special = [t for t in choices if set(grammar.tokens.table[t]) & set(b'"\\')]
         token = draw.choice(special if special and draw.random() < 0.1 else choices)
         if token in EOS:
             return
@@ -140,7 +140,7 @@ def test_after_a_string_of_an_unknown_kind_no_key_is_known(compiler: GrammarComp
     for _ in range(4):
         grammar = compiled(compiler, schema)
         for key, *_ in walk(grammar, draw, 12):
-            data = b"".join(grammar._lexers.tokens.table[token] for token in grammar._tokens)
+            data = b"".join(grammar.tokens.table[token] for token in grammar._tokens)
             assert (key is None) == began_a_string(data), data
             began += key is None
     assert began
@@ -148,10 +148,10 @@ def test_after_a_string_of_an_unknown_kind_no_key_is_known(compiler: GrammarComp
 
 def test_free_text_between_fields_ends_what_is_known(compiler: GrammarCompiler) -> None:
     grammar = compiled(compiler, fields(a={"type": "array", "items": {"type": "integer"}}, b=text(1, 2)))
-    start = grammar._lexers.tokens.divided(b'{"a":[')
+    start = grammar.tokens.divided(b'{"a":[')
     for token in start:
         grammar.advance(token)
-    (digit, comma), known = (grammar._lexers.tokens.divided(sign)[0] for sign in (b"7", b",")), []
+    (digit, comma), known = (grammar.tokens.divided(sign)[0] for sign in (b"7", b",")), []
     for _ in range(300):
         for token in (digit, comma):
             grammar.advance(token)

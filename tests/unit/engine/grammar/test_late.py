@@ -123,7 +123,7 @@ def begun(compiler: GrammarCompiler) -> JsonGrammar:
     grammar = compiled(compiler, json.dumps(record(a=text("^[a-f]{9,90}$"))))
     for token in grammar.forced():
         grammar.advance(token)
-    token = grammar._lexers.tokens.by_bytes[b"a"]
+    token = grammar.tokens.by_bytes[b"a"]
     assert grammar.state_key() is not None
     assert extend_field(grammar, token)
     return grammar
@@ -150,7 +150,7 @@ def test_a_grammar_that_has_failed_takes_nothing_more(
     row = torch.empty(-(-VOCAB // 32), dtype=torch.int32)
     grammar.correct(row)
     assert len(allowed(row)) == len(row) * 32 - len(EOS)
-    token = grammar._lexers.tokens.by_bytes[b"z"]
+    token = grammar.tokens.by_bytes[b"z"]
     assert not extend_field(grammar, token)
     with pytest.raises(GrammarError, match="no work is left"):
         grammar.advance(token)

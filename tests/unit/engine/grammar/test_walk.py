@@ -57,7 +57,7 @@ def test_an_enumerations_shortest_string_needs_no_search(
     def search(_: Walker) -> None:
         pytest.fail("the schema names the strings")
 
-    monkeypatch.setattr(Walker, "_of_few", search)
+    monkeypatch.setattr(Walker, "_branches", search)
     schema = record(quotes={"type": "array", "items": {"enum": options}, "minItems": 2, "maxItems": 3})
     assert completed(compiler, schema) == {"quotes": [min(options, key=len)] * 2}
 

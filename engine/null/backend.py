@@ -91,15 +91,22 @@ class NullEngine:
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         """Answer now, or after the latency."""
-        pending = _Pending(request, sink)
-        if (refusal := self._refusal(request)) is not None:
-            self._count(requests_refused=1)
-            sink([Failure(request.id, refusal)])
+        refusal: EngineError
+        if not self._accepting:
+            refusal = EngineNotAcceptingError("the engine accepts no new requests")
+        elif sum(map(bool, (request.messages, request.text, request.token_ids))) != 1:
+            refusal = InvalidRequestError("give exactly one of messages, text and token_ids, and not an empty one")
+        elif request.id in self._open:
+            refusal = InvalidRequestError(f"a request with id {request.id!r} is in flight")
+        else:
+            pending = _Pending(request, sink)
+            with self._lock:
+                self._open[request.id] = pending
+                self._waiting.append(pending)
+            self._admit()
             return
-        with self._lock:
-            self._open[request.id] = pending
-            self._waiting.append(pending)
-        self._admit()
+        self._count(requests_refused=1)
+        sink([Failure(request.id, refusal)])
 
     def abort(self, request_id: str) -> None:
         """End a request that is not answered yet."""
@@ -140,15 +147,6 @@ class NullEngine:
                 error = EngineStoppedError("the engine stopped with the request in flight")
                 pending.sink([Failure(request_id, error)])
 
-    def _refusal(self, request: GenerationRequest) -> EngineError | None:
-        if not self._accepting:
-            return EngineNotAcceptingError("the engine accepts no new requests")
-        if sum(map(bool, (request.messages, request.text, request.token_ids))) != 1:
-            return InvalidRequestError("give exactly one of messages, text and token_ids, and not an empty one")
-        if request.id in self._open:
-            return InvalidRequestError(f"a request with id {request.id!r} is in flight")
-        return None
-
     def _admit(self) -> None:
         """Start those that wait, as far as there are rows for them."""
         while (pending := self._next()) is not None:
@@ -175,9 +173,10 @@ class NullEngine:
                 self._answer(pending)
 
     def _answer(self, pending: _Pending) -> None:
-        request = pending.request
+        request, sampling = pending.request, pending.request.sampling
         try:
-            text = _text(request)
+            words = max(sampling.min_tokens, min(_WORDS, sampling.max_tokens))
+            text = prose(words) if request.schema is None else instance_text(request.schema)
         except EngineError as error:
             outputs: list[Output] = [Failure(request.id, error)]
         else:
@@ -240,12 +239,6 @@ def _seconds(spent: float) -> dict[str, float]:
     return dict.fromkeys(("busy_seconds", "decode_seconds", "attributed_seconds"), spent)
 
 
-def _text(request: GenerationRequest) -> str:
-    if request.schema is None:
-        return prose(max(request.sampling.min_tokens, min(_WORDS, request.sampling.max_tokens)))
-    return instance_text(request.schema)
-
-
 def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds: float) -> GenerationResult:
     """A token is a word, and certain. All choices are the same."""
     words = len(text.split())
@@ -253,12 +246,9 @@ def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds
     prompt_tokens = len(request.token_ids) or prompt.count(" ") + 1
     candidates = request.beam_search.width if request.beam_search else request.candidates
     usage = Usage(prompt_tokens, cached_tokens=0, output_tokens=words * candidates, compute_seconds=seconds)
-    top = request.sampling.logprobs
-    logprobs = () if top is None else tuple(_certain(word, top) for word in range(words))
+    logprobs: tuple[TokenLogprob, ...] = ()
+    if (top := request.sampling.logprobs) is not None:
+        scores = (0.0, *(_IMPOSSIBLE,) * (top - 1))[:top]
+        logprobs = tuple(TokenLogprob(0.0, tuple(range(word, word + top)), scores) for word in range(words))
     choice = Choice(text, tuple(range(words)), reason, logprobs, 0.0 if logprobs else None)
     return GenerationResult.of(request.id, (choice,) * request.n, usage)
-
-
-def _certain(token: int, top: int) -> TokenLogprob:
-    """Of a token that was the only one possible."""
-    return TokenLogprob(0.0, tuple(range(token, token + top)), (0.0, *(_IMPOSSIBLE,) * (top - 1))[:top])

@@ -76,9 +76,14 @@ class _Maker:
         kind = schema.get("type", "object" if "properties" in schema else "string")
         match kind[0] if isinstance(kind, list) else kind:
             case "object":
-                return self._object(schema, depth)
+                properties = schema.get("properties", {})
+                wanted = schema.get("required", properties)
+                return {name: self.make(properties[name], depth + 1) for name in properties if name in wanted}
             case "array":
-                return self._array(schema, depth)
+                first = schema.get("prefixItems", [])
+                count = max(schema.get("minItems", 0), len(first))
+                rest = itertools.repeat(schema.get("items", {}), count - len(first))
+                return [self.make(item, depth + 1) for item in (*first, *rest)]
             case "string":
                 return self._string(schema)
             case "integer" | "number" as number:
@@ -89,17 +94,6 @@ class _Maker:
                 return None
             case other:
                 raise GrammarError(f"not a JSON schema: unknown type {other!r}")
-
-    def _object(self, schema: Schema, depth: int) -> dict[str, object]:
-        properties = schema.get("properties", {})
-        wanted = schema.get("required", properties)
-        return {name: self.make(properties[name], depth + 1) for name in properties if name in wanted}
-
-    def _array(self, schema: Schema, depth: int) -> list[object]:
-        first = schema.get("prefixItems", [])
-        count = max(schema.get("minItems", 0), len(first))
-        rest = itertools.repeat(schema.get("items", {}), count - len(first))
-        return [self.make(item, depth + 1) for item in (*first, *rest)]
 
     def _string(self, schema: Schema) -> str:
         shortest, longest = schema.get("minLength", 0), schema.get("maxLength", math.inf)

@@ -56,7 +56,10 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Load the model that the parent asks for, serve it, and end with the core."""
     log_to_stderr()
-    _die_with_the_parent()
+    if sys.platform == "linux":
+        # The kernel kills this process when the parent is killed, whatever it does at that time. Elsewhere the channel
+        # ends, which is noticed once Python code runs again.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     channel: ToParent = Channel(socket.socket(fileno=int(sys.argv[1])), FROM_CORE, TO_CORE)
     received = iter(channel)
     first = next(received)
@@ -149,15 +152,6 @@ class Reports:
     def _run(self, core: Core) -> None:
         while (events := self._events.get()) is not None:
             self._channel.send(StepReport.of(events, core.stats()))
-
-
-def _die_with_the_parent() -> None:
-    """Have the kernel kill this process if the parent is killed, whatever it does at that time. Linux only.
-
-    Elsewhere, the channel ends, which is noticed once Python code runs again.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _exit(code: int) -> NoReturn:

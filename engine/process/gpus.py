@@ -6,8 +6,6 @@ https://docs.nvidia.com/deploy/nvml-api/
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from thothy_ai.engine.api.identity import visible_devices
@@ -31,11 +29,20 @@ def all_gpus() -> tuple[Gpu, ...]:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
         return ()
-    with _initialised(library) as works:
-        count = ctypes.c_uint()
-        if not works or library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+    if library.nvmlInit_v2() != 0:
+        return ()
+    try:
+        gpus, count = [], ctypes.c_uint()
+        if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
             return ()
-        return tuple(_gpu(library, index) for index in range(count.value))
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
+            uuid, name = _text(library.nvmlDeviceGetUUID, handle), _text(library.nvmlDeviceGetName, handle)
+            gpus.append(Gpu(index, uuid, name))
+        return tuple(gpus)
+    finally:
+        library.nvmlShutdown()
 
 
 def visible_gpus(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -45,22 +52,6 @@ def visible_gpus(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         return gpus
     named = [gpu for entry in entries for gpu in gpus if entry == str(gpu.index) or gpu.uuid.startswith(entry)]
     return tuple(dict.fromkeys(named))
-
-
-@contextmanager
-def _initialised(library: ctypes.CDLL) -> Iterator[bool]:
-    works = library.nvmlInit_v2() == 0
-    try:
-        yield works
-    finally:
-        if works:
-            library.nvmlShutdown()
-
-
-def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
-    handle = ctypes.c_void_p()
-    library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
-    return Gpu(index, _text(library.nvmlDeviceGetUUID, handle), _text(library.nvmlDeviceGetName, handle))
 
 
 def _text(function: ctypes._NamedFuncPointer, handle: ctypes.c_void_p) -> str:

@@ -126,8 +126,11 @@ class _Shutdown:
         self._loop = asyncio.get_running_loop()
 
     def on_signals(self) -> None:
+        def signalled() -> None:
+            (self.forced if self.requested.is_set() else self.requested).set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._signalled)
+            self._loop.add_signal_handler(number, signalled)
 
     def on_end_of(self, engine: RunningEngine) -> None:
         """Wait in a daemon thread: a step that hangs must not keep the process from exiting."""
@@ -135,7 +138,8 @@ class _Shutdown:
         def wait() -> None:
             engine.wait_ended()
             with contextlib.suppress(RuntimeError):  # the loop is closed already
-                self._loop.call_soon_threadsafe(self._engine_has_ended)
+                self._loop.call_soon_threadsafe(self.engine_ended.set)
+                self._loop.call_soon_threadsafe(self.force)
 
         threading.Thread(target=wait, name="engine-watch", daemon=True).start()
 
@@ -143,13 +147,6 @@ class _Shutdown:
         """Shut down now, whatever is in flight."""
         self.requested.set()
         self.forced.set()
-
-    def _signalled(self) -> None:
-        (self.forced if self.requested.is_set() else self.requested).set()
-
-    def _engine_has_ended(self) -> None:
-        self.engine_ended.set()
-        self.force()
 
 
 async def _finish_accepted(backend: Backend, server: EngineServer, shutdown: _Shutdown, seconds: float) -> None:

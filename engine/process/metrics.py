@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from thothy_ai.engine.api import EngineStats
 from thothy_ai.engine.api.backend import Backend
-from thothy_ai.engine.api.statistics import BOUNDS, HistogramStats
+from thothy_ai.engine.api.statistics import BOUNDS
 
 _PREFIX = "thothy_engine_"
 _GAUGES: dict[str, tuple[str, Callable[[EngineStats], float]]] = {
@@ -86,7 +86,10 @@ class EngineCollector(Collector):
             yield CounterMetricFamily(_PREFIX + name, text, value=value(stats))
         yield from _by_label(stats)
         for field, (name, text) in _HISTOGRAMS.items():
-            yield _histogram(name, text, getattr(stats.timing, field), BOUNDS[field])
+            bounds, observed = BOUNDS[field], getattr(stats.timing, field)
+            total, *counts = observed or (0.0, *(0 for _ in range(len(bounds) + 1)))
+            buckets = list(zip((*map(str, map(float, bounds)), "+Inf"), accumulate(counts), strict=True))
+            yield HistogramMetricFamily(_PREFIX + name, text, buckets, total)
         info = self._backend.info()
         own = {"engine": self._name, "session_id": info.session_id}
         labels = {**own, "model": info.model, "device": info.device, "dtype": info.dtype}
@@ -123,9 +126,3 @@ def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[s
     for label, value in values.items():
         family.add_metric([label], value)
     return family
-
-
-def _histogram(name: str, text: str, values: HistogramStats, bounds: tuple[float, ...]) -> Metric:
-    total, *counts = values or (0.0, *(0 for _ in range(len(bounds) + 1)))
-    names = (*map(str, map(float, bounds)), "+Inf")
-    return HistogramMetricFamily(_PREFIX + name, text, list(zip(names, accumulate(counts), strict=True)), total)

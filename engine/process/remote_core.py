@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
-from thothy_ai.engine.api.core import CoreRequest, Event, OnEvents, RefusedEvent, StepFailedError, TokenEvent, end_of
+from thothy_ai.engine.api.core import CoreRequest, OnEvents, RefusedEvent, StepFailedError, TokenEvent, end_of
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.core_messages import AbortRequest, CoreEnded, FromCore, StepReport, StopCore, ToCore
@@ -89,17 +89,13 @@ class RemoteCore:
                     return message.failure
                 case StepReport():
                     self._stats = message.stats
-                    self._take(message.events)
+                    if ended := {event.id for event in message.events if not isinstance(event, TokenEvent)}:
+                        with self._lock:
+                            self._open -= ended
+                    if message.events:
+                        self._on_events(message.events)
         cause = self._describe_end()  # first: it is dead then, and admits nothing more
         return StepFailedError(self._admitted_ids(), cause)
-
-    def _take(self, events: list[Event]) -> None:
-        ended = {event.id for event in events if not isinstance(event, TokenEvent)}
-        if ended:
-            with self._lock:
-                self._open -= ended
-        if events:
-            self._on_events(events)
 
     def _finish(self, failure: StepFailedError | None) -> None:
         """End what is in flight and unknown to the core; what it knew, it has ended itself."""

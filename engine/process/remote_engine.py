@@ -11,9 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -109,7 +109,10 @@ def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
     What keeps the text tools from being made is raised by the call: the core's errors come first.
     """
     with transformers_without_torch():  # imported while the other process imports torch
-        folder = model if _is_folder(model) else process.expect(FolderFound).path
+        is_folder = False
+        with suppress(OSError):  # the core says why it can't be looked at
+            is_folder = model.is_dir()
+        folder = model if is_folder else process.expect(FolderFound).path
         text = LocalText()
         configuration = _outcome(lambda: text.configuration(folder, model))
         process.send(ConfigurationRead, lambda: ConfigurationRead.of(configuration.result()))
@@ -120,14 +123,6 @@ def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
         lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
     )
     return tools.result
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether it is one that can be looked at; why not, the core says."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def _outcome(make: Callable[[], T]) -> Future[T]:
@@ -146,13 +141,17 @@ class CoreProcess:
     def __init__(self, options: EngineOptions) -> None:
         self.url = options.url
         ours, theirs = socket.socketpair()
-        with theirs, _blocked(_SIGNALS):
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},  # imports as here
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the process is started with them blocked
+        try:
+            with theirs:
+                self._popen = subprocess.Popen(
+                    [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},  # imports as here
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.channel: Channel[ToCore, FromCore] = Channel(ours, TO_CORE, FROM_CORE)
         self._messages = iter(self.channel)
         self.channel.send(LoadModel(replace(options, token=None)))
@@ -200,13 +199,3 @@ class CoreProcess:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             return self._popen.wait()
-
-
-@contextmanager
-def _blocked(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """A process that is started meanwhile has these signals blocked."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -167,17 +167,14 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     drawing += MaskTable.num_bytes(sizes.max_rows, model.vocab_size)
     rows = sizes.max_rows * sizes.max_context * 4
     if device.type == "cuda":
-        captured = sizes.graphs and sizes.token_budget <= MAX_TOKENS
-        mixed = _kept_by_mixed_graphs(model, sizes.token_budget) * dtype.itemsize if captured else 0
+        mixed, budget = 0, sizes.token_budget
+        if sizes.graphs and budget <= MAX_TOKENS:  # queries, what attention makes of them, each size's residual stream
+            kept = 2 * budget * model.num_heads * model.head_dim + sum(sizes_up_to(budget)) * model.hidden_size
+            mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
         return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS
     gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
     return 2 * (activations + gathered) + logits + drawing + rows
-
-
-def _kept_by_mixed_graphs(model: ModelConfig, budget: int) -> int:
-    """Elements: queries and what attention makes of them, and each size's residual stream."""
-    return 2 * budget * model.num_heads * model.head_dim + sum(sizes_up_to(budget)) * model.hidden_size
 
 
 def num_blocks(

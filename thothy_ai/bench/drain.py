@@ -52,6 +52,10 @@ class Drained:
     running: tuple[int, ...]
     urgent: tuple[UrgentJob, ...] = ()
 
+    def gained(self, counter: str) -> float:
+        """How much a counter of the core grew."""
+        return float(getattr(self.after.core, counter) - getattr(self.before.core, counter))
+
 
 class UrgentJob(NamedTuple):
     """A job that was submitted while others ran: seconds to its first token, and the device's seconds that it took."""

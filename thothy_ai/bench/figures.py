@@ -31,7 +31,7 @@ class PeerResult:
 
 def drain_figures(drained: Drained, counted_jobs: str, unit: str) -> list[Figure]:
     """What a drain took and how the engine ran. `unit`: an hour of what computed."""
-    counted = _Difference(drained)
+    counted = drained.gained
     preemptions = drained.after.scheduler.preemptions - drained.before.scheduler.preemptions
     jobs, seconds = len(drained.finished), drained.seconds
     prompt, output, steps = counted("prompt_tokens"), counted("output_tokens"), counted("steps")
@@ -73,7 +73,7 @@ def check_figures(checked: Checked) -> list[Figure]:
 
 def profile_figures(profile: Profile, drained: Drained) -> list[Figure]:
     """Where the time of the profiled drain went."""
-    whole, steps = profile.seconds, _Difference(drained)("steps")
+    whole, steps = profile.seconds, drained.gained("steps")
     parts = {"GEMM": profile.gemm, "attention": profile.attention, "rest": profile.rest, "idle": profile.idle}
     return [
         ("profiled drain, seconds", f"{drained.seconds:.2f}"),
@@ -89,13 +89,3 @@ def peer_figures(peers: Sequence[PeerResult], drained: Drained) -> list[Figure]:
         (f"{peer.name}, its seconds", f"{peer.seconds:.2f}, {peer.seconds / drained.seconds:.2f} x ours")
         for peer in peers
     ]
-
-
-class _Difference:
-    """How much a counter of the core grew over a drain."""
-
-    def __init__(self, drained: Drained) -> None:
-        self._drained = drained
-
-    def __call__(self, name: str) -> float:
-        return float(getattr(self._drained.after.core, name) - getattr(self._drained.before.core, name))

@@ -24,8 +24,12 @@ class Progress:
 
     def update(self, text: str) -> None:
         """Show the state of what runs; without a terminal, only if nothing was written for a while."""
-        if self._in_place:
-            self._write(f"{_CLEAR}{text[: self._columns()]}")
+        if self._stream is not None and self._in_place:
+            try:
+                columns = os.get_terminal_size(self._stream.fileno()).columns - 1
+            except (OSError, ValueError):  # not a terminal that has a size
+                columns = 79
+            self._write(f"{_CLEAR}{text[:columns]}")
         elif time.monotonic() - self._last >= self._every:
             self.say(text)
 
@@ -38,12 +42,6 @@ class Progress:
         if self._stream is not None:
             self._stream.write(text)
             self._stream.flush()
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns - 1 if self._stream else 0
-        except (OSError, ValueError):  # not a terminal that has a size
-            return 79
 
 
 def spell(seconds: float) -> str:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+_ALL = {"tie_word_embeddings": False, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
+_LLAMA = {**_ALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **_LLAMA,
         "num_hidden_layers": 32,
         "hidden_size": 4096,
         "intermediate_size": 14336,
@@ -17,11 +18,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "head_dim": 128,
         "vocab_size": 128_256,
-        "tie_word_embeddings": False,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
     },
     "qwen3-0.6b": {
+        **_ALL,
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
         "num_hidden_layers": 28,
@@ -32,10 +31,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "vocab_size": 151_936,
         "tie_word_embeddings": True,
-        "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-6,
     },
     "qwen3-30b-a3b": {  # a mixture of experts: 30 billion parameters, of which a token meets 3
+        **_ALL,
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
         "num_hidden_layers": 48,
@@ -49,11 +48,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "head_dim": 128,
         "vocab_size": 151_936,
-        "tie_word_embeddings": False,
-        "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-6,
     },
     "mixtral-8x7b": {
+        **_ALL,
         "architectures": ["MixtralForCausalLM"],
         "model_type": "mixtral",
         "num_hidden_layers": 32,
@@ -65,13 +63,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "head_dim": 128,
         "vocab_size": 32_000,
-        "tie_word_embeddings": False,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
     },
     "smollm2-135m": {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **_LLAMA,
         "num_hidden_layers": 30,
         "hidden_size": 576,
         "intermediate_size": 1536,
@@ -80,12 +74,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 64,
         "vocab_size": 49_152,
         "tie_word_embeddings": True,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
     },
     "tiny": {  # for tests, and for trying the benchmark on a CPU
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **_LLAMA,
         "num_hidden_layers": 2,
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -93,13 +84,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "head_dim": 16,
         "vocab_size": 512,
-        "tie_word_embeddings": False,
-        "max_position_embeddings": 8192,
-        "rms_norm_eps": 1e-5,
     },
 }
-
-
 ON_A_CPU = "smollm2-135m"
 ON_A_GPU = ("llama-8b", "qwen3-0.6b", "smollm2-135m")  # the first one that fits
 

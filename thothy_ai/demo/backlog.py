@@ -73,41 +73,20 @@ _FOREIGN = {
 def backlog(jobs: int, seed: int = 0, kind: str | None = None) -> list[Request]:
     """Jobs in no particular order. Raises `KindError` for an unknown kind, or one whose fields cannot be made up."""
     draw = random.Random(seed)
-    makers = _makers()
-    names = [kind] * jobs if kind is not None else _mixed_names(jobs, draw)
-    return [makers[name](draw) if name in makers else _of_any_kind(name, draw) for name in names]
+    if kind is not None:
+        names = [kind] * jobs
+    else:  # exactly the shares, as far as they divide
+        cycle = [name for name, share in SHARES.items() for _ in range(share)]
+        names = draw.sample(cycle, len(cycle)) * (jobs // len(cycle))
+        names += draw.sample(cycle, len(cycle))[: jobs % len(cycle)]
+        draw.shuffle(names)
+    return [_MAKERS[name](draw) if name in _MAKERS else _of_any_kind(name, draw) for name in names]
 
 
 def house_prompt(words: int) -> str:
     """Instructions of this many words, always the same."""
     draw = random.Random("house")
     return f"House style. {_prose(draw, words)}" if words else ""
-
-
-def _mixed_names(jobs: int, draw: random.Random) -> list[str]:
-    """Exactly the shares, as far as they divide."""
-    cycle = [name for name, share in SHARES.items() for _ in range(share)]
-    names = draw.sample(cycle, len(cycle)) * (jobs // len(cycle)) + draw.sample(cycle, len(cycle))[: jobs % len(cycle)]
-    draw.shuffle(names)
-    return names
-
-
-def _makers() -> dict[str, Callable[[random.Random], Request]]:
-    return {
-        "trend_summary": lambda draw: TrendSummary(
-            source=_source(draw, 200, 1_400), audience=draw.choice(_AUDIENCES), locale=_locale(draw)
-        ),
-        "hook": lambda draw: Hook(
-            source=_source(draw, 60, 500),
-            audience=draw.choice(_AUDIENCES),
-            channel=draw.choice(_CHANNELS),
-            tone=draw.choice(_TONES),
-        ),
-        "translation": _translation,
-        "report_section": lambda draw: ReportSection(
-            source=_source(draw, 800, 2_200), audience=draw.choice(_AUDIENCES), locale=_locale(draw)
-        ),
-    }
 
 
 def _translation(draw: random.Random) -> Translation:
@@ -168,3 +147,18 @@ _SENTENCES = tuple(
     for paragraph in source.paragraphs
     for part in paragraph.rstrip(".").split(". ")
 )
+_MAKERS: dict[str, Callable[[random.Random], Request]] = {
+    "trend_summary": lambda draw: TrendSummary(
+        source=_source(draw, 200, 1_400), audience=draw.choice(_AUDIENCES), locale=_locale(draw)
+    ),
+    "hook": lambda draw: Hook(
+        source=_source(draw, 60, 500),
+        audience=draw.choice(_AUDIENCES),
+        channel=draw.choice(_CHANNELS),
+        tone=draw.choice(_TONES),
+    ),
+    "translation": _translation,
+    "report_section": lambda draw: ReportSection(
+        source=_source(draw, 800, 2_200), audience=draw.choice(_AUDIENCES), locale=_locale(draw)
+    ),
+}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from thothy_ai.demo.sources import Source, load_sources
+from thothy_ai.demo.sources import load_sources
 from thothy_ai.jobs import Hook, ReportSection, Request, Translation, TrendSummary
 from thothy_ai.jobs.kinds.hook import Channel
 
@@ -25,13 +25,11 @@ def demo_jobs() -> list[Request]:
         shortest = min(source.paragraphs, key=len)
         jobs += [
             TrendSummary(source=source.text, audience=audience, length="short"),
-            _hook(source, audience, first, "curious"),
-            _hook(source, audience, second, "playful"),
+            *(
+                Hook(source=source.text, audience=audience, channel=channel, tone=tone, variants=1, length="short")
+                for channel, tone in ((first, "curious"), (second, "playful"))
+            ),
             Translation(source=source.text, passage=shortest, target_locale=locale),
             ReportSection(source=source.text, audience=audience, length="short"),
         ]
     return jobs
-
-
-def _hook(source: Source, audience: str, channel: Channel, tone: str) -> Hook:
-    return Hook(source=source.text, audience=audience, channel=channel, tone=tone, variants=1, length="short")

@@ -32,10 +32,10 @@ def measure(options: BenchOptions, warm_up: Sequence[CoreRequest], requests: Seq
         from thothy_ai.bench.peers.transformers_peer import name, resident
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.engine.model or write_config(str(options.shape), Path(scratch))
-        with resident(folder, options.engine, real_weights=options.engine.model is not None) as peer:
-            peer.run(warm_up)
+        with resident(folder, options.engine, real_weights=options.engine.model is not None) as drain:
+            drain(warm_up)
             begin = time.perf_counter()
-            counts = peer.run(requests)
+            counts = drain(requests)
             seconds = time.perf_counter() - begin
     if counts != [request.sampling.max_tokens for request in requests]:
         raise DrainFailedError(f"{name()} did not generate all tokens that were requested")

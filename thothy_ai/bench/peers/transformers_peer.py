@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from thothy_ai.bench.drain import DrainFailedError
-from thothy_ai.bench.peers.peer import Peer
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype
 
+Drain = Callable[[Sequence[CoreRequest]], list[int]]  # the numbers of output tokens, in the requests' order
 _NEVER = -1  # no token has this id
 _PATIENCE = 1.0  # seconds between checks that its thread runs
 _CPU_KV_TOKENS, _CPU_BUDGET = 16_384, 512  # as for our own engine
@@ -26,7 +27,7 @@ def name() -> str:
 
 
 @contextmanager
-def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Peer]:
+def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Drain]:
     """A manager of continuous batching over the folder's model, with graphs captured, until the context ends."""
     model = _model(folder, options, real_weights=real_weights)
     settings = GenerationConfig(do_sample=False, eos_token_id=_NEVER, pad_token_id=0, max_new_tokens=1)
@@ -35,29 +36,22 @@ def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Ite
         continuous_batching_config=_sizes(options),
         timeout=5,
     ) as manager:
-        yield _Resident(manager)
+        yield partial(_drain, manager)
 
 
-class _Resident:
-    def __init__(self, manager: Any) -> None:
-        self._manager = manager
-
-    def run(self, requests: Sequence[CoreRequest]) -> list[int]:
-        """Drain the requests; returns the number of output tokens of each."""
-        for request in requests:
-            self._manager.add_request(
-                list(request.prompt), request.id, request.sampling.max_tokens, eos_token_id=_NEVER
-            )
-        counts: dict[str, int] = {}
-        while len(counts) < len(requests):
-            result = self._manager.get_result(timeout=_PATIENCE)
-            if result is not None and result.is_finished():
-                if result.error:
-                    raise DrainFailedError(f"{name()}: job {result.request_id}: {result.error}")
-                counts[result.request_id] = len(result.generated_tokens)
-            elif not self._manager.is_running():
-                raise DrainFailedError(f"{name()}: its thread ended")
-        return [counts[request.id] for request in requests]
+def _drain(manager: Any, requests: Sequence[CoreRequest]) -> list[int]:
+    for request in requests:
+        manager.add_request(list(request.prompt), request.id, request.sampling.max_tokens, eos_token_id=_NEVER)
+    counts: dict[str, int] = {}
+    while len(counts) < len(requests):
+        result = manager.get_result(timeout=_PATIENCE)
+        if result is not None and result.is_finished():
+            if result.error:
+                raise DrainFailedError(f"{name()}: job {result.request_id}: {result.error}")
+            counts[result.request_id] = len(result.generated_tokens)
+        elif not manager.is_running():
+            raise DrainFailedError(f"{name()}: its thread ended")
+    return [counts[request.id] for request in requests]
 
 
 def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:

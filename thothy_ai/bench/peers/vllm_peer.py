@@ -5,14 +5,13 @@ Written from its documentation, and never run: it was not available where this w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import vllm
 
-from thothy_ai.bench.peers.peer import Peer
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.options import EngineOptions
 
@@ -24,21 +23,14 @@ def name() -> str:
 
 
 @contextmanager
-def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Peer]:
+def resident(
+    folder: Path, options: EngineOptions, *, real_weights: bool
+) -> Iterator[Callable[[Sequence[CoreRequest]], list[int]]]:
     """An LLM over the folder's model, compiled and captured, until the context ends."""
     llm = vllm.LLM(model=str(folder), **_settings(options, real_weights=real_weights))
-    try:
-        yield _Resident(llm)
-    finally:
-        del llm
 
-
-class _Resident:
-    def __init__(self, llm: Any) -> None:
-        self._llm = llm
-
-    def run(self, requests: Sequence[CoreRequest]) -> list[int]:
-        """Drain the requests; returns the number of output tokens of each. `generate` keeps the prompts' order."""
+    def drain(requests: Sequence[CoreRequest]) -> list[int]:
+        """The numbers of output tokens; `generate` keeps the prompts' order."""
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         sampling = [
             vllm.SamplingParams(
@@ -46,8 +38,10 @@ class _Resident:
             )
             for request in requests
         ]
-        outputs = self._llm.generate(prompts, sampling, use_tqdm=False)
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
         return [len(output.outputs[0].token_ids) for output in outputs]
+
+    yield drain
 
 
 def _settings(options: EngineOptions, *, real_weights: bool) -> dict[str, Any]:

@@ -10,7 +10,6 @@ that validators accept, and neither retries nor repairs may distort the time.
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.demo import first_call
 from thothy_ai.demo.first_call import FirstCall
 from thothy_ai.embedded import EmbeddedStack
-from thothy_ai.embedded.process import Process, Program, free_ports
+from thothy_ai.embedded.process import Process, Program, free_ports, service_argv
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, engine_listens
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.embedded.supervisor import Patience
@@ -95,7 +94,7 @@ def service(engine: EngineOptions, progress: Progress) -> Iterator[Service]:
         process = Process(
             Program(
                 name="engine",
-                argv=(sys.executable, "-P", "-m", "thothy_ai.cli", "engine", "--url", url, *_flags(engine)),
+                argv=service_argv("engine", "--url", url, *_flags(engine)),
                 env=stack.settings.environment() | {f"{PREFIX}METRICS_PORT": "0"},
                 log=home / "logs" / "engine.log",
                 ready=lambda: engine_listens(url),
@@ -130,9 +129,10 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
     try:
         info = await client.info()
         on_gpu = info.device.startswith("cuda")
-        jobs = _jobs(Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed))
+        measured = Backlog(options.jobs or (JOBS if on_gpu else JOBS_ON_A_CPU), options.kind, options.seed)
         # Other jobs come first, straight to the engine and through the service, without their times.
-        others = _jobs(Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003))
+        warm_up = Backlog(WARM_UP_JOBS if on_gpu else WARM_UP_JOBS_ON_A_CPU, options.kind, seed=1_000_003)
+        jobs, others = ([FirstCall.of(job) for job in make_jobs(backlog)] for backlog in (measured, warm_up))
         plain = [replace(request, schema=None) for request in as_requests(others, engine=info)]
         await _bare(client, plain, "warm-up, bare engine", progress)
         await _through_service(client, running, others, progress, "warm-up, service")
@@ -150,10 +150,6 @@ async def _measure(options: BenchOptions, running: Service, progress: Progress) 
         f"{info.device}, one worker with up to {running.settings.worker_in_flight:,} jobs in flight",
         tuple(service_figures(before, by_service, after, times, unit)),
     )
-
-
-def _jobs(backlog: Backlog) -> list[Request]:
-    return [FirstCall.of(job) for job in make_jobs(backlog)]
 
 
 async def _bare(

@@ -8,22 +8,8 @@ from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.inputs.job_options import (
-    MAX_LISTED,
-    Batch,
-    Filters,
-    JobId,
-    Key,
-    Kind,
-    Parent,
-    Since,
-    Source,
-    SourceFile,
-    States,
-    Tenant,
-    Until,
-    find_job,
-)
+from thothy_ai.cli.inputs.job_options import MAX_LISTED, NO_FILTERS, Filters, JobId, find_job
+from thothy_ai.cli.inputs.parameters import with_fields
 from thothy_ai.cli.shell import AsJson, database, fail, usage
 from thothy_ai.cli.views.artifact import provenance_lines, review_lines
 from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Format, Grouping, is_output, write
@@ -45,18 +31,10 @@ _LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the extension of a name that is
 
 
 @app.command("list")
+@with_fields
 def list_(
     verdict: Annotated[ArtifactVerdict | None, typer.Option(help="Only artifacts with this verdict.")] = None,
-    state: States = None,
-    kind: Kind = None,
-    key: Key = None,
-    source: Source = None,
-    source_file: SourceFile = None,
-    parent: Parent = None,
-    batch: Batch = None,
-    tenant: Tenant = None,
-    since: Since = None,
-    until: Until = None,
+    filters: Filters = NO_FILTERS,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of artifacts.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -66,9 +44,10 @@ def list_(
     """
     from thothy_ai.admin.artifacts import list_artifacts
 
-    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
-        found = list_artifacts(engine, filters.jobs(engine), verdict=verdict, since=since, until=until, limit=limit + 1)
+        found = list_artifacts(
+            engine, filters.jobs(engine), verdict=verdict, since=filters.since, until=filters.until, limit=limit + 1
+        )
     if as_json:
         return print_json(found[:limit])
     if not found:
@@ -113,6 +92,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@with_fields
 def export(
     to: Annotated[
         Path,
@@ -132,16 +112,7 @@ def export(
     per: Annotated[
         Grouping, typer.Option(help="Contents of each file in a folder: one artifact, or all artifacts of a source.")
     ] = Grouping.ARTIFACT,
-    state: States = None,
-    kind: Kind = None,
-    key: Key = None,
-    source: Source = None,
-    source_file: SourceFile = None,
-    parent: Parent = None,
-    batch: Batch = None,
-    tenant: Tenant = None,
-    since: Since = None,
-    until: Until = None,
+    filters: Filters = NO_FILTERS,
 ) -> None:
     """Export artifacts with their identifying fields: key, kind, channel, source, parent, model and seed.
 
@@ -160,10 +131,11 @@ def export(
     form = _format_of(to, chosen)
     if per is Grouping.SOURCE and (form not in FOLDER_FORMATS or is_output(to)):
         usage("--per source goes to a folder, with --format json, md or html")
-    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
         jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
-        artifacts = stream_artifacts(engine, jobs, verdict=verdict, since=since, until=until, by_source=by_source)
+        artifacts = stream_artifacts(
+            engine, jobs, verdict=verdict, since=filters.since, until=filters.until, by_source=by_source
+        )
         try:
             written = write(artifacts, to, form, per)
         except BrokenPipeError:  # `| head` has read enough

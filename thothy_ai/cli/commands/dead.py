@@ -26,6 +26,7 @@ from thothy_ai.cli.inputs.job_options import (
     find_job,
     find_jobs,
 )
+from thothy_ai.cli.inputs.parameters import with_fields
 from thothy_ai.cli.shell import AsJson, Yes, check_note, confirm, database, fail, load_settings, usage
 from thothy_ai.cli.views.job import job_json, print_job
 from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, printable, table
@@ -49,13 +50,56 @@ OlderThan = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.")]
 
 
+@dataclass(frozen=True, slots=True)
+class DeadFilters:
+    """The filters of dead jobs, as typed: the options that these commands share."""
+
+    reasons: Reasons = None
+    kinds: Kinds = None
+    since: Since = None
+    until: Until = None
+    older_than: OlderThan = None
+
+    def __post_init__(self) -> None:
+        if self.until is not None and self.older_than is not None:
+            usage("--until and --older-than set the same limit: pass only one of them")
+        times.check_order(self.since, self.until)
+
+    def require(self, job_ids: list[str] | None, every: bool) -> None:
+        """Refuse to select every job because a filter was forgotten: that takes `--all`."""
+        if (bool(job_ids) or self != NO_FILTERS) == every:
+            usage("pass job ids, --reason, --kind, --since, --until or --older-than, or pass --all alone")
+
+    def selection(self, engine: Engine, job_ids: list[str] | None = None) -> Selection:
+        """Raises `BadParameter` and the errors of `find_jobs`."""
+        from thothy_ai.admin.dead_letters import Selection
+
+        check_kinds(engine, self.kinds or ())
+        check_reasons(engine, self.reasons or ())
+        ids = find_jobs(engine, job_ids or ())
+        until = self.until if self.older_than is None else datetime.now(UTC) - self.older_than
+        return Selection(tuple(ids), tuple(self.kinds or ()), tuple(self.reasons or ()), self.since, until)
+
+    def nothing(self) -> str:
+        """A sentence that nothing matches, with the filters."""
+        typed = {
+            "--reason": self.reasons,
+            "--kind": self.kinds,
+            "--since": self.since and [local(self.since)],
+            "--until": self.until and [local(self.until)],
+            "--older-than": self.older_than and [spell(self.older_than.total_seconds())],
+        }
+        filters = [printable(f"{option} {value}") for option, values in typed.items() for value in values or ()]
+        return f"No dead jobs match {' '.join(filters)}." if filters else "No dead jobs."
+
+
+NO_FILTERS = DeadFilters()
+
+
 @app.command("list")
+@with_fields
 def list_(
-    reasons: Reasons = None,
-    kinds: Kinds = None,
-    since: Since = None,
-    until: Until = None,
-    older_than: OlderThan = None,
+    filters: DeadFilters,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -65,15 +109,14 @@ def list_(
     """
     from thothy_ai.admin import dead_letters
 
-    typed = _Typed(reasons=reasons, kinds=kinds, since=since, until=until, older_than=older_than)
     with database() as engine:
-        selection = typed.selection(engine)
+        selection = filters.selection(engine)
         groups = dead_letters.groups(engine, selection)
         jobs = dead_letters.list_dead(engine, selection, limit=limit)
     if as_json:
         return print_json({"total": _total(groups), "groups": [asdict(group) for group in groups], "jobs": jobs})
     if not groups:
-        return typer.echo(typed.nothing())
+        return typer.echo(filters.nothing())
     _print_groups(groups)
     typer.echo("")
     columns = {
@@ -104,13 +147,10 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@with_fields
 def redrive(
     job_ids: JobIds = None,
-    reasons: Reasons = None,
-    kinds: Kinds = None,
-    since: Since = None,
-    until: Until = None,
-    older_than: OlderThan = None,
+    filters: DeadFilters = NO_FILTERS,
     every: All = False,
     why: Annotated[str | None, typer.Option(help="Reason, recorded in each job's history with your user name.")] = None,
     deadline: Deadline = None,
@@ -123,26 +163,22 @@ def redrive(
     from thothy_ai.admin import dead_letters
 
     check_note("--why", why)
-    typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
-    typed.require(every)
+    filters.require(job_ids, every)
     with database() as engine:
-        selection = typed.selection(engine)
+        selection = filters.selection(engine, job_ids)
         user = f"uid {os.getuid()}"
         with suppress(KeyError, OSError):  # the user of a container may have no name
             user = getuser()
         by = f"{user} on {socket.gethostname()}"
         redriven = dead_letters.redrive(engine, selection, by=by, why=why, deadline=deadline)
-    _report("redriven", "queued again", redriven, len(selection.ids), typed, as_json)
+    _report("redriven", "queued again", redriven, len(selection.ids), filters, as_json)
 
 
 @app.command()
+@with_fields
 def purge(
     job_ids: JobIds = None,
-    reasons: Reasons = None,
-    kinds: Kinds = None,
-    since: Since = None,
-    until: Until = None,
-    older_than: OlderThan = None,
+    filters: DeadFilters = NO_FILTERS,
     every: All = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -153,68 +189,23 @@ def purge(
     """
     from thothy_ai.admin import dead_letters
 
-    typed = _Typed(job_ids, reasons, kinds, since, until, older_than)
-    typed.require(every)
+    filters.require(job_ids, every)
     with database() as engine:
-        selection = dead_letters.until_now(engine, typed.selection(engine))
+        selection = dead_letters.until_now(engine, filters.selection(engine, job_ids))
         groups = dead_letters.groups(engine, selection)
         if groups and not yes:
             _print_groups(groups)
             confirm(f"Delete {count(_total(groups), 'job')}, history included?")
         purged = dead_letters.purge(engine, selection)
-    _report("purged", "deleted", purged, len(selection.ids), typed, as_json)
+    _report("purged", "deleted", purged, len(selection.ids), filters, as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class _Typed:
-    """The selection of dead jobs as typed."""
-
-    job_ids: list[str] | None = None
-    reasons: list[str] | None = None
-    kinds: list[str] | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    older_than: timedelta | None = None
-
-    def __post_init__(self) -> None:
-        if self.until is not None and self.older_than is not None:
-            usage("--until and --older-than set the same limit: pass only one of them")
-        times.check_order(self.since, self.until)
-
-    def require(self, every: bool) -> None:
-        """Refuse to select every job because a filter was forgotten: that takes `--all`."""
-        if (self != _Typed()) == every:
-            usage("pass job ids, --reason, --kind, --since, --until or --older-than, or pass --all alone")
-
-    def selection(self, engine: Engine) -> Selection:
-        """Raises `BadParameter` and the errors of `find_jobs`."""
-        from thothy_ai.admin.dead_letters import Selection
-
-        check_kinds(engine, self.kinds or ())
-        check_reasons(engine, self.reasons or ())
-        ids = find_jobs(engine, self.job_ids or ())
-        until = self.until if self.older_than is None else datetime.now(UTC) - self.older_than
-        return Selection(tuple(ids), tuple(self.kinds or ()), tuple(self.reasons or ()), self.since, until)
-
-    def nothing(self) -> str:
-        """A sentence that nothing matches, with the filters."""
-        typed = {
-            "--reason": self.reasons,
-            "--kind": self.kinds,
-            "--since": self.since and [local(self.since)],
-            "--until": self.until and [local(self.until)],
-            "--older-than": self.older_than and [spell(self.older_than.total_seconds())],
-        }
-        filters = [printable(f"{option} {value}") for option, values in typed.items() for value in values or ()]
-        return f"No dead jobs match {' '.join(filters)}." if filters else "No dead jobs."
-
-
-def _report(key: str, done: str, changed: int, given: int, typed: _Typed, as_json: bool) -> None:
+def _report(key: str, done: str, changed: int, given: int, filters: DeadFilters, as_json: bool) -> None:
     """Print the number of changed jobs; exit with 1 if a job named by id was not among them."""
     if as_json:
         print_json({key: changed})
     elif changed or not given:
-        typer.echo(f"{count(changed, 'job')} {done}." if changed else typed.nothing())
+        typer.echo(f"{count(changed, 'job')} {done}." if changed else filters.nothing())
     unchanged = given - changed
     if unchanged > 0:
         be, do = ("is", "does") if unchanged == 1 else ("are", "do")

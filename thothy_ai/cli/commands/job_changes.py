@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from thothy_ai.cli.inputs.job_options import (
+    NO_FILTERS,
     Batch,
     Deadline,
     Filters,
@@ -115,8 +116,8 @@ def cancel(
     """
     states = [JobState(each) for each in state] if state else None
     until = datetime.now(UTC) - older_than if older_than is not None else None
-    filters = Filters(states, kind, key, source, source_file, parent, batch, since, until)
-    filtered = filters != Filters()
+    filters = Filters(states, kind, key, source, source_file, parent, batch, since=since, until=until)
+    filtered = filters != NO_FILTERS
     if [bool(job_ids), filtered, every].count(True) != 1:
         usage("pass job ids, or filters such as --state, --kind and --older-than, or --all alone")
     from thothy_ai.admin import jobs as admin_jobs

@@ -10,22 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli.commands.job_changes import cancel, retry
-from thothy_ai.cli.inputs.job_options import (
-    MAX_LISTED,
-    Batch,
-    Filters,
-    JobId,
-    Key,
-    Kind,
-    Parent,
-    Since,
-    Source,
-    SourceFile,
-    States,
-    Tenant,
-    Until,
-    find_job,
-)
+from thothy_ai.cli.inputs.job_options import MAX_LISTED, Filters, JobId, find_job
+from thothy_ai.cli.inputs.parameters import with_fields
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, AsJson, database, load_settings
 from thothy_ai.cli.views.job import job_json, print_job
 from thothy_ai.cli.views.tables import Column, more_exist, print_json, table
@@ -40,17 +26,9 @@ app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.
 
 
 @app.command("list")
+@with_fields
 def list_(
-    state: States = None,
-    kind: Kind = None,
-    key: Key = None,
-    source: Source = None,
-    source_file: SourceFile = None,
-    parent: Parent = None,
-    batch: Batch = None,
-    tenant: Tenant = None,
-    since: Since = None,
-    until: Until = None,
+    filters: Filters,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of jobs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -62,9 +40,8 @@ def list_(
     """
     from thothy_ai.admin.jobs import list_jobs
 
-    filters = Filters(state, kind, key, source, source_file, parent, batch, since, until, tenant)
     with database() as engine:
-        jobs = list_jobs(engine, filters.jobs(engine), since=since, until=until, limit=limit + 1)
+        jobs = list_jobs(engine, filters.jobs(engine), since=filters.since, until=filters.until, limit=limit + 1)
     if as_json:
         return print_json(jobs[:limit])
     if not jobs:
@@ -80,7 +57,7 @@ def list_(
         "priority": Column("priority", number=True, drop=6),
         "enqueued_at": Column("enqueued", drop=3),
         "finished_at": Column("finished", drop=7),
-        "idempotency_key": Column("key", drop=4 if key is None else 1),
+        "idempotency_key": Column("key", drop=4 if filters.key is None else 1),
     }
     table("", list(columns.values()), [[job[column] for column in columns] for job in jobs[:limit]])
     return more_exist(len(jobs), limit)

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thothy_ai.engine.api.options import Command, Declared, EngineOptions, all_options, options_of
+from thothy_ai.cli.inputs.parameters import keyword, with_parameters
+from thothy_ai.engine.api.options import Command, EngineOptions, all_options, options_of
 
 if TYPE_CHECKING:
     from thothy_ai.settings import Settings
 
 
 def with_engine_flags(run: Callable[..., None]) -> Callable[..., None]:
-    """A command with the engine's flags, which `run` receives as keyword arguments, and with its help."""
-    parameters = [_parameter(declared) for declared in options_of(Command.ENGINE)]
-
-    def command(**given: Any) -> None:
-        run(**given)
-
-    command.__name__, command.__doc__ = run.__name__, run.__doc__
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what inspect reads
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    """`run` as a command with the engine's flags, which it gets as keyword arguments."""
+    parameters = []
+    for declared in options_of(Command.ENGINE):
+        option, default = declared.option, declared.default
+        plain = declared.kind | None if default is None else declared.kind
+        kind: Any = StrEnum(declared.name, {choice: choice for choice in option.choices}) if option.choices else plain
+        flag = typer.Option(
+            f"{declared.flag}/{declared.negation}" if declared.negation else declared.flag,
+            help=option.help + (f" Default: THOTHY_{option.setting.upper()}." if option.setting else ""),
+            metavar=option.metavar,
+            envvar=None if option.setting else declared.variable,
+            min=option.minimum,
+            max=option.maximum,
+            show_default=default is not None and default is not False,
+        )
+        parameters.append(keyword(declared.name, Annotated[kind, flag], default))
+    return with_parameters(run, parameters)
 
 
 def engine_options(given: Mapping[str, Any], settings: Settings) -> EngineOptions:
@@ -39,25 +46,3 @@ def engine_options(given: Mapping[str, Any], settings: Settings) -> EngineOption
         value = require() if require else getattr(settings, setting)
         values[declared.name] = value.get_secret_value() if hasattr(value, "get_secret_value") else value
     return EngineOptions(**values)
-
-
-def _parameter(declared: Declared) -> inspect.Parameter:
-    option, default = declared.option, declared.default
-    flag = typer.Option(
-        f"{declared.flag}/{declared.negation}" if declared.negation else declared.flag,
-        help=option.help + (f" Default: THOTHY_{option.setting.upper()}." if option.setting else ""),
-        metavar=option.metavar,
-        envvar=None if option.setting else declared.variable,
-        min=option.minimum,
-        max=option.maximum,
-        show_default=default is not None and default is not False,
-    )
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(declared.name, keyword, default=default, annotation=Annotated[_kind(declared), flag])
-
-
-def _kind(declared: Declared) -> Any:
-    """The type as Typer reads it."""
-    if choices := declared.option.choices:
-        return StrEnum(declared.name, {choice: choice for choice in choices})
-    return declared.kind | None if declared.default is None else declared.kind

@@ -89,18 +89,18 @@ Deadline = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters of one command, as typed."""
+    """The filters of one command, as typed. Each is an option of a command `with_fields` of this class."""
 
-    state: list[JobState] | None = None
-    kind: str | None = None
-    key: str | None = None
-    source: str | None = None
-    source_file: str | None = None
-    parent: str | None = None
-    batch: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    tenant: str | None = None
+    state: States = None
+    kind: Kind = None
+    key: Key = None
+    source: Source = None
+    source_file: SourceFile = None
+    parent: Parent = None
+    batch: Batch = None
+    tenant: Tenant = None
+    since: Since = None
+    until: Until = None
 
     def __post_init__(self) -> None:
         if self.source and self.source_file:
@@ -143,6 +143,9 @@ class Filters:
                 shown = printable(line if len(line) <= 60 else line[:59] + "…") or "''"  # it may be a whole source
                 typed.append(f"--{field.name.replace('_', '-')} {shown}")
         return f"No {noun} match {' '.join(typed)}." if typed else f"No {noun}."
+
+
+NO_FILTERS = Filters()
 
 
 def find_job(engine: Engine, ref: str) -> UUID:

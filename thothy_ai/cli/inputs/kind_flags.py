@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from thothy_ai.cli.inputs.help_names import value_name
+from thothy_ai.cli.inputs.parameters import keyword, with_parameters
 
 _LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 RESERVED = frozenset(  # parameters of `thothy enqueue` and `thothy ask` that all kinds share
@@ -59,12 +60,12 @@ class Flag:
         """The parameters that Typer turns into options: the field's and, if it may be a file, `--FIELD-file`."""
         annotation: Any = list[str] | None if self.many else str | None
         option = typer.Option(self.option, metavar=self.metavar, help=self.help, show_default=False)
-        parameters = [_parameter(self.name, annotation, option)]
+        parameters = [keyword(self.name, Annotated[annotation, option])]
         if self.file:
             file = typer.Option(
                 f"{self.option}-file", metavar="FILE", help=f"File to read {self.option} from; - reads standard input."
             )
-            parameters.append(_parameter(f"{self.name}_file", str | None, file))
+            parameters.append(keyword(f"{self.name}_file", Annotated[str | None, file]))
         return parameters
 
     def value(self, given: Mapping[str, Any]) -> Any:
@@ -95,16 +96,9 @@ def values_of(flags: list[Flag], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_flags(run: Callable[..., None], flags: list[Flag]) -> Callable[..., None]:
-    """Wrap `run` so that its signature has the flags' parameters before its own keyword-only ones."""
+    """`run` as a command with the flags' parameters before its own keyword-only ones."""
     own = [p for p in inspect.signature(run, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    fields = [parameter for flag in flags for parameter in flag.parameters()]
-
-    def command(**given: Any) -> None:
-        run(**given)
-
-    command.__signature__ = inspect.Signature([*fields, *own])  # type: ignore[attr-defined] # read by inspect
-    command.__annotations__ = {p.name: p.annotation for p in [*fields, *own]}
-    return command
+    return with_parameters(run, [*(parameter for flag in flags for parameter in flag.parameters()), *own])
 
 
 def read_text(file: str) -> str:
@@ -119,12 +113,6 @@ def read_text(file: str) -> str:
         raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-
-
-def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
-    )
 
 
 def _flag(name: str, field: FieldInfo) -> Flag:
@@ -142,15 +130,12 @@ def _flag(name: str, field: FieldInfo) -> Flag:
         "May be repeated." if many else "",
     ]
     metavar = "JSON" if nested else _metavar(item)
-    return Flag(name, many, item is str and _is_long(field), nested, metavar, " ".join(part for part in parts if part))
-
-
-def _is_long(field: FieldInfo) -> bool:
-    """Whether no constraint keeps this text short, so that it may be read from a file."""
-    return all(
+    # A text that no constraint keeps short may be read from a file.
+    long = item is str and all(
         (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
         for limit in field.metadata
     )
+    return Flag(name, many, long, nested, metavar, " ".join(part for part in parts if part))
 
 
 def _limits(metadata: Sequence[Any]) -> str:

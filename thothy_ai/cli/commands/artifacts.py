@@ -17,7 +17,7 @@ from thothy_ai.cli.views.markdown import text_of
 from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, print_text, table, terminal_width
 from thothy_ai.db.states import ArtifactVerdict
 
-app = typer.Typer(no_args_is_help=True, help="List, show and export artifacts.")
+app = typer.Typer(name="artifacts", no_args_is_help=True, help="List, show and export artifacts.")
 COLUMNS = {
     "job_id": Column("job"),
     "kind": Column("kind"),

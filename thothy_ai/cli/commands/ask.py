@@ -58,7 +58,7 @@ class AskCommands(KindCommands):
         return _command(registry.find(cmd_name))
 
 
-app = typer.Typer(cls=AskCommands, invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(cls=AskCommands, name="ask", invoke_without_command=True, rich_markup_mode=None)
 
 
 @app.callback()

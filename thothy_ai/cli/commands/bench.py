@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from thothy_ai.bench.measure import BenchReport
     from thothy_ai.bench.progress import Progress
 
-app = typer.Typer(no_args_is_help=True, help="Measure the engine on this machine.")
+app = typer.Typer(name="bench", no_args_is_help=True, help="Measure the engine on this machine.")
 
 # The benchmark also runs on machines without Typer, so that it has a parser of its own, which gets all arguments.
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}

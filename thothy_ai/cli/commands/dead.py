@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from thothy_ai.admin.dead_letters import DeadGroup, Selection
 
-app = typer.Typer(no_args_is_help=True, help="Inspect dead jobs, queue them again, or delete them.")
+app = typer.Typer(name="dead", no_args_is_help=True, help="Inspect dead jobs, queue them again, or delete them.")
 
 Until = Annotated[
     datetime | None,

@@ -38,7 +38,7 @@ class KindCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(cls=KindCommands, invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(cls=KindCommands, name="enqueue", invoke_without_command=True, rich_markup_mode=None)
 
 
 @app.callback()

@@ -15,7 +15,9 @@ from thothy_ai.cli.views.tables import count, print_json, table
 if TYPE_CHECKING:
     from thothy_ai.admin.history import Month
 
-app = typer.Typer(no_args_is_help=True, help="Months of finished jobs and their history, and their deletion.")
+app = typer.Typer(
+    name="history", no_args_is_help=True, help="Months of finished jobs and their history, and their deletion."
+)
 
 OlderThan = Annotated[
     timedelta,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5  # of `watch`
 
-app = typer.Typer(no_args_is_help=True, help="List, show, retry and cancel jobs.")
+app = typer.Typer(name="jobs", no_args_is_help=True, help="List, show, retry and cancel jobs.")
 
 
 @app.command("list")

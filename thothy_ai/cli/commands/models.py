@@ -15,7 +15,9 @@ from thothy_ai.cli.views import times
 from thothy_ai.cli.views.model import model_fields
 from thothy_ai.cli.views.tables import Column, print_fields, print_json, print_text, table
 
-app = typer.Typer(no_args_is_help=True, help="Look at models before an engine loads them, and name them.")
+app = typer.Typer(
+    name="models", no_args_is_help=True, help="Look at models before an engine loads them, and name them."
+)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)?", re.IGNORECASE)
 _UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}

@@ -17,7 +17,7 @@ from thothy_ai.cli.views.tables import count, print_json, print_text, printable
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-app = typer.Typer(no_args_is_help=True, help="Pause, resume and inspect the queue.")
+app = typer.Typer(name="queue", no_args_is_help=True, help="Pause, resume and inspect the queue.")
 
 
 @app.command()

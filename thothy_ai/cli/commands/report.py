@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 DAY, WEEK = timedelta(hours=24), timedelta(days=7)
 NO_LIMIT = 10_000  # columns
 
-app = typer.Typer()
-reports = typer.Typer()
-app.add_typer(reports, name="report")
+app = typer.Typer(name="report")
 
 Since = Annotated[
     datetime | None,
@@ -45,7 +43,7 @@ class By(StrEnum):
     HOUR = "hour"
 
 
-@reports.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True)
 def report(
     context: typer.Context,
     since: Since = None,
@@ -80,7 +78,7 @@ def report(
     return print_report(result, as_json)
 
 
-@reports.command()
+@app.command()
 def bill(
     since: Since = None,
     until: Until = None,
@@ -111,7 +109,7 @@ def bill(
     return None
 
 
-@reports.command()
+@app.command()
 def drains(
     since: Since = None,
     until: Until = None,
@@ -143,7 +141,7 @@ def drains(
     return print_drains(found)
 
 
-@reports.command()
+@app.command()
 def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> None:
     """Check that attempts are billed for the seconds that engines were busy, within 1 %, and that closed hours contain
     all of their attempts (default: 7 days). Exit with 1 if not.
@@ -169,7 +167,7 @@ def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> 
         raise typer.Exit(FAILED)
 
 
-@reports.command()
+@app.command()
 def forecast(as_json: AsJson = False) -> None:
     """Forecast when the queue will be empty and which jobs will be late, with the error of earlier forecasts.
 

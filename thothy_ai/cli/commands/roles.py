@@ -10,7 +10,7 @@ import typer
 from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, load_settings, usage
 from thothy_ai.cli.views.tables import print_json, table
 
-app = typer.Typer(no_args_is_help=True, help="Give each tenant's producers a database role of their own.")
+app = typer.Typer(name="roles", no_args_is_help=True, help="Give each tenant's producers a database role of their own.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the role in Postgres.")]
 Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Tenant whose jobs the role can enqueue and read.")]

@@ -12,7 +12,9 @@ from thothy_ai.cli.inputs.job_options import MAX_LISTED, Tenant
 from thothy_ai.cli.shell import AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.views.tables import Column, count, print_json, table
 
-app = typer.Typer(no_args_is_help=True, help="List webhooks, send dead ones again, show the receivers' secret.")
+app = typer.Typer(
+    name="webhooks", no_args_is_help=True, help="List webhooks, send dead ones again, show the receivers' secret."
+)
 
 
 class DeliveryState(StrEnum):

@@ -28,8 +28,11 @@ def identity_of(options: EngineOptions) -> Identity:
     """The identity that these options give; what they leave open comes from the machine and the model's path."""
     machine = printable(socket.gethostname())
     name = printable(options.name or f"{machine}-{gpu_label(options.device)}")
-    model_name = printable(options.model_name or _stem(options))
-    return Identity(name, machine, model_name, options.session_id is not None)
+    model_name = options.model_name or _NULL
+    if options.model is not None and not options.model_name:
+        path = Path(os.path.normpath(options.model.absolute()))  # not resolved: a link may name the model
+        model_name = path.stem if path.suffix == ".gguf" else path.name
+    return Identity(name, machine, printable(model_name), options.session_id is not None)
 
 
 def printable(text: str) -> str:
@@ -49,11 +52,3 @@ def visible_devices() -> tuple[str, ...] | None:
     """The entries of CUDA_VISIBLE_DEVICES, indices or UUIDs; None if it is not set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if value is None else tuple(entry.strip() for entry in value.split(",") if entry.strip())
-
-
-def _stem(options: EngineOptions) -> str:
-    """The name of the model's folder, or of its file without the suffix."""
-    if options.model is None:
-        return _NULL
-    path = Path(os.path.normpath(options.model.absolute()))  # not resolved: a link may name the model
-    return path.stem if path.suffix == ".gguf" else path.name

@@ -132,17 +132,13 @@ class AdmissionFile:
         """For the thread that owns this part, of a file opened for writing."""
         return Admissions(part, self._buffer)
 
-    def admitted(self) -> frozenset[bytes] | None:
-        """Digests of what was begun and not ended; None if they were too many to tell."""
-        if self._buffer[:_SLOT] != _MAGIC:
-            return None
-        slots = self._buffer[_HEADER:]
-        return frozenset(slots[start : start + _SLOT] for start in range(0, len(slots), _SLOT)) - {_FREE}
-
     def begun(self, core_ids: Iterable[str]) -> tuple[str, ...]:
         """Those that were begun and not ended, or may have been."""
-        admitted = self.admitted()
-        return tuple(each for each in core_ids if admitted is None or _digest(client_id(each)) in admitted)
+        if self._buffer[:_SLOT] != _MAGIC:  # too many to tell
+            return tuple(core_ids)
+        slots = self._buffer[_HEADER:]
+        admitted = {slots[start : start + _SLOT] for start in range(0, len(slots), _SLOT)}
+        return tuple(each for each in core_ids if _digest(client_id(each)) in admitted)
 
 
 def admissions_in(file: AdmissionFile | None, part: Slots) -> Admissions:

@@ -12,11 +12,7 @@ from enum import StrEnum
 
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.numbers import Finite
-from thothy_ai.engine.api.sampling import (
-    BeamSearch,
-    SamplingParams,
-    TokenLogprob,
-)
+from thothy_ai.engine.api.sampling import BeamSearch, SamplingParams, TokenLogprob
 from thothy_ai.engine.api.template_options import TemplateOption, check_template_options
 
 MAX_PRIORITY = 1000
@@ -107,7 +103,12 @@ class GenerationRequest:
         if not self.n <= count <= MAX_CHOICES:
             raise InvalidRequestError(f"best_of={self.best_of} is not between n={self.n} and {MAX_CHOICES}")
         if self.beam_search is not None:
-            self._check_beams(self.beam_search)
+            width = self.beam_search.width
+            if self.n > width or self.best_of is not None:
+                raise InvalidRequestError(f"n={self.n}, best_of={self.best_of}: a beam search has {width} results")
+            own = [name for name in ("schema", "stop_repetition") if getattr(self, name)]
+            for name in (*sampling.beyond_beams, *own):
+                raise InvalidRequestError(f"{name} is not possible with beam_search")
         elif count > 1 and sampling.is_greedy:
             asked = f"n={self.n}" if self.best_of is None else f"best_of={self.best_of}"
             raise InvalidRequestError(f"{asked} needs a temperature: greedy texts are all the same")
@@ -115,16 +116,6 @@ class GenerationRequest:
             raise InvalidRequestError(
                 f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"
             )
-
-    def _check_beams(self, beams: BeamSearch) -> None:
-        """Refuse what beams cannot do, by name."""
-        if self.n > beams.width or self.best_of is not None:
-            raise InvalidRequestError(f"n={self.n}, best_of={self.best_of}: a beam search has {beams.width} results")
-        for name in self.sampling.beyond_beams:
-            raise InvalidRequestError(f"{name} is not possible with beam_search")
-        for name in ("schema", "stop_repetition"):
-            if getattr(self, name):
-                raise InvalidRequestError(f"{name} is not possible with beam_search")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ Shapes: N members of the step, G groups, A rows that start over, K updates of V 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -62,11 +62,15 @@ class StartedRows(NamedTuple):
     @classmethod
     def of(cls, started: Iterable[Start]) -> StartedRows:
         """The columns of these rows."""
-        rows = [_started_row(start) for start in started]
+        rows: list[tuple[float, ...]] = []
+        for row, p, seed, prompt_tokens, _ in started:
+            counts = (row, seed, min(p.top_k, _MAX_TOP_K), prompt_tokens, -1 if p.logprobs is None else p.logprobs)
+            penalties = (p.repetition_penalty, p.frequency_penalty, p.presence_penalty)
+            rows.append((*counts, p.temperature, p.top_p, p.min_p, *penalties))
         if not rows:
             return NO_ROWS
         columns = zip(zip(*rows, strict=True), _STARTED_TYPES, strict=True)
-        return cls(*(_column(values, dtype) for values, dtype in columns))
+        return cls(*(np.array(values, dtype) for values, dtype in columns))
 
 
 class RowBiases(NamedTuple):
@@ -83,11 +87,16 @@ class RowBiases(NamedTuple):
     @classmethod
     def of(cls, started: Iterable[Start]) -> RowBiases:
         """Columns of the biases of these rows, and of their end tokens where outputs have a minimum."""
-        entries = [entry for start in started if start.sampling.changes_scores for entry in _biases(start)]
+        entries: list[tuple[int, int, int, float]] = []
+        for row, sampling, _, prompt_tokens, end_tokens in started:
+            entries += [(row, bias.token, FOREVER, bias.value) for bias in sampling.logit_bias]
+            if sampling.min_tokens:
+                until = prompt_tokens + sampling.min_tokens
+                entries += [(row, token, until, BANNED) for token in sorted(end_tokens)]
         if not entries:
             return NO_BIASES
         columns = zip(zip(*entries, strict=True), _BIAS_TYPES, strict=True)
-        return cls(*(_column(values, dtype) for values, dtype in columns))
+        return cls(*(np.array(values, dtype) for values, dtype in columns))
 
 
 class Groups(NamedTuple):
@@ -112,26 +121,6 @@ class RowUpdates(NamedTuple):
     values: Int32
 
 
-def _column(values: Sequence[float], dtype: str) -> NDArray[Any]:
-    return np.array(values, dtype)
-
-
-def _started_row(start: Start) -> tuple[float, ...]:
-    p = start.sampling
-    counts = (start.row, start.seed, min(p.top_k, _MAX_TOP_K), start.prompt_tokens)
-    logprobs = -1 if p.logprobs is None else p.logprobs
-    penalties = (p.repetition_penalty, p.frequency_penalty, p.presence_penalty)
-    return (*counts, logprobs, p.temperature, p.top_p, p.min_p, *penalties)
-
-
-def _biases(start: Start) -> Iterator[tuple[int, int, int, float]]:
-    for bias in start.sampling.logit_bias:
-        yield (start.row, bias.token, FOREVER, bias.value)
-    if start.sampling.min_tokens:
-        until = start.prompt_tokens + start.sampling.min_tokens
-        yield from ((start.row, token, until, BANNED) for token in sorted(start.end_tokens))
-
-
 FOREVER = 2**31 - 1  # a position that no token has
 BANNED = -1e4  # far below any score, and yet finite: where a schema allows nothing else, the token is drawn
 _STARTED_TYPES = "qqqqqdddddd"
@@ -140,9 +129,9 @@ _COLUMN_TYPES = (
     _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + "iii?"
 )  # in a step's bytes; the widest first: all are aligned
 
-NO_ROWS = StartedRows(*(_column((), dtype) for dtype in _STARTED_TYPES))
+NO_ROWS = StartedRows(*(np.array((), dtype) for dtype in _STARTED_TYPES))
 NO_LOGPROBS: Mapping[int, TokenLogprob] = MappingProxyType({})
-NO_BIASES = RowBiases(*(_column((), dtype) for dtype in _BIAS_TYPES))
+NO_BIASES = RowBiases(*(np.array((), dtype) for dtype in _BIAS_TYPES))
 NO_GROUPS = Groups(*(np.zeros(0, np.int32) for _ in Groups._fields))
 NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
 

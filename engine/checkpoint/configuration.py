@@ -69,7 +69,12 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
         plain = Configuration(model_type=text.model_type, vocab_size=getattr(text, "vocab_size", None))
         if text.model_type in FAMILIES:
             plain = _plain(text)
-        return FolderConfiguration(plain, container, _ends(folder, config, text))
+        ends = token_ids(getattr(config, "eos_token_id", None)) + token_ids(getattr(text, "eos_token_id", None))
+        if (folder / "generation_config.json").is_file():
+            from transformers import GenerationConfig  # noqa: PLC0415  slow to import
+
+            ends += token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
+        return FolderConfiguration(plain, container, tuple(dict.fromkeys(ends)))
     except EngineError:
         raise
     except Exception as error:  # transformers computes with whatever values the file has
@@ -119,16 +124,6 @@ def _model_type(folder: Path, where: Path) -> str:
         if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of them
             raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
     return model_type
-
-
-def _ends(folder: Path, config: PreTrainedConfig, text: PreTrainedConfig) -> tuple[int, ...]:
-    """The end-of-text tokens of the configurations and generation_config.json."""
-    ends = token_ids(getattr(config, "eos_token_id", None)) + token_ids(getattr(text, "eos_token_id", None))
-    if (folder / "generation_config.json").is_file():
-        from transformers import GenerationConfig  # noqa: PLC0415  slow to import
-
-        ends += token_ids(GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id)
-    return tuple(dict.fromkeys(ends))
 
 
 def _plain(config: PreTrainedConfig) -> Configuration:

@@ -112,18 +112,13 @@ def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) ->
     frequencies = (fields.get("head_dim") or text.hidden_size // text.num_attention_heads) // 2
     rope = {name: value for name, value in text.rope_parameters.items() if name not in _AXES_FIELDS}
     sections = text.rope_parameters.get("mrope_section")
-    if sections is not None and not _divides(sections, frequencies):
-        raise ValueError(f"mrope_section is {sections!r}, of {frequencies} frequencies")
+    if sections is not None:
+        by_axis = isinstance(sections, list) and len(sections) == _AXES
+        if not by_axis or any(type(each) is not int or each < 0 for each in sections) or sum(sections) != frequencies:
+            raise ValueError(f"mrope_section is {sections!r}, of {frequencies} frequencies")
     if rope.get("rope_type") == "mrope":
         rope["rope_type"] = "default"
     return AutoConfig.for_model(family, **{**fields, **fixed, "rope_parameters": rope})
-
-
-def _divides(sections: object, frequencies: int) -> bool:
-    """Whether `sections` gives each axis a number of the frequencies, and all of them in sum."""
-    if not isinstance(sections, list) or len(sections) != _AXES:
-        return False
-    return all(type(each) is int and each >= 0 for each in sections) and sum(sections) == frequencies
 
 
 def renaming(container: str | None) -> Callable[[str], str | None]:

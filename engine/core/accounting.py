@@ -49,15 +49,12 @@ class StepCost:
         """What each member costs [N], always positive; what a group reads once is divided over its members."""
         weights: Float64 = step.counts * self.token + step.samples * self.sample
         for window, share in self.windows:
-            weights += share * (_pairs(step, window) * self.attended + _read(step, window) * self.read)
+            if window is None:
+                pairs = step.counts * (step.ends - (step.counts - 1) / 2)
+            else:
+                pairs = _pairs_until(step.ends, window) - _pairs_until(step.starts, window)
+            weights += share * (pairs * self.attended + _read(step, window) * self.read)
         return weights
-
-
-def _pairs(step: Step, window: int | None) -> Float64:
-    """(query, key) pairs of each member [N]."""
-    if window is None:
-        return step.counts * (step.ends - (step.counts - 1) / 2)
-    return _pairs_until(step.ends, window) - _pairs_until(step.starts, window)
 
 
 def _pairs_until(ends: Int32, window: int) -> Float64:

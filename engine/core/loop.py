@@ -99,7 +99,7 @@ class EngineCore:
         self._unreported: list[_Read] = []
         self._took: Seq[tuple[Sequence, int]] = ()  # members whose grammars have yet to catch up
         self._unread: list[ScheduledStep] = []  # being launched, or not read yet
-        self._stopping = False
+        self._stopping = threading.Event()
         self._stats = self._snapshot()
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
         self.failure: StepFailedError | None = None
@@ -123,7 +123,7 @@ class EngineCore:
 
     def stop(self) -> None:
         """End the core's threads after the current step."""
-        self._requests.put(self._stop)
+        self._requests.put(self._stopping.set)
 
     def stats(self) -> EngineStats:
         """Counters as of the last step, memory and refusals as of now."""
@@ -140,7 +140,7 @@ class EngineCore:
         last: _Launched | None = None
         try:
             self._plan(idle=True)
-            while not self._stopping:
+            while not self._stopping.is_set():
                 last = self._turn(last)
             self._report()
         except BaseException as error:  # a panic in Rust is no Exception
@@ -213,9 +213,6 @@ class EngineCore:
         self._planned = self._scheduler.schedule()
         if idle and self._planned is None and self._requests:
             raise RuntimeError("nothing runs and nothing can be admitted, though every request fits the pool")
-
-    def _stop(self) -> None:
-        self._stopping = True
 
     def _read(self, launched: _Launched) -> _Read:
         """Read a step's results, and give its tokens to its members."""

@@ -137,18 +137,15 @@ def take_forced(sequence: Sequence) -> None:
     if grammar is None or sequence.finish_reason is not None:
         return
     try:
-        _append_forced(sequence, grammar)
+        forced: Seq[int] = grammar.forced()
+        if not forced:
+            return
+        forced = _until_end(sequence, forced[: sequence.max_tokens - sequence.output_tokens])
+        for token in forced:
+            grammar.advance(token)
     except EngineError as error:
         sequence.finish(FinishReason.ABORTED, error)
-
-
-def _append_forced(sequence: Sequence, grammar: Grammar) -> None:
-    forced = grammar.forced()
-    if not forced:
         return
-    forced = _until_end(sequence, forced[: sequence.max_tokens - sequence.output_tokens])
-    for token in forced:
-        grammar.advance(token)
     sequence.tokens += forced
     sequence.pending = max(0, sequence.pending - len(forced))
     if grammar.finished:

@@ -111,8 +111,16 @@ class Connection:
 
     def _handle(self, frame: Frame) -> None:
         match frame:
-            case Submit():
-                self._submit(frame)
+            case Submit(id_) if id_ in self._open:
+                raise ProtocolError(f"a request with id {id_!r} is in flight")
+            case Submit(id_) if len(id_) > MAX_NAME:  # an answer would have to repeat it
+                raise ProtocolError(f"a request's id has {len(id_):,} characters; {MAX_NAME:,} are possible")
+            case Submit(id_):
+                self._open.add(id_)
+                try:
+                    self._backend.submit(replace(frame.request(), id=self._prefix + id_), self._sink)
+                except EngineError as error:
+                    self._deliver([Failure(self._prefix + id_, error)])
             case Abort(id_):
                 self._backend.abort(self._prefix + id_)
             case Stream(id_):
@@ -121,18 +129,6 @@ class Connection:
                 self._writer.write(encode(Reply(number, pack(self._answer(question)))))
             case _:
                 raise ProtocolError(f"a client does not send {type(frame).__name__}")
-
-    def _submit(self, submit: Submit) -> None:
-        request_id = submit.id
-        if request_id in self._open:
-            raise ProtocolError(f"a request with id {request_id!r} is in flight")
-        if len(request_id) > MAX_NAME:  # an answer would have to repeat it
-            raise ProtocolError(f"a request's id has {len(request_id):,} characters; {MAX_NAME:,} are possible")
-        self._open.add(request_id)
-        try:
-            self._backend.submit(replace(submit.request(), id=self._prefix + request_id), self._sink)
-        except EngineError as error:
-            self._deliver([Failure(self._prefix + request_id, error)])
 
     def _answer(self, question: Question) -> object:
         match question:

@@ -57,8 +57,10 @@ def doomed(output: str, early: Early) -> Rejection | None:
         begun = list(_strings(from_json(output, allow_partial="trailing-strings"), early.fields))
     except (ValueError, TypeError):  # a lone surrogate raises one or the other
         return None
-    if DISTINCT in early.checks and (rejection := _same(whole)):
-        return rejection
+    folded = [" ".join(text.casefold().split()) for text in whole] if DISTINCT in early.checks else []
+    for place, plain in enumerate(folded):
+        if plain in folded[:place]:
+            return Rejection(RejectionReason.NEAR_DUPLICATE, f"two of them are the same: {whole[place][:80]!r}")
     unfinished = ["\n\n".join(begun)] if early.joined else begun[len(whole) :]
     judged = [] if early.joined else [(text, text) for text in whole]
     for finished, text in [*judged, *((_finished(text, early.locale), text) for text in unfinished)]:
@@ -91,13 +93,3 @@ def _strings(value: Any, fields: Sequence[str], *, inside: bool = False) -> Iter
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item, fields, inside=inside)
-
-
-def _same(strings: Sequence[str]) -> Rejection | None:
-    seen: set[str] = set()
-    for text in strings:
-        plain = " ".join(text.casefold().split())
-        if plain in seen:
-            return Rejection(RejectionReason.NEAR_DUPLICATE, f"two of them are the same: {text[:80]!r}")
-        seen.add(plain)
-    return None

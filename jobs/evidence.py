@@ -7,7 +7,6 @@ thus cheap.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -42,21 +41,17 @@ def spans(text: str, locale: str) -> tuple[str, ...]:
     lines = lines_of(plain)
     found: dict[str, None] = {}
     for block in blocks(plain):
-        if block.kind in {"paragraph", "row"}:
-            joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
-            parts = sentences(joined, locale) if block.kind == "paragraph" else [joined]
-            if block.depth or len(joined) > MAX_HEADING_CHARS or joined.endswith(_ENDS):
-                found |= dict.fromkeys(span for part in parts for span in _short(part))
+        joined = _MARKS.sub("", " ".join("".join(lines[block.first : block.last]).split()))
+        is_heading = not (block.depth or len(joined) > MAX_HEADING_CHARS or joined.endswith(_ENDS))
+        if is_heading or block.kind not in {"paragraph", "row"}:
+            continue
+        for part in sentences(joined, locale) if block.kind == "paragraph" else [joined]:
+            # A long sentence, as all of a paragraph in Thai is, goes by its pieces.
+            for piece in map(str.strip, divide(part, PIECE_TOKENS) if len(part) > MAX_SPAN_CHARS else (part,)):
+                letters = sum(map(str.isalpha, _LINK.sub("", piece)))
+                if MIN_SPAN_CHARS <= len(piece) <= MAX_SPAN_CHARS and letters >= MIN_LETTERS:
+                    found[piece] = None
     return tuple(span for span in found if not instructs(span)) or tuple(found)
-
-
-def _short(part: str) -> Iterator[str]:
-    """A sentence, or its pieces if it is long, as all of a paragraph in Thai is; none that say too little."""
-    for piece in divide(part, PIECE_TOKENS) if len(part) > MAX_SPAN_CHARS else (part,):
-        bare = piece.strip()
-        letters = sum(map(str.isalpha, _LINK.sub("", bare)))
-        if MIN_SPAN_CHARS <= len(bare) <= MAX_SPAN_CHARS and letters >= MIN_LETTERS:
-            yield bare
 
 
 def quotation(text: str, locale: str) -> dict[str, Any]:

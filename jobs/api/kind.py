@@ -5,7 +5,7 @@ A kind has no access to a database or a model: its plan turns a request into cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from types import GenericAlias
@@ -90,20 +90,17 @@ class JobKind(Generic[R, A]):
     model: str | None = None
 
     def __post_init__(self) -> None:
-        for named in _named_artifacts(self.request):
-            if not issubclass(self.artifact, named):
-                mine, theirs = self.artifact.__name__, named.__name__
-                raise TypeError(f"{self.request.__name__} is a Request[{theirs}], but the kind's artifact is {mine}")
+        for alias in (alias for base in self.request.__mro__ for alias in base.__dict__.get("__orig_bases__", ())):
+            origin = alias.__origin__ if isinstance(alias, GenericAlias) else None
+            if not (isinstance(origin, type) and issubclass(origin, _NamesArtifact)):
+                continue
+            for named in alias.__args__:  # the artifact class in the brackets, or a type variable
+                if isinstance(named, type) and not issubclass(self.artifact, named):
+                    mine, theirs = self.artifact.__name__, named.__name__
+                    raise TypeError(
+                        f"{self.request.__name__} is a Request[{theirs}], but the kind's artifact is {mine}"
+                    )
 
     def source_key(self, request: R) -> str:
         """Digest of the source, equal for siblings; jobs with the same key run together and share its KV."""
         return source_key(self.source(request))
-
-
-def _named_artifacts(request: type[BaseModel]) -> Iterator[type]:
-    """The artifact classes that a request class and its bases name in brackets."""
-    for base in request.__mro__:
-        for alias in base.__dict__.get("__orig_bases__", ()):
-            origin = alias.__origin__ if isinstance(alias, GenericAlias) else None
-            if isinstance(origin, type) and issubclass(origin, _NamesArtifact):
-                yield from (named for named in alias.__args__ if isinstance(named, type))

@@ -31,25 +31,18 @@ def with_scales(found: Sequence[Quantity]) -> list[Quantity]:
     """
     given = list(found)
     for place, (one, other) in enumerate(pairwise(found)):
-        factor = _scale(given[place])
+        factor = Decimal(0)  # what the scale word of the one before multiplies by
+        digits = _DIGITS.match(given[place].text)
+        if given[place].scaled and not given[place].spelled and digits:
+            value, powers = max(given[place].readings), (Decimal(10) ** power for power in (12, 9, 8, 6, 4, 3))
+            fitting = (each for each in powers if value >= each and len(str(int(value / each))) == len(digits[0]))
+            factor = next(fitting, factor)
         near = 0 <= other.start - one.end <= _REACH and not _SENTENCE_END.search(one.after[: other.start - one.end])
         counts_nothing = not (other.scaled or other.spelled or other.year) and _COUNTS_NOTHING.match(other.after)
         if factor and near and counts_nothing:
             scaled = other.readings | {each * factor for each in other.readings}
             given[place + 1] = replace(other, readings=frozenset(scaled), scaled=True)
     return given
-
-
-def _scale(quantity: Quantity) -> Decimal:
-    """What a scale word multiplies a number by: 1000000, or 0 without one."""
-    digits = _DIGITS.match(quantity.text)
-    if not (quantity.scaled and not quantity.spelled and digits):
-        return Decimal(0)
-    factors = (Decimal(10) ** power for power in (12, 9, 8, 6, 4, 3))
-    value = max(quantity.readings)
-    return next(
-        (each for each in factors if value >= each and len(str(int(value / each))) == len(digits[0])), Decimal(0)
-    )
 
 
 def rounded(quantity: Quantity, tolerance: str = "0.05", least: int = 100) -> set[Decimal]:

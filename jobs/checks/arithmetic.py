@@ -125,8 +125,17 @@ def pair(one: Figure, other: Figure) -> Iterator[Derivation]:
             yield Derivation(_HUNDRED - low - high, PERCENT, "rest")
     elif one.is_percent or other.is_percent:
         share, amount = (one, other) if one.is_percent else (other, one)
-        if _are_near(one, other):  # the part, what is left, and what there was or will be before and after growth
-            yield from _of_share(share.value / _HUNDRED, amount)
+        if not _are_near(one, other):
+            return
+        # The part, what is left, and what there was or will be before and after growth.
+        part, value = share.value / _HUNDRED, amount.value
+        yield Derivation(part * value, amount.unit, "share")
+        yield Derivation((1 + part) * value, amount.unit, "change", amount.word)
+        yield Derivation(value / (1 + part), amount.unit, "change", amount.word)
+        if 0 < part < 1:
+            yield Derivation((1 - part) * value, amount.unit, "rest")
+            yield Derivation(value / (1 - part), amount.unit, "change", amount.word)
+            yield Derivation(value / part, amount.unit, "share")
     else:
         yield from _of_amounts(one, other)
 
@@ -185,17 +194,6 @@ def _compared(low: float, high: float) -> Iterator[Derivation]:
     yield Derivation((1 - low / high) * _HUNDRED, PERCENT, "change")
     if high / low < _HUNDRED:
         yield Derivation((high / low - 1) * _HUNDRED, PERCENT, "change")
-
-
-def _of_share(share: float, amount: Figure) -> Iterator[Derivation]:
-    value = amount.value
-    yield Derivation(share * value, amount.unit, "share")
-    yield Derivation((1 + share) * value, amount.unit, "change", amount.word)
-    yield Derivation(value / (1 + share), amount.unit, "change", amount.word)
-    if 0 < share < 1:
-        yield Derivation((1 - share) * value, amount.unit, "rest")
-        yield Derivation(value / (1 - share), amount.unit, "change", amount.word)
-        yield Derivation(value / share, amount.unit, "share")
 
 
 def _runs(figures: Sequence[Figure], start: int) -> Iterator[tuple[Sequence[Figure], Iterable[Derivation]]]:

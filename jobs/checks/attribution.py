@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 from thothy_ai.jobs.checks.derivations import is_unit_of
@@ -134,6 +134,8 @@ def _by_value(source: str, language: str) -> dict[Decimal, list[FigureClaim]]:
 
 def _claims(text: str, language: str) -> Iterator[FigureClaim]:
     text = prepared(text)
+    conjunctions = "|".join(filter(None, (_CONJUNCTIONS, _MORE_CONJUNCTIONS.get(language))))
+    clause = re.compile(rf"{_MARKS}|(?<!\w)(?:{conjunctions})(?!\w)")
     figures = [each for each in quantities(text, language)[:_MAX_FIGURES] if not (each.spelled or each.year)]
     parts = located(text, language)
     ends = [start for start, _ in parts[1:]] + [len(text)]
@@ -146,7 +148,7 @@ def _claims(text: str, language: str) -> Iterator[FigureClaim]:
         # Where the words of a figure end and those of the next one begin; without a mark between, they are of both.
         borders = [(start, start)]
         for one, other in pairwise(inside):
-            marks = list(_clause(language).finditer(text, one.end, other.start))
+            marks = list(clause.finditer(text, one.end, other.start))
             if len(marks) > 1 and marks[-1][0] in _DASHES and not text[marks[-1].end() : other.start].strip():
                 marks.pop()  # a dash in the place of a verb
             borders.append(marks[-1].span() if marks else (other.start, one.end))
@@ -158,9 +160,3 @@ def _claims(text: str, language: str) -> Iterator[FigureClaim]:
             names = beginnings(" ".join(_CAPITALIZED.findall(words)), language)
             found = beginnings(words, language)
             yield FigureClaim(figure.readings, kind_of(figure), figure.text, found, counted, names & found, sentence)
-
-
-@cache
-def _clause(language: str) -> re.Pattern[str]:
-    words = "|".join(filter(None, (_CONJUNCTIONS, _MORE_CONJUNCTIONS.get(language))))
-    return re.compile(rf"{_MARKS}|(?<!\w)(?:{words})(?!\w)")

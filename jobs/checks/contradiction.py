@@ -7,7 +7,7 @@ words, in a translation those at the same place. Only what is plain on both side
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -20,14 +20,13 @@ from thothy_ai.jobs.checks.polarity import opposite_clause, opposite_sentence, s
 from thothy_ai.jobs.checks.roles import exchanged_roles
 from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
 from thothy_ai.jobs.checks.tables import table
-from thothy_ai.jobs.checks.units import names_unit, units
+from thothy_ai.jobs.checks.units import other_unit
 from thothy_ai.jobs.text import language as detect
 
 _UNSPACED = frozenset({"zh", "ja", "th"})
 _PREFIX = 5  # characters that inflected forms of a word share
 _MIN_SHARED, _MIN_SHARE = 4, 0.7  # words that a sentence and the one it renders have in common
 _RELATED = 2  # shared words from which on a sentence of the source may have to do with one of the text
-_SMALL = 12  # numbers up to here often stand in words, whose units are not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,17 @@ class _Sentence:
         return bool(pattern and pattern.search(text))
 
 
+_Rendering = tuple[_Sentence, _Sentence, list[_Sentence]]
+
+
 def contradiction(text: str, source: str, locale: str, source_locale: str | None = None) -> Rejection | None:
     """Reject a text that reverses a negation or the direction of a change, or gives a number another unit."""
     language = primary(locale)
+    pairs: Iterable[_Rendering]
     original = primary(source_locale) if source_locale else detect.language(source) or language
     if language == original:
-        pairs = _rendered(text, source, language)
+        known = _source(source, language)
+        pairs = filter(None, map(known.rendered, _sentences(text, language)))
     else:  # a translation's sentences are compared with those of its original, if they are as many
         ours, originals = _sentences(text, language), _sentences(source, original)
         aligned = zip(ours, originals, strict=True) if len(ours) == len(originals) else ()
@@ -73,22 +77,8 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
         found = next(filter(None, (reverse(text, source, language) for reverse in reversals)), None)
     elif source_locale is not None:
         found = exchanged_in_translation(text, source, language, original)
-    found = found or turned(text, source, language, original) or _other_unit(text, source, language, original)
+    found = found or turned(text, source, language, original) or other_unit(text, source, language, original)
     return Rejection(RejectionReason.CONTRADICTS_SOURCE, found) if found else None
-
-
-def _rendered(text: str, source: str, language: str) -> Iterator[tuple[_Sentence, _Sentence, list[_Sentence]]]:
-    """Each sentence with the one of the source that it renders, and those that it may have to do with."""
-    known, index = _indexed(source, language)
-    for mine in _sentences(text, language):
-        counts = index.shared(mine.content)
-        if not counts:
-            continue
-        best, shared = counts.most_common(1)[0]
-        if shared < _MIN_SHARED or shared < _MIN_SHARE * len(mine.content):
-            continue
-        if not are_apart(periods(mine.text), periods(known[best].text)):
-            yield mine, known[best], [known[position] for position, count in counts.items() if count >= _RELATED]
 
 
 def _sentences(text: str, language: str) -> list[_Sentence]:
@@ -102,10 +92,26 @@ def _sentences(text: str, language: str) -> list[_Sentence]:
     return found
 
 
-@lru_cache(maxsize=16)  # all fields of an artifact are compared with the same source
-def _indexed(source: str, language: str) -> tuple[list[_Sentence], WordIndex]:
-    known = _sentences(source, language)
-    return known, WordIndex(each.content for each in known)
+class _Source:
+    """The sentences of a source in the text's language, found again by their words."""
+
+    def __init__(self, source: str, language: str) -> None:
+        self._sentences = _sentences(source, language)
+        self._index = WordIndex(each.content for each in self._sentences)
+
+    def rendered(self, mine: _Sentence) -> _Rendering | None:
+        """A sentence with the one that it renders, and those that it may have to do with; None if it renders none."""
+        counts = self._index.shared(mine.content)
+        best, shared = counts.most_common(1)[0] if counts else (0, 0)
+        if shared < _MIN_SHARED or shared < _MIN_SHARE * len(mine.content):
+            return None
+        theirs = self._sentences[best]
+        if are_apart(periods(mine.text), periods(theirs.text)):
+            return None
+        return mine, theirs, [self._sentences[place] for place, count in counts.items() if count >= _RELATED]
+
+
+_source = lru_cache(maxsize=16)(_Source)  # all fields of an artifact are compared with the same source
 
 
 def _negation(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
@@ -147,16 +153,3 @@ def _pattern(name: str, word: str, language: str) -> re.Pattern[str] | None:
         return None
     border = ("", "") if language in _UNSPACED else (r"(?<!\w)", r"(?!\w)")
     return re.compile(f"{border[0]}(?:{entry}){border[1]}", re.IGNORECASE)
-
-
-def _other_unit(text: str, source: str, language: str, original: str) -> str | None:
-    known = units(source, original)
-    for (value, family), mine in units(text, language).items():
-        theirs = known.get((value, family), set())
-        if (
-            theirs
-            and not theirs & mine
-            and (value > _SMALL or not any(names_unit(name, family, source) for name in mine))
-        ):
-            return f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
-    return None

@@ -105,12 +105,16 @@ def quoted(field: str, quote: str, source: str) -> Rejection | None:
     parts = list(filter(None, map(normalized, _OMISSION.split(quote))))
     known = normalized(source)
     position = 0
-    for part in parts:
-        position = _find(part, known, position)
-        if position < 0:
+    for part in parts:  # each begins and ends at the borders of words
+        start = known.find(part, position)
+        while start >= 0 and (_joined(known, start) or _joined(known, start + len(part))):
+            start = known.find(part, start + 1)
+        if start < 0:
             break
-    if parts and position >= 0:
-        return None
+        position = start + len(part)
+    else:
+        if parts:
+            return None
     what = f"is not in the source: {quote[:80]!r}" if quote.strip() else "is empty"
     return Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{field} {what}")
 
@@ -122,17 +126,6 @@ def normalized(text: str) -> str:
     return " ".join(
         "".join(char if char.isalnum() or unicodedata.category(char).startswith("M") else " " for char in plain).split()
     )
-
-
-def _find(part: str, text: str, start: int) -> int:
-    """The end of `part` in `text`, where it begins and ends at the borders of words; -1 if it is not there."""
-    found = text.find(part, start)
-    while found >= 0:
-        end = found + len(part)
-        if not (_joined(text, found) or _joined(text, end)):
-            return end
-        found = text.find(part, found + 1)
-    return -1
 
 
 def _joined(text: str, position: int) -> bool:

@@ -73,12 +73,12 @@ def _said(quantity: Quantity, language: str) -> Iterator[tuple[str, str]]:
     before, after = _CLAUSE.split(quantity.before[-_BEFORE:])[-1], _CLAUSE.split(quantity.after[:_AFTER])[0]
     compared = after[: _BESIDE if derived.is_percent(quantity) or unit_of(quantity) else _NEXT]
     compared += f" {before[-4:]}" if language in _UNSPACED else ""
-    bounds = _words("no_direction", language)
+    bounds = _pattern("no_direction", language)
     subjects = _subjects(f"{before} {after}", quantity.before, language)
     for way in ("up", "down"):
-        direction, beside = _pattern("direction", way, language), _pattern("comparison", way, language)
+        direction, beside = _pattern("direction", language, way), _pattern("comparison", language, way)
         if (
-            _pattern("before", way, language).search(before)
+            _pattern("before", language, way).search(before)
             or direction.search(bounds.sub(" ", f"{before} {after}"))
             or beside.search(bounds.sub(" ", compared))
         ):
@@ -93,25 +93,18 @@ def _subjects(clause: str, before: str, language: str) -> tuple[str, ...]:
     A clause that says nothing may continue about the price of what stands `before` it, or about anything.
     """
     compared = sides(clause, language)
-    if "price" in compared or _words("about_price", language).search(clause):
+    if "price" in compared or _pattern("about_price", language).search(clause):
         return ("price",)
     if "speed" in compared:
         return ("speed",)
-    return ("", "price") if _words("about_price", language).search(before) else ("",)
+    return ("", "price") if _pattern("about_price", language).search(before) else ("",)
 
 
 @cache
-def _words(name: str, language: str) -> re.Pattern[str]:
-    return _whole(table("contradiction")[name].get(language), language)
-
-
-@cache
-def _pattern(name: str, way: str, language: str) -> re.Pattern[str]:
-    return _whole(table("contradiction")[name].get(language, {}).get(way), language)
-
-
-def _whole(words: str | None, language: str) -> re.Pattern[str]:
+def _pattern(name: str, language: str, way: str = "") -> re.Pattern[str]:
     """A pattern of whole words; in scripts without spaces, of any characters; without words, one that finds nothing."""
+    entry = table("contradiction")[name].get(language, {})
+    words = entry.get(way) if way else entry
     if not words:
         return re.compile("(?!)")
     border = ("", "") if language in _UNSPACED else (r"(?<!\w)", r"(?!\w)")
@@ -120,29 +113,23 @@ def _whole(words: str | None, language: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=32)  # as above
 def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
-    pattern = _change(language)
-    if pattern is None:
+    entry = table("contradiction")["from_to"].get({"no": "da", "nb": "da"}.get(language, language))
+    if not entry:
         return frozenset()
+    gap = r"[^\d.!?。！？\n]{0,24}?" if language in _UNSPACED else r"[^\d.!?\n]{0,24}?\s?"
+    pattern = entry.replace("{N}", r"[^\w\s]{0,2}(?<!\d)(\d[\d.,]*\d|\d)").replace("{G}", gap)
+    if not (language in _UNSPACED or entry.startswith("{N}")):
+        pattern = rf"(?<!\w){pattern}"
     text = prepared(text)
     by_start = {quantity.start: quantity for quantity in quantities(text, language) if not quantity.spelled}
-    pairs = ((by_start.get(match.start(1)), by_start.get(match.start(2))) for match in pattern.finditer(text))
+    pairs = (
+        (by_start.get(match.start(1)), by_start.get(match.start(2)))
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+    )
     return frozenset(
         (one, other)
         for first, second in pairs
         if first and second
         for one in first.readings
         for other in second.readings
-    )
-
-
-@cache
-def _change(language: str) -> re.Pattern[str] | None:
-    entry = table("contradiction")["from_to"].get({"no": "da", "nb": "da"}.get(language, language))
-    if not entry:
-        return None
-    gap = r"[^\d.!?。！？\n]{0,24}?" if language in _UNSPACED else r"[^\d.!?\n]{0,24}?\s?"
-    number = r"[^\w\s]{0,2}(?<!\d)(\d[\d.,]*\d|\d)"
-    filled = entry.replace("{N}", number).replace("{G}", gap)
-    return re.compile(
-        filled if language in _UNSPACED or entry.startswith("{N}") else rf"(?<!\w){filled}", re.IGNORECASE
     )

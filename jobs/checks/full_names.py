@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import chain, islice, pairwise
 
@@ -83,7 +82,9 @@ def _bare(word: str) -> str:
 
 def other_surname(text: str, language: str, source: str) -> str | None:
     """A given name of the source after another surname than its own, in Chinese characters."""
-    known = _surnames(source, language)
+    known: dict[str, set[str]] = {}
+    for surname, given in _full_names(source, language):
+        known.setdefault(given, set()).add(surname)
     for surname, given in _full_names(text, language):
         if surname not in known.get(given, {surname}) and surname + given not in source:
             return surname + given
@@ -91,16 +92,9 @@ def other_surname(text: str, language: str, source: str) -> str | None:
 
 
 @lru_cache(maxsize=32)  # as above
-def _surnames(source: str, language: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for surname, given in _full_names(source, language):
-        found.setdefault(given, set()).add(surname)
-    return found
-
-
-def _full_names(text: str, language: str) -> Iterator[tuple[str, str]]:
+def _full_names(text: str, language: str) -> tuple[tuple[str, str], ...]:
     entry = table("names")["full"].get(language)
-    return (match.groups() for match in re.finditer(f"(?={entry})", text)) if entry else iter(())  # type: ignore[misc]
+    return tuple(re.findall(f"(?={entry})", text)) if entry else ()
 
 
 def titled_name(text: str, language: str, source: str) -> str | None:

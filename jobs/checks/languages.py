@@ -52,13 +52,22 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     if sum(map(str.isalpha, plain)) < _MIN_LETTERS:
         return None
     rest = _NAME.sub(" ", _QUOTATION.sub(" ", plain))  # without quotations and capitalized words
-    if _is_wholly_in(plain, locale) or (sum(map(str.isalpha, rest)) >= _MIN_LETTERS and _is_wholly_in(rest, locale)):
-        return _wrong_script(text, locale)
-    detected, confidence = next(iter(detect.confidences(plain).items()))
-    return Rejection(
-        RejectionReason.WRONG_LANGUAGE,
-        f"expected {locale_name(locale)}, detected {detected.capitalize()} ({confidence:.2f})",
-    )
+    if not (
+        _is_wholly_in(plain, locale) or (sum(map(str.isalpha, rest)) >= _MIN_LETTERS and _is_wholly_in(rest, locale))
+    ):
+        detected, confidence = next(iter(detect.confidences(plain).items()))
+        found = f"detected {detected.capitalize()} ({confidence:.2f})"
+        return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, {found}")
+    tag = tag_of(locale)
+    if not tag or tag.language != "zh" or not (tag.script or tag.region):
+        return None
+    pairs = table("scripts")["simplified_traditional"].split()
+    simplified, traditional = ({pair[side] for pair in pairs} for side in (0, 1))
+    counts = {"Hans": sum(char in simplified for char in text), "Hant": sum(char in traditional for char in text)}
+    other, name = ("Hans", "simplified") if script_of(locale) == "Hant" else ("Hant", "traditional")
+    if counts[other] <= max(2, counts.get(script_of(locale), 0)):
+        return None
+    return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, found {name} characters")
 
 
 def surely_foreign(text: str, locale: str) -> Rejection | None:
@@ -134,19 +143,3 @@ def _may_be_in(sentence: str, locale: str) -> bool:
         return True
     without_names = _NAME.sub(" ", sentence)
     return sum(map(str.isalpha, without_names)) >= _MIN_LETTERS and _is_in(without_names, locale, _MIN_LIKELY)
-
-
-def _wrong_script(text: str, locale: str) -> Rejection | None:
-    """Whether a Chinese text is mostly in the other script than that of a locale with a region or script."""
-    tag = tag_of(locale)
-    if not tag or tag.language != "zh" or not (tag.script or tag.region):
-        return None
-    pairs = table("scripts")["simplified_traditional"].split()
-    simplified, traditional = ({pair[side] for pair in pairs} for side in (0, 1))
-    counts = {"Hans": sum(char in simplified for char in text), "Hant": sum(char in traditional for char in text)}
-    expected = script_of(locale)
-    other = "Hans" if expected == "Hant" else "Hant"
-    if counts[other] <= max(2, counts.get(expected, 0)):
-        return None
-    name = "simplified" if other == "Hans" else "traditional"
-    return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, found {name} characters")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.full_names import first_names, mixed_name, other_surname, titled_name
@@ -48,7 +49,7 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     has_capitals = sum(char.lower() != char.upper() for char in letters) >= len(letters) / 2
     transliterated = foreign and (not has_capitals or _is_latin(source) != _is_latin(text))
     plain = _HASHTAG.sub(" ", text)
-    if countries := _countries(language):
+    if countries := _ordinary(language).countries:
         plain = countries.sub(lambda match: match[0].lower(), plain)
     for sentence in () if transliterated else sentences(plain, locale):
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
@@ -80,13 +81,13 @@ def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
     ordinary = _ordinary(language)
     for position, token in enumerate(tokens):
         word = token[0].removesuffix("'s").removesuffix("’s").strip(".'’-")
-        if len(word) < 3 or word.casefold() in ordinary:
+        if len(word) < 3 or word.casefold() in ordinary.words:
             continue
         if strict:
             found = token[0][0].isupper() and _is_marked(tokens, position)
         else:
             found = _is_capitalized_name(tokens, position, sentence)
-        if found and not any(word.casefold().startswith(stem) for stem in _stems(language)):
+        if found and not any(word.casefold().startswith(stem) for stem in ordinary.stems):
             yield word
 
 
@@ -160,12 +161,23 @@ def _famous() -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
     return re.compile(f"{before}(?:{'|'.join(names)}){after}"), each_name
 
 
+class _Ordinary(NamedTuple):
+    """What begins with a capital without being a name.
+
+    `words` are countries, languages, months and days among others. People and adjectives begin with one of `stems`:
+    Belg(ium), Belgian. `countries` finds those of several words, such as "United States".
+    """
+
+    words: frozenset[str]
+    stems: frozenset[str]
+    countries: re.Pattern[str] | None
+
+
 @cache
-def _ordinary(language: str) -> frozenset[str]:
-    """Words that begin with a capital without being a name: countries, languages, months and days among them."""
+def _ordinary(language: str) -> _Ordinary:
     from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file of CLDR
 
-    found = set(table("names")["ordinary"].split())
+    found, several = set(table("names")["ordinary"].split()), set[str]()
     with suppress(UnknownLocaleError):
         cldr = Locale("nb" if language == "no" else language)
         forms = (*cldr.months.values(), *cldr.days.values())
@@ -176,27 +188,11 @@ def _ordinary(language: str) -> frozenset[str]:
             if width in form
             for name in form[width].values()
         ]
-        single = (name for name in cldr.territories.values() if not re.search(r"[\s-]", name))
+        single = [name for name in cldr.territories.values() if not re.search(r"[\s-]", name)]
+        several = {name for name in cldr.territories.values() if " " in name or "-" in name}
         for name in (*single, *cldr.languages.values(), *names):
             found |= {part.casefold() for part in re.split(r"[\s(),&.-]+", name) if len(part) > 2}
-    return frozenset(found)
-
-
-@cache
-def _countries(language: str) -> re.Pattern[str] | None:
-    """Names of countries that have several words, such as "United States"."""
-    from babel import Locale, UnknownLocaleError  # noqa: PLC0415  reads a file of CLDR
-
-    with suppress(UnknownLocaleError):
-        cldr = Locale("nb" if language == "no" else language)
-        names = sorted(
-            {name for name in cldr.territories.values() if " " in name or "-" in name}, key=len, reverse=True
-        )
-        return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)") if names else None
-    return None
-
-
-@cache
-def _stems(language: str) -> frozenset[str]:
-    """The beginnings of countries' names, so that their people and adjectives count as ordinary: Belg(ium), Belgian."""
-    return frozenset(word[: max(4, len(word) - 3)] for word in _ordinary(language) if len(word) >= 6)
+    stems = frozenset(word[: max(4, len(word) - 3)] for word in found if len(word) >= 6)
+    longest_first = "|".join(map(re.escape, sorted(several, key=len, reverse=True)))
+    countries = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if several else None
+    return _Ordinary(frozenset(found), stems, countries)

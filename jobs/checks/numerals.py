@@ -127,15 +127,12 @@ def scales(text: str, language: str) -> set[Decimal]:
     for match in scale_pattern(language).finditer(text):
         factor = Decimal(10) ** int(str(match.lastgroup)[1:])
         before = text[max(0, match.start() - 16) : match.start()]
-        found |= {factor} | {
-            factor * Decimal(part) for part, name in _PARTS_OF_SCALE.items() if _ending(name).search(before)
-        }
+        found.add(factor)
+        for part, name in _PARTS_OF_SCALE.items():
+            ending = rf"(?:{table('numerals')['parts_of_scales'][name]})(?:[\s'’-]\w{{1,3}})?[\s'’-]?$"
+            if re.search(ending, before, re.IGNORECASE):
+                found.add(factor * Decimal(part))
     return found
-
-
-@cache
-def _ending(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:{table('numerals')['parts_of_scales'][name]})(?:[\s'’-]\w{{1,3}})?[\s'’-]?$", re.IGNORECASE)
 
 
 def cjk_value(numeral: str) -> Decimal | None:

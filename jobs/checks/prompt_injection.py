@@ -142,7 +142,8 @@ def _demands(region: str) -> Iterator[str]:
         named = _NAMED.findall(sentence)
         if named and detect.language(sentence) not in _NOUNS_CAPITALIZED:
             yield from named
-    for match in _verbs().finditer(region):
+    verbs = rf"(?<!\w)(?:{'|'.join(table('prompt_injection')['demands'])})"
+    for match in re.finditer(verbs, region, re.IGNORECASE):
         clause = _SENTENCE_END.split(region[match.end() :], maxsplit=1)[0].strip()
         yield _OWN_WORDS.sub("", clause)
 
@@ -161,8 +162,3 @@ def _demands_of_piece(piece: str) -> Iterator[str]:
 @cache
 def _commands() -> Patterns:
     return Patterns(table("prompt_injection")["commands"])
-
-
-@cache
-def _verbs() -> re.Pattern[str]:
-    return re.compile(r"(?<!\w)(?:" + "|".join(table("prompt_injection")["demands"]) + r")", re.IGNORECASE)

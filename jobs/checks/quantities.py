@@ -257,7 +257,10 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
         if other.start - one.end > 6 or not _RANGE.fullmatch(text[one.end : other.start]):
             continue
         second = shared[position + 1]
-        if not text[one.end : other.start].strip() and _are_one(one, second):
+        # Two numbers without a word between may be one, such as "4만 7,100" and "two thousand five hundred".
+        falls = one.scaled and not second.year and max(one.readings) > max(second.readings)
+        goes_on = second.scaled or _HANGUL_GROUP.search(one.text) or (one.spelled and max(second.readings) < 1000)
+        if falls and goes_on and not text[one.end : other.start].strip():
             total = frozenset(first + rest for first in one.readings for rest in second.readings)
             shared[position], shared[position + 1] = (
                 replace(each, readings=each.readings | total) for each in (one, second)
@@ -275,10 +278,3 @@ def _with_shared_scale(found: list[Quantity], text: str) -> list[Quantity]:
             year = Decimal(one.text[:2] + other.text) if one.text.isdigit() else Decimal(0)
             shared[position + 1] = replace(second, readings=second.readings | {year})
     return shared
-
-
-def _are_one(one: Quantity, second: Quantity) -> bool:
-    """Whether two numbers without a word between are one, such as "4만 7,100" and "two thousand five hundred"."""
-    if not one.scaled or second.year or max(one.readings) <= max(second.readings):
-        return False
-    return second.scaled or bool(_HANGUL_GROUP.search(one.text)) or (one.spelled and max(second.readings) < 1000)

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from typing import NamedTuple
+from itertools import chain
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.tables import table
@@ -54,24 +54,19 @@ def _found(text: str, section: str) -> str | None:
     return anywhere[0] if anywhere else None
 
 
-class _Patterns(NamedTuple):
-    beginning: re.Pattern[str]
-    apology: re.Pattern[str]
-    after_apology: re.Pattern[str]
-    anywhere: re.Pattern[str]
+class _Patterns:
+    """What a section of the table looks for."""
+
+    def __init__(self, section: str) -> None:
+        entries = table("refusals")
+        openers, refusals = entries["openers"], chain.from_iterable(entries["refusal"].values())
+        self.beginning = _any_of(chain.from_iterable(entries[section].values()))
+        self.apology = _any_of([openers["apology"]])
+        self.after_apology = _any_of([*refusals, *openers["inability"]])
+        self.anywhere = _any_of(entries["anywhere"][section])
 
 
-@cache
-def _patterns(section: str) -> _Patterns:
-    entries = table("refusals")
-    openers = entries["openers"]
-    refusals = (pattern for patterns in entries["refusal"].values() for pattern in patterns)
-    return _Patterns(
-        _any_of(pattern for patterns in entries[section].values() for pattern in patterns),
-        _any_of([openers["apology"]]),
-        _any_of([*refusals, *openers["inability"]]),
-        _any_of(entries["anywhere"][section]),
-    )
+_patterns = cache(_Patterns)
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:

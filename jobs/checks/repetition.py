@@ -29,27 +29,24 @@ def repetition(text: str, locale: str) -> Rejection | None:
 
 def loop(text: str, locale: str) -> Rejection | None:
     """Reject a stutter, a loop, or a sentence of four words or more used twice."""
-    if found := _STUTTER.search(text) or _stuttered_word(text):
-        return Rejection(RejectionReason.REPETITION, f"stutters: {found[0][:60]!r}")
+    stutter = _STUTTER.search(text)
+    if stutter:
+        return Rejection(RejectionReason.REPETITION, f"stutters: {stutter[0][:60]!r}")
+    found = words(text)
+    for period in range(1, _MAX_PERIOD + 1):
+        needed = max(2 * period, 3 if period == 1 else 4)  # a word four times, or three periods of a phrase or more
+        run = 0  # of successive words that equal the ones a period later
+        for end, (one, other) in enumerate(zip(found, found[period:], strict=False), start=1):
+            run = run + 1 if one == other and not one.isdigit() else 0
+            if run == needed:
+                looped = " ".join(found[end - needed : end + period])
+                return Rejection(RejectionReason.REPETITION, f"stutters: {looped[:60]!r}")
     parts = (tuple(words(each, locale)) for each in sentences(text, locale))
     return _repeats(_most_common([part for part in parts if len(part) >= scaled(4, locale)], 2))
 
 
 def _repeats(phrase: tuple[str, ...] | None) -> Rejection | None:
     return Rejection(RejectionReason.REPETITION, f"repeats {' '.join(phrase)[:120]!r}") if phrase else None
-
-
-def _stuttered_word(text: str) -> list[str] | None:
-    """A word four times in succession, or a phrase in a loop of three periods or more."""
-    found = words(text)
-    for period in range(1, _MAX_PERIOD + 1):
-        needed = max(2 * period, 3 if period == 1 else 4)
-        run = 0  # of successive words that equal the ones a period later
-        for end, (one, other) in enumerate(zip(found, found[period:], strict=False), start=1):
-            run = run + 1 if one == other and not one.isdigit() else 0
-            if run == needed:
-                return [" ".join(found[end - needed : end + period])]
-    return None
 
 
 def _most_common(items: list[tuple[str, ...]], min_count: int) -> tuple[str, ...] | None:

@@ -47,6 +47,7 @@ CALENDAR = {
 }
 _MAX_VALUE = Decimal(10) ** 15  # beyond, nothing is a measure, and a Decimal cannot be rounded
 _DIGIT = 10
+_SMALL = 12  # numbers up to here often stand in words, whose units are not read
 _CURRENCY_CHARS = 5  # before a number
 
 
@@ -81,8 +82,23 @@ def _unit_between(before: str, after: str) -> Unit | None:
     return Unit(family, name)
 
 
+def other_unit(text: str, source: str, language: str, original: str) -> str | None:
+    """A number of a text that its source has with another unit of the same family only."""
+    known = _units(source, original)
+    for (value, family), mine in _units(text, language).items():
+        theirs = known.get((value, family), set())
+        if not theirs or theirs & mine:
+            continue
+        # A small one may stand in words beside a unit, which is a word; in scripts without spaces, it may be anywhere.
+        names = (table("contradiction")["units"][family][name] for name in (mine if value <= _SMALL else ()))
+        anywhere = (rf"(?<!{SPACED_LETTER})(?:{name})(?![a-zß-ɏа-яё\u0600-\u06ff])" for name in names)
+        if not any(re.search(each, source, re.IGNORECASE) for each in anywhere):
+            return f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
+    return None
+
+
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
+def _units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
     """The units of the numbers in digits, by value and family."""
     found: dict[tuple[Decimal, str], set[str]] = defaultdict(set)
     for quantity in quantities(text, language):
@@ -94,24 +110,10 @@ def units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
     return found
 
 
-def names_unit(name: str, family: str, text: str) -> bool:
-    """Whether a text has a unit anywhere, with or without a number."""
-    words = table("contradiction")["units"][family][name]
-    # As a word, or after a digit. In scripts without spaces, anywhere.
-    return bool(re.search(rf"(?<!{SPACED_LETTER})(?:{words})(?![a-zß-ɏа-яё\u0600-\u06ff])", text, re.IGNORECASE))
-
-
 def names_time(text: str) -> bool:
     """Whether a text has a unit of time, such as "a month" or "jährlich", with or without a number."""
-    return bool(_times().search(text))
-
-
-@cache
-def _times() -> re.Pattern[str]:
-    return re.compile(
-        "|".join(table("contradiction")["units"]["time"].values()) + "|" + table("numerals")["words"]["per_time"],
-        re.IGNORECASE,
-    )
+    words = (*table("contradiction")["units"]["time"].values(), table("numerals")["words"]["per_time"])
+    return re.search("|".join(words), text, re.IGNORECASE) is not None
 
 
 def measures(found: Iterable[Quantity]) -> list[Measure]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from thothy_ai.jobs.api.plan import Call, Context, Message, Previous, Sampling
+from thothy_ai.jobs.api.plan import Call, Context, Message, Previous
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.api.verdict import RejectionReason as Reason
 from thothy_ai.jobs.text.locales import locale_name
@@ -75,6 +75,9 @@ _ADVICE: Final = {
     Reason.NEAR_DUPLICATE: "it said the same as another text ({detail}). Choose another angle.",
 }
 _OTHERWISE: Final = "{detail}."
+_SAID_BEFORE: Final = frozenset(
+    {Reason.REPETITION, Reason.COPIED_FROM_SOURCE, Reason.NEAR_DUPLICATE, Reason.PROMPT_ECHO}
+)
 
 
 def adapted(call: Call, context: Context, locale: str) -> Call:
@@ -93,7 +96,18 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
         reason = Reason.COPIED_FROM_SOURCE
     *others, last = call.messages
     messages = (*others, Message(last.role, f"{last.content}\n\n{said}")) if said else call.messages
-    return replace(call, messages=messages, sampling=_sampled(call.sampling, reason))
+    sampling = call.sampling
+    if reason is Reason.TRUNCATED:
+        sampling = replace(sampling, max_tokens=int(sampling.max_tokens * MORE_BUDGET))
+    elif reason in _SAID_BEFORE:
+        warmer = min(sampling.temperature + WARMER, _MAX_TEMPERATURE)
+        penalty = min(sampling.repetition_penalty + PENALTY, _MAX_PENALTY)
+        sampling = replace(
+            sampling,
+            temperature=max(sampling.temperature, warmer),
+            repetition_penalty=max(sampling.repetition_penalty, penalty),
+        )
+    return replace(call, messages=messages, sampling=sampling)
 
 
 def after(context: Context, rejection: Rejection) -> Context:
@@ -105,19 +119,3 @@ def advice(reason: Reason, detail: str, locale: str) -> str:
     """What to do about a rejection, as the rest of a sentence such as "The last draft was rejected: ..."."""
     shown = detail.rstrip(". ")
     return _ADVICE.get(reason, _OTHERWISE).format(detail=shown, language=locale_name(locale))
-
-
-def _sampled(sampling: Sampling, reason: Reason) -> Sampling:
-    match reason:
-        case Reason.TRUNCATED:
-            return replace(sampling, max_tokens=int(sampling.max_tokens * MORE_BUDGET))
-        case Reason.REPETITION | Reason.COPIED_FROM_SOURCE | Reason.NEAR_DUPLICATE | Reason.PROMPT_ECHO:
-            return replace(
-                sampling,
-                temperature=max(sampling.temperature, min(sampling.temperature + WARMER, _MAX_TEMPERATURE)),
-                repetition_penalty=max(
-                    sampling.repetition_penalty, min(sampling.repetition_penalty + PENALTY, _MAX_PENALTY)
-                ),
-            )
-        case _:
-            return sampling

@@ -8,7 +8,7 @@ marks: these stand only between letters. The artifact has the same shape as any 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -98,21 +98,15 @@ def headline(locale: str, min_words: int, max_words: int, source: str = "") -> d
     numbers = "|".join(_numbers(source, locale))
     number = f"(?:(?:{numbers}) )?" if numbers else ""  # optional: masks are cheap then, as in `sentence`
     words = f"(?: {number}[{letter}]{{1,16}}{end})"
-    last = _last_words(source, locale)
+    last: list[str] = []
+    if script_of(locale) == "Latn" and language(source) == locale.partition("-")[0]:
+        found = list(dict.fromkeys(_LAST_WORD.findall(checks.without_instructions(source))))[:MAX_LAST_WORDS]
+        if len(found) >= MIN_LAST_WORDS:  # longer words, and those that end clauses, in either case
+            last = [f"[{word[0].upper()}{word[0]}]{word[1:]}" if word[0].islower() else word for word in found]
     final = f" {number}(?:{'|'.join(last)})" if last else ""
     taken = 2 if last else 1  # by the first word, and the last
     several = f"{words}{{{min_words - taken},{max_words - taken}}}{final}"
     return _pattern(f"^[{capital}][{letter}]{{0,15}}{end}{several}$")
-
-
-def _last_words(source: str, locale: str) -> Sequence[str]:
-    """Patterns of the words that can end a headline: longer ones, and those that end clauses of the source."""
-    if script_of(locale) != "Latn" or language(source) != locale.partition("-")[0]:
-        return ()
-    found = list(dict.fromkeys(_LAST_WORD.findall(checks.without_instructions(source))))[:MAX_LAST_WORDS]
-    if len(found) < MIN_LAST_WORDS:
-        return ()
-    return [f"[{word[0].upper()}{word[0]}]{word[1:]}" if word[0].islower() else word for word in found]
 
 
 def _characters(locale: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
+from thothy_ai.jobs.plans.judging import first_rejection
 from thothy_ai.jobs.plans.parts import Part, PartCall, PartFault, Values, Writing, key_of
 from thothy_ai.jobs.plans.small_models import of_parts
 from thothy_ai.jobs.prompts import about_source, style
@@ -68,12 +69,8 @@ def text_fault(
         yield PartFault(part, rejection)
 
 
-@lru_cache(maxsize=256)  # a plan that is replayed judges the same texts again
-def _common_fault(request: WritingRequest, name: str, text: str) -> Rejection | None:
-    return next(filter(None, _common_faults(request, name, text)), None)
-
-
-def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
+@first_rejection(kept=256)
+def _common_fault(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
     source, locale = request.source, request.locale
     yield checks.empty(name, text)
     yield checks.refusal(text, source)
@@ -96,7 +93,7 @@ def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[PartFaul
     return [PartFault(part, rejection) for part in texts] if rejection else []
 
 
-_wrong_language = lru_cache(maxsize=64)(checks.wrong_language)  # as above
+_wrong_language = lru_cache(maxsize=64)(checks.wrong_language)  # a plan that is replayed judges the same texts again
 
 
 def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float) -> Iterator[PartFault]:

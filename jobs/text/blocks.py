@@ -7,12 +7,13 @@ paragraphs: what content teams indent is rarely code, and HTML around a text bel
 from __future__ import annotations
 
 import re
-from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 
+_PARSER = MarkdownIt("commonmark").enable("table").disable(["code", "html_block"])
+_PARSER.core.ruler.enableOnly(["normalize", "block"])
 _FRONT_MATTER = re.compile(r"---\n(?:[^\n]*\n){1,60}?---\n")
 _KINDS = {
     "heading_open": "heading",
@@ -38,13 +39,6 @@ class Block(NamedTuple):
     level: int = 0
 
 
-@cache
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark").enable("table").disable(["code", "html_block"])
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    return parser
-
-
 def lines_of(text: str) -> list[str]:
     """The lines with their line feeds; joined, they are the text."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
@@ -61,7 +55,7 @@ def blocks(text: str) -> tuple[Block, ...]:
     skipped = text[: front.end()].count("\n") if front else 0
     body = text[front.end() :] if front else text
     found = [Block("front matter", 0, skipped)] if skipped else []
-    for token in _parser().parse(body):
+    for token in _PARSER.parse(body):
         if token.type in _KINDS and token.map:
             kind, (first, last) = _KINDS[token.type], token.map
             level = int(token.tag[1]) if kind == "heading" else 0

@@ -45,10 +45,6 @@ def _write(writing: Writing[Hook]) -> Sequence[PartCall]:
     return (whole(writing, _instruction(request), schema),)
 
 
-def _rewrite(writing: Writing[Hook], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
-    return (repair(writing, _write(writing)[0], values, faults),)
-
-
 def _texts(values: Values) -> dict[Part, str]:
     return {("variants", number): variant["text"] for number, variant in enumerate(values.get("variants", ()))}
 
@@ -105,7 +101,7 @@ def _correct(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:
 _PLAN = InParts(
     artifact=HookArtifact,
     write=_write,
-    rewrite=_rewrite,
+    rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
     # A hook may ask and tease; it may not say what the source denies.
     statements=lambda _, values: [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from thothy_ai.jobs import checks
@@ -11,6 +10,7 @@ from thothy_ai.jobs.api.plan import Early
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.report.values import Section, size_of
+from thothy_ai.jobs.plans.judging import first_rejection
 
 MIN_WORDS = 12  # of a body; what it says decides, not how long it is
 MAX_SHARE_COPIED = 0.6  # of a body, which may quote
@@ -34,24 +34,18 @@ def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any]
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)  # a plan is replayed at each step
+@first_rejection(kept=64)
 def section_fault(
     section: Section,
     text: str,
     request: WritingRequest[Any],
     others: tuple[Section, ...] = (),
     topic: str | None = None,
-) -> Rejection | None:
+) -> Iterator[Rejection | None]:
     """The first thing that is wrong with a section about a text.
 
     `others` are those before it in its report; `topic` is what the producer asked for.
     """
-    return next(filter(None, _faults(section, text, request, others, topic)), None)
-
-
-def _faults(
-    section: Section, text: str, request: WritingRequest[Any], others: tuple[Section, ...], topic: str | None
-) -> Iterator[Rejection | None]:
     if not section.citations:
         yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
     for citation in section.citations:

@@ -7,8 +7,7 @@ sentence of the source that has most in common with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -22,6 +21,7 @@ from thothy_ai.jobs.kinds.report.faults import prose_faults
 from thothy_ai.jobs.kinds.report.values import Brief, Citation, Section
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries, small_models
+from thothy_ai.jobs.plans.judging import first_rejection
 from thothy_ai.jobs.prompts import in_language
 from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.text.strings import check_encodable
@@ -106,10 +106,8 @@ def _sentence(output: Output) -> str | Rejection:
     return sentence
 
 
-@lru_cache(maxsize=64)  # a plan is replayed at each step
-def _fault(sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]) -> Rejection | None:
-    return (
-        next(filter(None, prose_faults("sentence", sentence, text, request)), None)
-        or checks.off_topic(sentence, text, request.locale, MIN_SHARE)
-        or checks.near_duplicate(sentence, kept)
-    )
+@first_rejection(kept=64)
+def _fault(sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+    yield from prose_faults("sentence", sentence, text, request)
+    yield checks.off_topic(sentence, text, request.locale, MIN_SHARE)
+    yield checks.near_duplicate(sentence, kept)

@@ -97,7 +97,15 @@ class Writer:
         self, brief: Brief, outputs: Sequence[Output], _text: str, request: WritingRequest[Any]
     ) -> Section | Rejection:
         """The section in the outputs of its calls, or why there is none."""
-        output = parse(_output_class(size_of(request)), _closed(outputs[0]))
+        answer = outputs[0]
+        if answer.end is End.REJECTED:
+            # Stopped for a fault, it is read as a whole one as far as it goes: the fault is found again in it, and the
+            # sections beside it can be kept.
+            with suppress(ValueError, TypeError):  # a lone surrogate raises one or the other
+                found = from_json(answer.text, allow_partial="trailing-strings")
+                if isinstance(found, dict) and "paragraphs" in found:
+                    answer = Output(json.dumps(found, ensure_ascii=False))
+        output = parse(_output_class(size_of(request)), answer)
         if isinstance(output, Rejection):
             return outputs[0].rejection or output  # of one that was stopped, the reason why
         citations = tuple(Citation(quote=quote) for quote in dict.fromkeys(output.quotes))
@@ -110,16 +118,3 @@ class Writer:
     def may_be_repaired(self, _outputs: Sequence[Output], _text: str, _request: WritingRequest[Any]) -> bool:
         """Whether another call may give a section that could not be read from these outputs."""
         return True
-
-
-def _closed(output: Output) -> Output:
-    """An output that was stopped for a fault, as a whole one as far as it goes: the fault is found again in it, and the
-    sections beside it can be kept.
-    """
-    if output.end is not End.REJECTED:
-        return output
-    with suppress(ValueError, TypeError):  # a lone surrogate raises one or the other
-        found = from_json(output.text, allow_partial="trailing-strings")
-        if isinstance(found, dict) and "paragraphs" in found:
-            return Output(json.dumps(found, ensure_ascii=False))
-    return output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.plan import Early
@@ -11,19 +10,16 @@ from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.kinds.translation.inline import bare, has_words
 from thothy_ai.jobs.kinds.translation.task import Task
 from thothy_ai.jobs.kinds.translation.units import Document, document_of
+from thothy_ai.jobs.plans.judging import first_rejection
 from thothy_ai.jobs.text.locales import script_of
 
 MIN_LATIN_CHARS = 60
 Check = Callable[[str], Rejection | None]
 
 
-@lru_cache(maxsize=4096)  # a plan is replayed at each step
-def fault(text: str, original: str, task: Task) -> Rejection | None:
+@first_rejection(kept=4096)
+def fault(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     """The first thing that is wrong with the translation of a passage; None if nothing is."""
-    return next(filter(None, _faults(text, original, task)), None)
-
-
-def _faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     yield checks.empty("text", text)
     yield _new(checks.refusal, text, original)
     yield _new(checks.meta_talk, text, original)

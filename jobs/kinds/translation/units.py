@@ -123,7 +123,14 @@ class _Line(NamedTuple):
 
 
 def _paragraph(lines: list[str], item: bool) -> list[str | TextUnit]:
-    rows = [_line(line, _MARKERS if item and not number else _QUOTE) for number, line in enumerate(lines)]
+    rows = []
+    for number, whole in enumerate(lines):
+        body, end = _without_feed(whole)
+        prefix = (_MARKERS if item and not number else _QUOTE).match(body)
+        start = prefix.end() if prefix else 0
+        breaking = _BREAK.search(body, start)
+        stop = len(body[: breaking.start() if breaking and end else None].rstrip())
+        rows.append(_Line(body[:start], body[start:stop], body[max(start, stop) :] + end))
     width = max((len(row.text) for row in rows), default=0)
     parts: list[str | TextUnit] = []
     group: list[_Line] = []
@@ -138,14 +145,6 @@ def _paragraph(lines: list[str], item: bool) -> list[str | TextUnit]:
             parts += [group[0].prefix, *units, group[-1].end]
             group = []
     return parts
-
-
-def _line(line: str, prefix: re.Pattern[str]) -> _Line:
-    body, end = _without_feed(line)
-    start = found.end() if (found := prefix.match(body)) else 0
-    breaking = _BREAK.search(body, start)
-    stop = breaking.start() if breaking and end else len(body.rstrip())
-    return _Line(body[:start], body[start:stop].rstrip(), body[max(start, len(body[:stop].rstrip())) :] + end)
 
 
 def _is_wrapped(row: _Line, following: _Line, width: int) -> bool:

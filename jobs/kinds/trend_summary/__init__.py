@@ -61,10 +61,6 @@ def _write(writing: Writing[TrendSummary]) -> Sequence[PartCall]:
     return (whole(writing, _instruction(request), schema),)
 
 
-def _rewrite(writing: Writing[TrendSummary], values: Values, faults: Sequence[PartFault]) -> Sequence[PartCall]:
-    return (repair(writing, _write(writing)[0], values, faults),)
-
-
 def _texts(values: Values) -> dict[Part, str]:
     texts: dict[Part, str] = {(name,): values[name] for name in _TEXTS if name in values}
     return texts | {("key_points", number): point["point"] for number, point in enumerate(values.get("key_points", ()))}
@@ -141,7 +137,7 @@ def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str
 _PLAN = InParts(
     artifact=TrendSummaryArtifact,
     write=_write,
-    rewrite=_rewrite,
+    rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
     statements=lambda _, values: [
         (part, Statement(text, needs_support=part not in _FREE)) for part, text in _texts(values).items()

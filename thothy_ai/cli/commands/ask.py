@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.main import get_command
 
-from thothy_ai.cli.commands.enqueue import KindCommands
-from thothy_ai.cli.inputs.help_names import name_values
+from thothy_ai.cli.commands.enqueue import KindCommands, single_command, text_files
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
 from thothy_ai.engine.api import MAX_CHOICES, MAX_LOGPROBS
 
@@ -49,13 +47,33 @@ TemplateOptions = Annotated[
 class AskCommands(KindCommands):
     """One command per job kind, with the options of `thothy enqueue KIND`."""
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a kind, None if there is no such kind."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        from thothy_ai.jobs import registry
+    def command_of(self, kind: AnyKind) -> Any:
+        """The command of one kind: one option per request field, plus those of every request."""
+        from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
+        from thothy_ai.evaluation.ask import JobPrompt, request_body
 
-        return _command(registry.find(cmd_name))
+        flags = flags_of(kind.request)
+
+        def run(
+            *,
+            attempts: Annotated[
+                int, typer.Option(min=1, help="How often a rejected output is tried again with another seed, at most.")
+            ] = 1,
+            seed: Seed = None,
+            model: Model = None,
+            template_option: TemplateOptions = None,
+            as_json: AsJson = False,
+            **given: Any,
+        ) -> None:
+            settings, options = load_settings(), _template_options(template_option)
+            body = request_body(kind, values_of(flags, given), settings)
+            _run(settings, JobPrompt(kind.name, settings.tenant, body, options), seed, attempts, model, as_json)
+
+        help_text = (
+            f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"
+            f"Example: thothy ask {kind.name} {text_files(kind)} --attempts 3"
+        )
+        return single_command(kind.name, help_text, with_flags(run, flags))
 
 
 app = typer.Typer(cls=AskCommands, name="ask", invoke_without_command=True, rich_markup_mode=None)
@@ -95,15 +113,20 @@ def ask(
 
     Example: thothy ask --prompt "Write a haiku about a queue." --max-tokens 40 --n 3
     """
-    if ctx.invoked_subcommand is not None:
-        return _refuse_options(ctx)
+    if (kind := ctx.invoked_subcommand) is not None:  # options before the kind are those of a plain prompt
+        for name in ctx.params:
+            source = ctx.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                option = "--json" if name == "as_json" else f"--{name.replace('_', '-')}"
+                usage(f"{option} cannot precede the kind; options of a job follow it: thothy ask {kind} --help")
+        return None
     from thothy_ai.cli.inputs.kind_flags import read_text
     from thothy_ai.evaluation.ask import ChatPrompt
 
     if prompt is not None and prompt_file is not None:
         usage("--prompt and --prompt-file are mutually exclusive")
-    source = "-" if prompt == "-" else prompt_file
-    text = read_text(source) if source is not None else prompt
+    file = "-" if prompt == "-" else prompt_file
+    text = read_text(file) if file is not None else prompt
     if text is None:
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(WRONG_INPUT)
@@ -111,16 +134,6 @@ def ask(
         usage("the prompt is empty")
     chat = ChatPrompt(text, system, max_tokens, temperature, n, logprobs, _template_options(template_option))
     return _run(load_settings(), chat, seed, 1, model, as_json)
-
-
-def _refuse_options(ctx: typer.Context) -> None:
-    """Options before the kind are those of a plain prompt."""
-    for name in ctx.params:
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            option = "--json" if name == "as_json" else f"--{name.replace('_', '-')}"
-            kind = ctx.invoked_subcommand
-            usage(f"{option} cannot precede the kind; options of a job follow it: thothy ask {kind} --help")
 
 
 def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
@@ -142,41 +155,6 @@ def _template_options(given: list[str] | None) -> dict[str, TemplateOption]:
     except InvalidRequestError as error:
         usage(f"--template-option: {error}")
     return options
-
-
-def _command(kind: AnyKind) -> Any:
-    """The command of one kind: one option per request field, plus those of every request."""
-    from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
-    from thothy_ai.evaluation.ask import JobPrompt, request_body
-
-    flags = flags_of(kind.request)
-
-    def run(
-        *,
-        attempts: Annotated[
-            int, typer.Option(min=1, help="How often a rejected output is tried again with another seed, at most.")
-        ] = 1,
-        seed: Seed = None,
-        model: Model = None,
-        template_option: TemplateOptions = None,
-        as_json: AsJson = False,
-        **given: Any,
-    ) -> None:
-        settings, options = load_settings(), _template_options(template_option)
-        body = request_body(kind, values_of(flags, given), settings)
-        _run(settings, JobPrompt(kind.name, settings.tenant, body, options), seed, attempts, model, as_json)
-
-    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
-    example = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
-    help_text = (
-        f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"
-        f"Example: thothy ask {kind.name} {example} --attempts 3"
-    )
-    single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(kind.name, help=help_text)(with_flags(run, flags))
-    command = get_command(single)
-    name_values(command)
-    return command
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,12 +31,84 @@ class KindCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Typer names it
         registry = _registry()
-        return _command(registry.find(cmd_name)) if cmd_name in registry.names() else None
+        return self.command_of(registry.find(cmd_name)) if cmd_name in registry.names() else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in (names := _registry().names()):
             usage(f"no kind {args[0]!r}; available: {', '.join(names)}")
         return super().resolve_command(ctx, args)
+
+    def command_of(self, kind: AnyKind) -> Any:
+        """The command of one kind: one option per request field, plus the options that all jobs share."""
+        from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
+        from thothy_ai.errors import InvalidJobError
+        from thothy_ai.producer import Producer
+        from thothy_ai.producer.drafts import parse_request
+
+        flags = flags_of(kind.request)
+
+        def run(
+            *,
+            priority: Annotated[int, typer.Option(min=-100, max=100, help="Priority; higher values run first.")] = 0,
+            deadline: Annotated[
+                datetime | None,
+                typer.Option(
+                    parser=times.ahead, metavar="TIME", help="Latest time to finish: 2h, or 2026-11-21T06:00."
+                ),
+            ] = None,
+            not_before: Annotated[
+                datetime | None,
+                typer.Option(
+                    parser=times.ahead, metavar="TIME", help="Earliest time to start: 30m, or 2026-11-21T06:00."
+                ),
+            ] = None,
+            key: Annotated[
+                str | None, typer.Option(help="Idempotency key: if a job has this key, it is returned instead.")
+            ] = None,
+            max_attempts: Annotated[
+                int | None,
+                typer.Option(
+                    min=1, max=MAX_ATTEMPTS, help="Attempts that may fail before the job is dead.", metavar="N"
+                ),
+            ] = None,
+            max_compute_seconds: Annotated[
+                float | None,
+                typer.Option(min=0, metavar="SECONDS", help="Compute-seconds that all attempts may use together."),
+            ] = None,
+            model: Annotated[
+                str | None,
+                typer.Option(metavar="NAME", help="Model or alias to run on. Default: the kind's, otherwise any."),
+            ] = None,
+            webhook: Webhook = None,
+            as_json: AsJson = False,
+            **given: Any,
+        ) -> None:
+            try:
+                request = parse_request(kind.name, values_of(flags, given))
+            except InvalidJobError as error:
+                usage(str(error))
+            with Producer(load_settings()) as producer:
+                job = producer.enqueue(
+                    request,
+                    priority=priority,
+                    deadline=deadline,
+                    not_before=not_before,
+                    idempotency_key=key,
+                    max_attempts=max_attempts,
+                    max_compute_seconds=max_compute_seconds,
+                    model=model,
+                    webhook=webhook,
+                )
+            if as_json:
+                print_json({"id": job.id, "kind": kind.name, "existed": job.existed})
+                return
+            typer.echo(str(job.id))
+            if job.existed:
+                typer.echo("thothy: a job with this idempotency key already existed; nothing was enqueued", err=True)
+
+        about = (kind.request.__doc__ or f"Enqueue a {kind.name}.").strip()
+        example = f"Example: thothy enqueue {kind.name} {text_files(kind)} --priority 5 --deadline 2h"
+        return single_command(kind.name, f"{about}\n\n{example}", with_flags(run, flags))
 
 
 app = typer.Typer(cls=KindCommands, name="enqueue", invoke_without_command=True, rich_markup_mode=None)
@@ -108,74 +181,16 @@ def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify
         typer.echo(f"{count(created, 'job')} enqueued" + (f"; {existing:,} already existed." if existing else "."))
 
 
-def _command(kind: AnyKind) -> Any:
-    """The command of one kind: one option per request field, plus the options that all jobs share."""
-    from thothy_ai.cli.inputs.kind_flags import flags_of, values_of, with_flags
-    from thothy_ai.errors import InvalidJobError
-    from thothy_ai.producer import Producer
-    from thothy_ai.producer.drafts import parse_request
-
-    flags = flags_of(kind.request)
-
-    def run(
-        *,
-        priority: Annotated[int, typer.Option(min=-100, max=100, help="Priority; higher values run first.")] = 0,
-        deadline: Annotated[
-            datetime | None,
-            typer.Option(parser=times.ahead, metavar="TIME", help="Latest time to finish: 2h, or 2026-11-21T06:00."),
-        ] = None,
-        not_before: Annotated[
-            datetime | None,
-            typer.Option(parser=times.ahead, metavar="TIME", help="Earliest time to start: 30m, or 2026-11-21T06:00."),
-        ] = None,
-        key: Annotated[
-            str | None, typer.Option(help="Idempotency key: if a job has this key, it is returned instead.")
-        ] = None,
-        max_attempts: Annotated[
-            int | None,
-            typer.Option(min=1, max=MAX_ATTEMPTS, help="Attempts that may fail before the job is dead.", metavar="N"),
-        ] = None,
-        max_compute_seconds: Annotated[
-            float | None,
-            typer.Option(min=0, metavar="SECONDS", help="Compute-seconds that all attempts may use together."),
-        ] = None,
-        model: Annotated[
-            str | None,
-            typer.Option(metavar="NAME", help="Model or alias to run on. Default: the kind's, otherwise any."),
-        ] = None,
-        webhook: Webhook = None,
-        as_json: AsJson = False,
-        **given: Any,
-    ) -> None:
-        try:
-            request = parse_request(kind.name, values_of(flags, given))
-        except InvalidJobError as error:
-            usage(str(error))
-        with Producer(load_settings()) as producer:
-            job = producer.enqueue(
-                request,
-                priority=priority,
-                deadline=deadline,
-                not_before=not_before,
-                idempotency_key=key,
-                max_attempts=max_attempts,
-                max_compute_seconds=max_compute_seconds,
-                model=model,
-                webhook=webhook,
-            )
-        if as_json:
-            print_json({"id": job.id, "kind": kind.name, "existed": job.existed})
-            return
-        typer.echo(str(job.id))
-        if job.existed:
-            typer.echo("thothy: a job with this idempotency key already existed; nothing was enqueued", err=True)
-
-    about = (kind.request.__doc__ or f"Enqueue a {kind.name}.").strip()
+def text_files(kind: AnyKind) -> str:
+    """The options of an example: a file for each required field of a request."""
     required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
-    files = " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
-    example = f"Example: thothy enqueue {kind.name} {files} --priority 5 --deadline 2h"
+    return " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
+
+
+def single_command(name: str, help_text: str, run: Callable[..., None]) -> Any:
+    """A command as a group holds it."""
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(kind.name, help=f"{about}\n\n{example}")(with_flags(run, flags))
+    single.command(name, help=help_text)(run)
     command = get_command(single)
     name_values(command)
     return command

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from thothy_ai.cli.inputs.help_names import value_name
 from thothy_ai.cli.inputs.parameters import keyword, with_parameters
@@ -86,7 +85,29 @@ class Flag:
 
 
 def flags_of(request: type[BaseModel]) -> list[Flag]:
-    return [_flag(name, field) for name, field in request.model_fields.items()]
+    flags = []
+    for name, field in request.model_fields.items():
+        plain = _without_none(field.annotation)
+        many = get_origin(plain) in {list, tuple, set, frozenset}
+        item = _without_none(get_args(plain)[0]) if many else plain
+        nested = get_origin(item) is dict or (isinstance(item, type) and issubclass(item, BaseModel | dict))
+        default = field.get_default(call_default_factory=True)
+        shown = default.value if isinstance(default, Enum) else default
+        stated = f"Default: {shown}." if default or isinstance(default, int | float) else ""
+        parts = [
+            field.description,
+            _limits(field.metadata),
+            "Required." if field.is_required() else stated,
+            "May be repeated." if many else "",
+        ]
+        metavar = "JSON" if nested else _metavar(item)
+        # A text that no constraint keeps short may be read from a file.
+        long = item is str and all(
+            (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
+            for limit in field.metadata
+        )
+        flags.append(Flag(name, many, long, nested, metavar, " ".join(part for part in parts if part)))
+    return flags
 
 
 def values_of(flags: list[Flag], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,29 +134,6 @@ def read_text(file: str) -> str:
         raise typer.BadParameter(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-
-
-def _flag(name: str, field: FieldInfo) -> Flag:
-    plain = _without_none(field.annotation)
-    many = get_origin(plain) in {list, tuple, set, frozenset}
-    item = _without_none(get_args(plain)[0]) if many else plain
-    nested = get_origin(item) is dict or (isinstance(item, type) and issubclass(item, BaseModel | dict))
-    default = field.get_default(call_default_factory=True)
-    shown = default.value if isinstance(default, Enum) else default
-    stated = f"Default: {shown}." if default or isinstance(default, int | float) else ""
-    parts = [
-        field.description,
-        _limits(field.metadata),
-        "Required." if field.is_required() else stated,
-        "May be repeated." if many else "",
-    ]
-    metavar = "JSON" if nested else _metavar(item)
-    # A text that no constraint keeps short may be read from a file.
-    long = item is str and all(
-        (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
-        for limit in field.metadata
-    )
-    return Flag(name, many, long, nested, metavar, " ".join(part for part in parts if part))
 
 
 def _limits(metadata: Sequence[Any]) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from sqlalchemy import Engine, insert
 
 from thothy_ai.admin.report.drain_report import AttemptKey, DrainReport, drain_report
-from thothy_ai.cli.views.report import render
+from thothy_ai.cli.views.report import ReportText
 from thothy_ai.db.base import Base
 from thothy_ai.db.models import ArtifactRow, AttemptRow, EngineSessionRow, JobRow
 
@@ -159,7 +159,7 @@ def test_all_that_led_to_no_artifact_is_wasted(engine: Engine) -> None:
         "lost: lease_lost": 14, "released: shutdown": 6, "failed: kind_error": 10, "rejected: x": 4,
     }  # fmt: skip
     console = Console(width=120, record=True, file=StringIO())
-    console.print(render(report))
+    console.print(ReportText(report))
     assert re.search(r"wasted GPU-seconds +34\.0", console.export_text())
 
 
@@ -172,7 +172,7 @@ def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
         "attempts"
     ]
     console = Console(width=120, record=True, file=StringIO())
-    console.print(render(afternoon))
+    console.print(ReportText(afternoon))
     shown = console.export_text()
     for words in ("1.0 jobs per GPU-hour", "1 job still open", "artifact yield 66.7%", "wrong_language"):
         assert words in shown
@@ -206,7 +206,7 @@ def test_an_empty_database_has_no_rates(engine: Engine) -> None:
         None
     }
     console = Console(width=100, record=True, file=StringIO())
-    console.print(render(report))
+    console.print(ReportText(report))
     assert console.export_text().endswith("and none is open.\n")
 
 

@@ -82,7 +82,7 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainStatus, Path]:
     from thothy_ai.admin.report.drain_report import drain_report
     from thothy_ai.cli.views.artifact_files import write_folder
     from thothy_ai.cli.views.drain import show_drain
-    from thothy_ai.cli.views.report import render
+    from thothy_ai.cli.views.report import ReportText
     from thothy_ai.db.connect import make_engine
     from thothy_ai.db.states import ArtifactVerdict
     from thothy_ai.demo.plan import demo_jobs
@@ -94,7 +94,7 @@ def _drain(stack: EmbeddedStack, out: Console) -> tuple[DrainStatus, Path]:
     engine = make_engine(stack.settings, application="demo", pool_size=2)
     try:
         last = show_drain(out, watch_drain(engine))
-        out.print(render(drain_report(engine, last.since)))
+        out.print(ReportText(drain_report(engine, last.since)))
         folder = stack.home / "artifacts" / last.since.strftime("%Y-%m-%dT%H-%M-%S")
         write_folder(stream_artifacts(engine, verdict=ArtifactVerdict.ACCEPTED, since=last.since), folder)
         return last, folder

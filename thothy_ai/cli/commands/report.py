@@ -193,14 +193,14 @@ def prices() -> Prices:
 
 def print_report(result: DrainReport, as_json: bool, drained: str | None = None) -> None:
     """Print a drain report. `drained` replaces the drain time in the headline."""
-    from thothy_ai.cli.views.report import render
+    from thothy_ai.cli.views.report import ReportText
 
     if as_json:
         return print_json(result.to_json())
     out = console()
     if not out.is_terminal:
         out.width = PIPE_WIDTH
-    return out.print(render(result, drained))
+    return out.print(ReportText(result, drained))
 
 
 def check_window(since: datetime, until: datetime | None) -> None:

@@ -45,7 +45,12 @@ def top(
             if as_json:
                 print_json(frame().to_json())
             else:
-                _print(frame())
+                from rich.console import Console
+
+                from thothy_ai.cli.views.top import render
+
+                width = None if sys.stdout.isatty() else WIDTH
+                Console(file=sys.stdout, width=width, highlight=False).print(render(frame(), live=False))
         else:
             _show(frame)
 
@@ -72,15 +77,6 @@ def _polled_frame() -> Iterator[Callable[[], Frame]]:
         yield lambda: Frame(record.latest, workers.latest, engine.latest)
 
 
-def _print(frame: Frame) -> None:
-    from rich.console import Console
-
-    from thothy_ai.cli.views.top import render
-
-    width = None if sys.stdout.isatty() else WIDTH
-    Console(file=sys.stdout, width=width, highlight=False).print(render(frame, live=False))
-
-
 def _show(frame: Callable[[], Frame]) -> None:
     from rich.console import Console
     from rich.live import Live
@@ -104,8 +100,12 @@ def _keys() -> Iterator[Callable[[float], str]]:
     import termios
     import tty
 
+    def no_key(seconds: float) -> str:
+        time.sleep(seconds)
+        return ""
+
     if not sys.stdin.isatty():
-        yield _no_key
+        yield no_key
         return
 
     terminal = sys.stdin.fileno()
@@ -115,8 +115,3 @@ def _keys() -> Iterator[Callable[[float], str]]:
         yield lambda seconds: sys.stdin.read(1) if select.select([terminal], [], [], seconds)[0] else ""
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _no_key(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""

@@ -65,13 +65,19 @@ FOLDER_FORMATS = frozenset(_OF_ONE)
 
 def write(artifacts: Artifacts, to: Path, chosen: Format, per: Grouping = Grouping.ARTIFACT) -> int:
     """Write the artifacts, sorted by source for a file per source; returns their number. Raises `OSError`."""
+    written = 0
     if per is Grouping.SOURCE:
-        return _write_sources(artifacts, to, chosen)
+        to.mkdir(parents=True, exist_ok=True)
+        for source_key, group in groupby(artifacts, key=itemgetter("source_key")):
+            several = list(group)
+            name = _safe_name([_unique_name(source_key or "no-source"), _slug(several[0])], chosen)
+            (to / name).write_text(_OF_SEVERAL[chosen](several), encoding="utf-8")
+            written += len(several)
+        return written
     if chosen is Format.CSV:
         return _write_csv(artifacts, to)
     if chosen in FOLDER_FORMATS and not is_output(to):
         return write_folder(artifacts, to, chosen)
-    written = 0
     with _opened(to) as file:
         for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
             file.write(json_text(artifact) + "\n" if chosen is Format.JSONL else _OF_ONE[chosen](artifact))
@@ -84,17 +90,6 @@ def write_folder(artifacts: Artifacts, to: Path, chosen: Format = Format.JSON) -
     written = 0
     for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
         (to / file_name(artifact, chosen)).write_text(_OF_ONE[chosen](artifact), encoding="utf-8")
-    return written
-
-
-def _write_sources(artifacts: Artifacts, to: Path, chosen: Format) -> int:
-    to.mkdir(parents=True, exist_ok=True)
-    written = 0
-    for source_key, group in groupby(artifacts, key=itemgetter("source_key")):
-        several = list(group)
-        name = _safe_name([_unique_name(source_key or "no-source"), _slug(several[0])], chosen)
-        (to / name).write_text(_OF_SEVERAL[chosen](several), encoding="utf-8")
-        written += len(several)
     return written
 
 

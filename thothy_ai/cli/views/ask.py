@@ -59,8 +59,14 @@ class AskView:
     def attempt(self, attempt: AskAttempt) -> None:
         self._shown.append(attempt)
         self._end_text()
-        if self._kind:
-            self._note(_verdict(attempt))
+        judged = attempt.judgement
+        if judged is not None and judged.accepted:
+            more = (
+                f"; a worker would queue {count(len(judged.follow_ups), 'follow-up job')}" if judged.follow_ups else ""
+            )
+            self._note(f"accepted{more}")
+        elif judged is not None:
+            self._note(f"rejected: {judged.reason}: {judged.detail}")
         elif attempt.last is not None and attempt.last.finish_reason is FinishReason.LENGTH:
             self._note("The text stops at --max-tokens.")
         choices = attempt.last.choices if attempt.last is not None else ()
@@ -91,11 +97,3 @@ class AskView:
     def _note(self, line: str) -> None:
         if not self._as_json:
             typer.echo(printable(line), err=True)
-
-
-def _verdict(attempt: AskAttempt) -> str:
-    judged = attempt.judgement
-    if judged is None or judged.accepted:
-        more = len(judged.follow_ups) if judged else 0
-        return f"accepted; a worker would queue {count(more, 'follow-up job')}" if more else "accepted"
-    return f"rejected: {judged.reason}: {judged.detail}"

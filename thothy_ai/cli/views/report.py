@@ -31,7 +31,11 @@ class ReportRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportText:
-    """A report that Rich prints as wide as the console. No line ends in spaces."""
+    """A report that Rich prints as wide as the console: its headline, the figures per kind and in total, the attempts
+    without an artifact by reason, the bill. No line ends in spaces.
+
+    `drained` replaces "drained in" and the drain time in the headline.
+    """
 
     report: DrainReport
     drained: str | None = None
@@ -39,14 +43,6 @@ class ReportText:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for number, line in enumerate(report_lines(self.report, options.max_width, self.drained)):
             yield Text(line, style="" if number else "bold", overflow="fold")
-
-
-def render(report: DrainReport, drained: str | None = None) -> ReportText:
-    """The headline, the figures per kind and in total, and the attempts without an artifact by reason.
-
-    `drained` replaces "drained in" and the drain time in the headline.
-    """
-    return ReportText(report, drained)
 
 
 def report_lines(report: DrainReport, width: int, drained: str | None = None) -> list[str]:

@@ -65,9 +65,15 @@ class StopDisplay:
         self._stopping = True
         if progress.open is not None:
             self.open_jobs = progress.open
-        if self._speaks:
+        text, now = _text(progress), time.monotonic()
+        counts_down = progress.seconds_left > 0
+        is_new = progress.phase is not self._phase
+        if not self._speaks or text is None or text == self._text or not (is_new or counts_down):
+            return
+        if is_new or self._terminal or now - self._said_at >= REPEAT_SECONDS:
+            self._phase, self._text, self._said_at = progress.phase, text, now
             with suppress(OSError, ValueError):  # the stop continues without a terminal
-                self._show(progress)
+                self._write(text, transient=counts_down and self._terminal)
 
     def end(self, text: str) -> None:
         with suppress(OSError, ValueError):
@@ -80,16 +86,6 @@ class StopDisplay:
         self._speaks = self._requested = True
         self._transient = self._terminal  # "^C" and what is before it
         raise StopRequested
-
-    def _show(self, progress: StopProgress) -> None:
-        text, now = _text(progress), time.monotonic()
-        counts_down = progress.seconds_left > 0
-        is_new = progress.phase is not self._phase
-        if text is None or text == self._text or not (is_new or counts_down):
-            return
-        if is_new or self._terminal or now - self._said_at >= REPEAT_SECONDS:
-            self._phase, self._text, self._said_at = progress.phase, text, now
-            self._write(text, transient=counts_down and self._terminal)
 
     def _write(self, text: str, *, transient: bool = False) -> None:
         if self._terminal:

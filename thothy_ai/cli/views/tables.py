@@ -91,6 +91,8 @@ def layout(
     title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[object]], *, width: int, short: bool
 ) -> list[str]:
     """The lines of a table of at most `width` columns, if its columns can shrink that far."""
+    from rich.cells import set_cell_size
+
     heads = [
         # Of a plain head, a `#` at its end marks a column of numbers.
         column if isinstance(column, Column) else Column(column.rstrip("#"), number=column.endswith("#"))
@@ -102,7 +104,13 @@ def layout(
     widths = _widths([heads[at] for at in kept], [natural[at] for at in kept], width)
 
     def draw(values: Sequence[str]) -> str:
-        fitted = (_fitted(values[at], size, heads[at]) for at, size in zip(kept, widths, strict=True))
+        fitted = []
+        for at, size in zip(kept, widths, strict=True):
+            value = values[at]
+            if heads[at].text and _width(value) > size:
+                value = set_cell_size(value, size - 1).rstrip() + "…"
+            padding = " " * (size - _width(value))
+            fitted.append(padding + value if heads[at].number else value + padding)
         return (" " * GAP).join(fitted).rstrip()
 
     rule = "─" * min(sum(widths) + GAP * (len(widths) - 1), width if short else MAX_RULE)
@@ -173,15 +181,6 @@ def _widths(heads: Sequence[Column], natural: Sequence[int], width: int) -> list
             break
         widths[widest] -= 1
     return widths
-
-
-def _fitted(value: str, width: int, head: Column) -> str:
-    from rich.cells import set_cell_size
-
-    if head.text and _width(value) > width:
-        value = set_cell_size(value, width - 1).rstrip() + "…"
-    padding = " " * (width - _width(value))
-    return padding + value if head.number else value + padding
 
 
 def wrapped(value: str, width: int | None) -> list[str]:

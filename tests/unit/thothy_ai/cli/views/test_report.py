@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from thothy_ai.admin.report.drain_report import AttemptKey, DrainReport, Figures
-from thothy_ai.cli.views.report import render, report_lines
+from thothy_ai.cli.views.report import ReportText, report_lines
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NAMES = [f"regional_round_up_{number:02}" for number in range(20)]
@@ -74,13 +74,13 @@ def test_in_a_pipe_kinds_stand_side_by_side(twenty: DrainReport) -> None:
 @pytest.mark.parametrize("width", [80, 160, 10_000])
 def test_no_line_ends_in_spaces(twenty: DrainReport, width: int) -> None:
     out = StringIO()
-    Console(file=out, width=width).print(render(twenty))
+    Console(file=out, width=width).print(ReportText(twenty))
     assert [line for line in out.getvalue().splitlines() if line != line.rstrip()] == []
 
 
 def test_a_narrow_console_loses_no_figure(twenty: DrainReport) -> None:
     out = StringIO()
-    Console(file=out, width=40).print(render(twenty))
+    Console(file=out, width=40).print(ReportText(twenty))
     assert "".join(out.getvalue().split()).count("98,765,432") == 20
 
 

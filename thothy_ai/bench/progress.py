@@ -11,11 +11,11 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Writes to `stream`; None is silent. `update` is overwritten by what follows, `say` stays."""
+    """Writes to `stream`. `update` is overwritten by what follows, `say` stays."""
 
-    def __init__(self, stream: TextIO | None = None, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(self, stream: TextIO, every_seconds: float = EVERY_SECONDS) -> None:
         self._stream, self._every = stream, every_seconds
-        self._in_place = stream is not None and stream.isatty()
+        self._in_place = stream.isatty()
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -24,7 +24,7 @@ class Progress:
 
     def update(self, text: str) -> None:
         """Show the state of what runs; without a terminal, only if nothing was written for a while."""
-        if self._stream is not None and self._in_place:
+        if self._in_place:
             try:
                 columns = os.get_terminal_size(self._stream.fileno()).columns - 1
             except (OSError, ValueError):  # not a terminal that has a size
@@ -39,9 +39,8 @@ class Progress:
             self._write(_CLEAR)
 
     def _write(self, text: str) -> None:
-        if self._stream is not None:
-            self._stream.write(text)
-            self._stream.flush()
+        self._stream.write(text)
+        self._stream.flush()
 
 
 def spell(seconds: float) -> str:

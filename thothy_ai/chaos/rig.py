@@ -146,10 +146,15 @@ class Rig:
         return None
 
     def _start_process(self, name: str) -> None:
+        arguments: tuple[str, ...] = ()
+        if name.startswith("engine"):
+            answers = ("--null", "--null-latency", str(NULL_LATENCY))
+            model = self._options.model
+            arguments = (*(("--model", str(model)) if model else answers), "--url", self._engine_url(name))
         self._processes[name] = process = Process(
             Program(
                 name=name,
-                argv=(sys.executable, "-m", "thothy_ai.cli", name.partition("-")[0], *self._arguments(name)),
+                argv=(sys.executable, "-m", "thothy_ai.cli", name.partition("-")[0], *arguments),
                 env=self._environment(name),
                 log=self._log(name),
                 ready=lambda: True,
@@ -158,14 +163,6 @@ class Rig:
         )
         process.spawn()
         self._supervisor.add(process)
-
-    def _arguments(self, name: str) -> tuple[str, ...]:
-        if not name.startswith("engine"):
-            return ()
-        url = ("--url", self._engine_url(name))
-        if self._options.model:
-            return ("--model", str(self._options.model), *url)
-        return ("--null", "--null-latency", str(NULL_LATENCY), *url)
 
     def _environment(self, name: str) -> dict[str, str]:
         if name in self.engines:

@@ -96,10 +96,15 @@ class _Run:
     def run(self) -> ChaosReport:
         with self._workload.engine.begin() as connection:
             connection.execute(text(WATCH))
-        baseline_seconds = self._drain_baseline()
+        options, engine = self._options, self._workload.engine
+        began = time.monotonic()
+        self._workload.send(1, options.baseline_jobs)
+        while self._workload.open() != 0 and not self._late():
+            time.sleep(POLL_SECONDS)
+        baseline_seconds = time.monotonic() - began
+        self._report_progress(f"{options.baseline_jobs} jobs without faults: {baseline_seconds:.1f} s")
         faulted_seconds = self._drain_faulted()
         self._settle()
-        options, engine = self._options, self._workload.engine
         answer_seconds = 0.0 if options.model else NULL_LATENCY
         overbilled = violations(engine, options.jobs, answer_seconds, (OVERBILLED,))
         divided = settle_sessions(engine)
@@ -109,15 +114,6 @@ class _Run:
         broken = (*overbilled, *violations(engine, options.jobs, answer_seconds))
         logs = self._rig.home / "logs" if broken else None
         return ChaosReport(options, summary, tuple(self._injected), broken, logs)
-
-    def _drain_baseline(self) -> float:
-        began = time.monotonic()
-        self._workload.send(1, self._options.baseline_jobs)
-        while self._workload.open() != 0 and not self._late():
-            time.sleep(POLL_SECONDS)
-        seconds = time.monotonic() - began
-        self._report_progress(f"{self._options.baseline_jobs} jobs without faults: {seconds:.1f} s")
-        return seconds
 
     def _drain_faulted(self) -> float:
         """The rest of the jobs, and every fault of the plan."""

@@ -107,7 +107,10 @@ class Cluster:
                 pid = int(lock.read_text(encoding="ascii").split("\n", 1)[0])
             except (OSError, ValueError):
                 return
-            if not _serves(pid, self.data):
+            serves = False
+            with contextlib.suppress(OSError):  # a postmaster's working directory is its data folder
+                serves = Path(f"/proc/{pid}/cwd").resolve(strict=True) == self.data.resolve()
+            if not serves:
                 lock.unlink(missing_ok=True)
                 return
             if time.monotonic() > until:
@@ -162,11 +165,3 @@ def _write_secret(path: Path, text: str) -> None:
     except OSError as error:  # a full disk: an empty password would be read at the next start
         path.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _serves(pid: int, data: Path) -> bool:
-    """Whether that process serves `data`: a postmaster's working directory is its data folder."""
-    try:
-        return Path(f"/proc/{pid}/cwd").resolve(strict=True) == data.resolve()
-    except OSError:
-        return False

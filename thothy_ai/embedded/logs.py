@@ -108,16 +108,11 @@ def _tail(file: BinaryIO, number: int, end: int | None) -> list[str]:
 def _dated(service: str, lines: Iterable[str]) -> Iterator[LogLine]:
     at = UNDATED
     for line in lines:
-        at = max(at, _time_of(line))
+        if found := _DATED.match(line):
+            at = max(at, _epoch(found[1], "%Y-%m-%d %H:%M:%S", found[2], UTC if found[3] else None))
+        elif found := _VALKEY.match(line):
+            at = max(at, _epoch(found[1], "%d %b %Y %H:%M:%S", found[2], None))
         yield LogLine(service, line, at)
-
-
-def _time_of(line: str) -> float:
-    if found := _DATED.match(line):
-        return _epoch(found[1], "%Y-%m-%d %H:%M:%S", found[2], UTC if found[3] else None)
-    if found := _VALKEY.match(line):
-        return _epoch(found[1], "%d %b %Y %H:%M:%S", found[2], None)
-    return UNDATED
 
 
 def _epoch(text: str, form: str, milliseconds: str, zone: timezone | None) -> float:

@@ -29,7 +29,15 @@ def name() -> str:
 @contextmanager
 def resident(folder: Path, options: EngineOptions, *, real_weights: bool) -> Iterator[Drain]:
     """A manager of continuous batching over the folder's model, with graphs captured, until the context ends."""
-    model = _model(folder, options, real_weights=real_weights)
+    device = resolve_device(options.device)
+    loading: dict[str, Any] = {"dtype": resolve_dtype(options.dtype, device), "attn_implementation": "sdpa"}
+    if real_weights:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, **loading)
+        model = model.to(device).eval()
+    else:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with device:
+            model = AutoModelForCausalLM.from_config(config, **loading).eval()
     settings = GenerationConfig(do_sample=False, eos_token_id=_NEVER, pad_token_id=0, max_new_tokens=1)
     with model.continuous_batching_context_manager(
         generation_config=settings,
@@ -66,14 +74,3 @@ def _sizes(options: EngineOptions) -> ContinuousBatchingConfig:
     if tokens is not None:
         settings.num_blocks = -(-tokens // settings.block_size)
     return settings
-
-
-def _model(folder: Path, options: EngineOptions, *, real_weights: bool) -> Any:
-    device = resolve_device(options.device)
-    dtype = resolve_dtype(options.dtype, device)
-    if real_weights:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
-        return model.to(device).eval()
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    with device:
-        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa").eval()

@@ -31,7 +31,7 @@ from thothy_ai.engine.execution.device import resolve_device
 from thothy_ai.engine.serving.client import SocketEngineClient, connect
 
 ARRANGEMENTS = {
-    "one process": "from thothy_ai.engine.process.one_process import load_engine as make_engine",
+    "one process": "from benchmarks.one_process import load_engine as make_engine",
     "a process each": "from thothy_ai.engine.process.factory import make_engine",
 }
 SERVE = """

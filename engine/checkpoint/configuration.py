@@ -11,15 +11,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
-from thothy_ai.engine.checkpoint.model_types import FAMILIES
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+# The `model_type` of each architecture that the engine computes itself, known without torch. All others that
+# transformers has run through its models, more slowly (`engine.models.fallback`).
+FAMILIES: Final = (
+    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
+    "cohere", "cohere2", "seed_oss", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss",
+)  # fmt: skip
 _MAX_LAYERS = 1024
 _TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
 _PLAIN = (str, int, float, bool, type(None))

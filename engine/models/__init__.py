@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.engine.checkpoint import model_types
+from thothy_ai.engine.checkpoint import configuration
 from thothy_ai.engine.models.cohere import Cohere
 from thothy_ai.engine.models.cohere2 import Cohere2
 from thothy_ai.engine.models.family import Family
@@ -29,5 +29,5 @@ _FAMILIES: tuple[type[Family], ...] = (
     Qwen3Moe, Mixtral, Glm4Moe, GptOss,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
-if tuple(FAMILIES) != model_types.FAMILIES:
-    raise ImportError("engine/checkpoint/model_types.py does not list the families of engine/models in the same order")
+if tuple(FAMILIES) != configuration.FAMILIES:
+    raise ImportError("engine/checkpoint/configuration.py has other families than engine/models, or another order")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from benchmarks.one_process import load_engine
 from tests.support.gguf_files import write_gguf
 from tests.support.tiny_containers import tiny_container
 from tests.support.tiny_models import tiny_model
@@ -19,7 +20,6 @@ from thothy_ai.bench.shapes import SHAPES
 from thothy_ai.engine.api.errors import InvalidRequestError, ModelLoadError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.model_check import ModelReport, check_model
-from thothy_ai.engine.process.one_process import load_engine
 from thothy_ai.engine.weights.random import MARKER
 
 ON_A_CPU = EngineOptions(url="", device="cpu", max_context=128, max_rows=4)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.one_process import load_engine
 from tests.support.engine_process import ENDLESS, core_of, ended, options, ready, started, with_client
 from thothy_ai.engine.api import BeamSearch, Choice, GenerationRequest, LogitBias, Message, SamplingParams
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.process.one_process import load_engine
 from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
 
 ASKING = SamplingParams(

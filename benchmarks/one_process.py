@@ -1,4 +1,4 @@
-"""An engine in one process: the frontend in front of a resident core."""
+"""An engine in one process, to compare with: the frontend in front of a resident core."""
 
 from __future__ import annotations
 

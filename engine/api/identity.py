@@ -16,7 +16,9 @@ _UUID_CHARACTERS = 8  # of a GPU's UUID, in an engine's name
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is known of an engine before it loads its model. `registered`: someone else records its residency."""
+    """Fields of EngineInfo that are known before an engine loads its model. `registered`: someone else records its
+    residency.
+    """
 
     name: str
     machine: str

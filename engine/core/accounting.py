@@ -53,7 +53,12 @@ class StepCost:
                 pairs = step.counts * (step.ends - (step.counts - 1) / 2)
             else:
                 pairs = _pairs_until(step.ends, window) - _pairs_until(step.starts, window)
-            weights += share * (pairs * self.attended + _read(step, window) * self.read)
+            begins = 0 * step.starts if window is None else np.maximum(step.starts + 1 - window, 0)
+            read = (step.ends - begins).astype(np.float64)
+            for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
+                members = slice(first, first + size)
+                read[members] -= np.maximum(shared - begins[members], 0) * (1 - 1 / size)
+            weights += share * (pairs * self.attended + read * self.read)
         return weights
 
 
@@ -61,16 +66,6 @@ def _pairs_until(ends: Int32, window: int) -> Float64:
     """Pairs of sequences' first `ends` queries: as many keys for each as it is far from the start, up to the window."""
     short = np.minimum(ends, window).astype(np.float64)
     return short * (short + 1) / 2 + (ends - short) * window
-
-
-def _read(step: Step, window: int | None) -> Float64:
-    """Tokens of KV that each member reads [N]; what a group reads once is divided over its members."""
-    begins = 0 * step.starts if window is None else np.maximum(step.starts + 1 - window, 0)
-    read = (step.ends - begins).astype(np.float64)
-    for first, size, shared in zip(*(column.tolist() for column in step.groups), strict=True):
-        members = slice(first, first + size)
-        read[members] -= np.maximum(shared - begins[members], 0) * (1 - 1 / size)
-    return read
 
 
 @dataclass(frozen=True, slots=True)

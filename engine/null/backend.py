@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from thothy_ai.engine.api import (
@@ -217,7 +217,6 @@ class NullEngine:
 
 
 def _info(options: EngineOptions) -> EngineInfo:
-    identity = identity_of(options)
     return EngineInfo(
         session_id=options.session_id or str(uuid.uuid4()),
         model="null",
@@ -227,11 +226,8 @@ def _info(options: EngineOptions) -> EngineInfo:
         num_blocks=0,
         max_context=_CONTEXT,
         started_at=time.time(),
-        name=identity.name,
-        machine=identity.machine,
         capacity=options.max_rows or _CAPACITY,
-        model_name=identity.model_name,
-        registered=identity.registered,
+        **asdict(identity_of(options)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 
@@ -92,10 +92,8 @@ def _attention_shape(model: Model, sizes: EngineConfig, kv_dtype: torch.dtype) -
 
 
 def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> EngineInfo:
-    device, identity = loaded.model.device, identity_of(options)
-    label = str(device)
-    if device.type == "cuda":
-        label = f"{device} {torch.cuda.get_device_name(device)}"
+    device = loaded.model.device
+    label = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else str(device)
     return EngineInfo(
         session_id=options.session_id or str(uuid.uuid4()),
         model=printable(loaded.name),
@@ -107,10 +105,7 @@ def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> 
         started_at=time.time(),
         parameters=num_parameters(loaded.config),
         end_tokens=tuple(loaded.config.eos_token_ids),
-        name=identity.name,
-        machine=identity.machine,
         devices=device_uuids(device),
         capacity=config.max_rows,
-        model_name=identity.model_name,
-        registered=identity.registered,
+        **asdict(identity_of(options)),
     )

@@ -201,28 +201,31 @@ class Connection:
 
 
 def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
-    """As many frames as it takes. A result that fits none becomes a failure: it must not cost others their own."""
+    """As many frames as it takes. A result that fits none becomes a failure: it must not cost others their own.
+
+    Of a character that UTF-8 cannot carry, its escape is sent.
+    """
+    parts: tuple[Sequence[Output], ...]
     try:
         yield encode(Outputs.of(outputs))
     except ProtocolError as error:
-        for part in _smaller(outputs, error):
-            yield from _frames_of(part)
-
-
-def _smaller(outputs: Sequence[Output], error: ProtocolError) -> tuple[Sequence[Output], ...]:
-    """Outputs that do not fit a frame, in parts. Of a character that UTF-8 cannot carry, its escape."""
-    match outputs:
-        case [Delta() as delta] if len(delta.text) <= 1 and len(delta.token_ids) <= 1:
-            if (escaped := printable(delta.text)) == delta.text:
-                raise error
-            return ([replace(delta, text=escaped)],)
-        case [Delta() as delta]:
-            text, tokens = len(delta.text) // 2, len(delta.token_ids) // 2
-            first = replace(delta, text=delta.text[:text], token_ids=delta.token_ids[:tokens])
-            return [first], [replace(delta, text=delta.text[text:], token_ids=delta.token_ids[tokens:])]
-        case [GenerationResult() | Failure() as end]:
-            return ([Failure(end.id, EngineError(f"the result cannot be sent: {error}"), end.usage)],)
-    return outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :]
+        match outputs:
+            case [Delta() as delta] if len(delta.text) <= 1 and len(delta.token_ids) <= 1:
+                if (escaped := printable(delta.text)) == delta.text:
+                    raise
+                parts = ([replace(delta, text=escaped)],)
+            case [Delta() as delta]:
+                text, tokens = len(delta.text) // 2, len(delta.token_ids) // 2
+                first = replace(delta, text=delta.text[:text], token_ids=delta.token_ids[:tokens])
+                parts = ([first], [replace(delta, text=delta.text[text:], token_ids=delta.token_ids[tokens:])])
+            case [GenerationResult() | Failure() as end]:
+                parts = ([Failure(end.id, EngineError(f"the result cannot be sent: {error}"), end.usage)],)
+            case _:
+                parts = (outputs[: len(outputs) // 2], outputs[len(outputs) // 2 :])
+    else:
+        return
+    for part in parts:
+        yield from _frames_of(part)
 
 
 def _check_hello(frame: Frame | None, token: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thothy_ai.admin.report.recorded_drains import RecordedDrain
-from thothy_ai.cli.views.tables import Column, table
+from thothy_ai.cli.views.tables import Column, percent, table
 from thothy_ai.cli.views.times import local, spell
 
 HEADS = ("jobs", "failed", "yield", "peak", "wait p50", "p95", "p99", "run p50", "p95", "p99",
@@ -25,9 +25,8 @@ def took(of: RecordedDrain) -> str:
 
 def cells(of: RecordedDrain) -> list[str]:
     """A drain's figures, in the order of `HEADS`."""
-    yielded = "-" if of.artifact_yield is None else f"{of.artifact_yield:.1%}"
     percentiles = (of.wait_p50, of.wait_p95, of.wait_p99, of.run_p50, of.run_p95, of.run_p99)
     seconds = (of.busy_seconds, of.useful_seconds, of.resident_seconds)
     rate = "-" if of.jobs_per_compute_hour is None else f"{of.jobs_per_compute_hour:,.0f}"
-    counts = [f"{of.jobs:,}", f"{of.dead + of.expired:,}", yielded, f"{of.peak_depth:,}"]
+    counts = [f"{of.jobs:,}", f"{of.dead + of.expired:,}", percent(of.artifact_yield), f"{of.peak_depth:,}"]
     return [*counts, *map(spell, percentiles), *(f"{each:,.1f}" for each in seconds), rate]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from thothy_ai.cli.views.tables import Column, console, count, print_json, table
+from thothy_ai.cli.views.tables import Column, console, count, percent, print_json, table
 
 if TYPE_CHECKING:
     from thothy_ai.evaluation.injections import InjectionResult
@@ -44,13 +44,13 @@ def print_results(results: Sequence[EvaluationResult]) -> None:
         ("coverage of facts", lambda result: _number(result.coverage, 2)),
         ("support by the source", lambda result: _number(result.support, 2)),
         ("support by the review", lambda result: _number(result.reviewed, 2)),
-        ("the review's share of seconds", lambda result: _share(result.review_share)),
-        ("the review's share of tokens", lambda result: _share(result.review_tokens)),
+        ("the review's share of seconds", lambda result: percent(result.review_share)),
+        ("the review's share of tokens", lambda result: percent(result.review_tokens)),
         ("chrF", lambda result: _number(result.chrf, 1)),
         ("GPU-seconds" if on_gpu else "compute-seconds", lambda result: _number(result.compute_seconds, 2)),
         ("per accepted artifact", lambda result: _number(result.seconds_per_accepted, 2)),
-        ("wasted, of the seconds", lambda result: _share(result.wasted)),
-        ("wasted, of the tokens computed", lambda result: _share(result.wasted_tokens)),
+        ("wasted, of the seconds", lambda result: percent(result.wasted)),
+        ("wasted, of the tokens computed", lambda result: percent(result.wasted_tokens)),
         ("tokens computed", lambda result: f"{sum(case.computed_tokens for case in result.cases):,}"),
         ("tokens saved by early stops", lambda result: f"{sum(case.saved_tokens for case in result.cases):,}"),
         ("output tokens", lambda result: f"{sum(case.output_tokens for case in result.cases):,}"),
@@ -91,10 +91,6 @@ def print_injections(results: Sequence[InjectionResult], kind: str, model: str, 
         f"{accepted} of {count(len(results), 'output')} accepted, {published} of which obey; "
         f"{obeyed - published} of the {len(results) - accepted} rejected ones obey."
     )
-
-
-def _share(value: float | None) -> str:
-    return NONE if value is None else f"{value:.1%}"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.cli.views.bill import bill_lines
-from thothy_ai.cli.views.tables import PIPE_WIDTH, Column, count, layout
+from thothy_ai.cli.views.tables import PIPE_WIDTH, Column, count, layout, percent
 from thothy_ai.cli.views.times import local, spell
 
 PAIR = ("attempts", "wasted s")
@@ -165,7 +165,3 @@ def rate(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"

@@ -140,6 +140,11 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def percent(share: float | None) -> str:
+    """A share such as `97.5%`; a dash for None."""
+    return "-" if share is None else f"{share:.1%}"
+
+
 def printable(text: str) -> str:
     """Replace control characters, which could manipulate the terminal, except for line breaks and tabs."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

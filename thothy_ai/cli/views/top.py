@@ -14,7 +14,7 @@ from rich.text import Text
 
 from thothy_ai.admin.top.polling import Unreachable
 from thothy_ai.cli.views import times
-from thothy_ai.cli.views.tables import count, printable
+from thothy_ai.cli.views.tables import count, percent, printable
 
 if TYPE_CHECKING:
     from thothy_ai.admin.top.engines import EngineFigures
@@ -89,12 +89,12 @@ def _engine_panel(engine: EngineFigures | Unreachable) -> Panel:
         ("model", printable(engine.model)),
         ("device", printable(engine.device)),
         ("rows", f"{engine.running:,} running, {engine.waiting:,} waiting"),
-        ("KV", f"{_percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"),
+        ("KV", f"{percent(engine.kv_used)} of {engine.kv_blocks:,} blocks"),
         ("prompt", f"{_whole(engine.prompt_tokens_per_second)} tok/s"),
         ("output", f"{_whole(engine.output_tokens_per_second)} tok/s"),
         ("step", f"{_ms(engine.step_seconds)}, masks {_ms(engine.mask_seconds)}"),
-        ("busy", _percent(engine.busy_share)),
-        ("prefix", f"{_percent(engine.prefix_hit_rate)} cached"),
+        ("busy", percent(engine.busy_share)),
+        ("prefix", f"{percent(engine.prefix_hit_rate)} cached"),
     ]
     return _panel(f"{engine.engines} engines" if engine.engines > 1 else "Engine", _grid(lines))
 
@@ -106,7 +106,7 @@ def _hour_panel(record: RecordFigures | Unreachable) -> Panel:
     failed = sum(number for _, number in hour.reasons)
     jobs = f"{hour.with_artifact:,} of {count(hour.with_output, 'job')} with output"
     summary = (
-        f"artifact yield {_percent(hour.artifact_yield)}: {jobs}",
+        f"artifact yield {percent(hour.artifact_yield)}: {jobs}",
         f"{failed:,} of {count(hour.attempts, 'attempt')} without an artifact",
     )
     reasons = Table.grid(expand=True, padding=(0, 1))  # the most frequent, in two columns
@@ -134,10 +134,6 @@ def _unreachable(title: str, part: Unreachable) -> Panel:
 
 def _panel(title: str, content: RenderableType, style: str = "") -> Panel:
     return Panel(content, title=title, title_align="left", height=PANEL_LINES + 2, border_style=style or "none")
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
 
 
 def _whole(number: float | None) -> str:

@@ -9,10 +9,10 @@ from thothy_ai.admin.report.bill import DIMENSIONS, Bill
 from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.admin.report.timeline import Bin, Percentiles
 from thothy_ai.cli.views.bill import columns, dimension_rows, heading, restatement
-from thothy_ai.cli.views.report import percent, rate
+from thothy_ai.cli.views.report import rate
 from thothy_ai.cli.views.report_html import plots
 from thothy_ai.cli.views.report_html.tables import details, figure, note, section, table, tiles
-from thothy_ai.cli.views.tables import count
+from thothy_ai.cli.views.tables import count, percent
 from thothy_ai.cli.views.times import local, spell
 
 BILL_NOTE = (

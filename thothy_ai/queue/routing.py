@@ -141,7 +141,11 @@ class JobRouter:
         """Where these jobs go, which are in planned order. Jobs for which no engine has room are left out."""
         routed: dict[str, RoutedJobs] = {}
         for job in jobs:
-            load = self._choose(job, loads)
+            last = self.sources.engine(job.source_key)
+            load = None if last is None else loads.get(last)
+            if load is None or not (load.may_run(job) and load.takes(job, sibling=True)):
+                able = (each for each in loads.values() if each.may_run(job) and each.takes(job, sibling=False))
+                load = min(able, key=lambda each: each.per_capacity, default=None)
             if load is not None:
                 name = load.engine.name
                 to = routed.setdefault(name, RoutedJobs([], []))
@@ -149,11 +153,3 @@ class JobRouter:
                 load.place(job)
                 self.sources.remember(job.source_key, name)
         return routed
-
-    def _choose(self, job: DueJob, loads: Mapping[str, EngineLoad]) -> EngineLoad | None:
-        last = self.sources.engine(job.source_key)
-        home = None if last is None else loads.get(last)
-        if home is not None and home.may_run(job) and home.takes(job, sibling=True):
-            return home
-        able = (load for load in loads.values() if load.may_run(job) and load.takes(job, sibling=False))
-        return min(able, key=lambda load: load.per_capacity, default=None)

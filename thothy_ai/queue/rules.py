@@ -67,21 +67,17 @@ class Rules:
                 except Exception as error:
                     if self._leader.is_lost(error):
                         raise
-                    self._note_failure(rule, record, error)
+                    record.failures += 1
+                    pause = rule.pause(record.failures)
+                    record.due = time.monotonic() + pause
+                    RULE_FAILURES.labels(rule.name).inc()
+                    is_bug = not isinstance(error, ThothyError)  # whose traceback is needed
+                    again = "reaper: rule %s failed and is tried again in %g s: %s"
+                    logger.warning(again, rule.name, pause, error, exc_info=is_bug)
                 else:
                     record.failures, record.succeeded = 0, time.monotonic()
                     record.due = record.succeeded + rule.every
                 crash_point("mid_reap")
-
-    def _note_failure(self, rule: Rule, record: _Record, error: Exception) -> None:
-        record.failures += 1
-        pause = rule.pause(record.failures)
-        record.due = time.monotonic() + pause
-        RULE_FAILURES.labels(rule.name).inc()
-        expected = isinstance(error, ThothyError)  # any other is a bug, whose traceback is needed
-        logger.warning(
-            "reaper: rule %s failed and is tried again in %g s: %s", rule.name, pause, error, exc_info=not expected
-        )
 
     def _age(self, record: _Record) -> float:
         """Seconds since its last success, at most since this process leads; 0 while it does not."""

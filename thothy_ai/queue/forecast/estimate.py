@@ -66,9 +66,25 @@ class Costs:
         return self._all.finished > 0 and self._all.compute > 0
 
     def __getitem__(self, key: Key) -> KindCost:
-        if key not in self._found:
-            self._found[key] = self._cost(key)
-        return self._found[key]
+        if key in self._found:
+            return self._found[key]
+        long = self.history.long.get(key) or self.history.long.get(Key(key.kind)) or Sums()
+        recent = self.history.recent.get(key) or self.history.recent.get(Key(key.kind)) or Sums()
+        base = long if long.finished >= 0.5 and long.compute > 0 else self._all
+        work = (recent.compute + RECENT_PRIOR * base.compute / base.finished) / (recent.finished + RECENT_PRIOR)
+        retry = max(0.0, 1 - (base.finished + 1e-9) / base.attempts) if base.attempts else 0.0
+        attempts = max(base.attempts, 1.0)
+        mean = base.compute / attempts
+        variance = max(base.compute_squares / attempts - mean**2, 0.0)
+        found = self._found[key] = KindCost(
+            work,
+            work * (1 - retry),
+            cv2=max(variance / mean**2, 0.05) if mean else 1.0,
+            known=0.0 if base is self._all else long.finished,
+            retry=min(retry, 0.5),
+            duration=_duration(base, recent),
+        )
+        return found
 
     def follow_ups(self, kind: str) -> Iterator[tuple[str, float]]:
         """The kinds of a kind's follow-ups, and how many come per finished job."""
@@ -95,24 +111,6 @@ class Costs:
             return (busy.compute + BUSY_PRIOR_SECONDS * prior) / (busy.engine_seconds + BUSY_PRIOR_SECONDS)
 
         return share(self.history.busy_recent, share(self.history.busy, BUSY_PRIOR))
-
-    def _cost(self, key: Key) -> KindCost:
-        long = self.history.long.get(key) or self.history.long.get(Key(key.kind)) or Sums()
-        recent = self.history.recent.get(key) or self.history.recent.get(Key(key.kind)) or Sums()
-        base = long if long.finished >= 0.5 and long.compute > 0 else self._all
-        work = (recent.compute + RECENT_PRIOR * base.compute / base.finished) / (recent.finished + RECENT_PRIOR)
-        retry = max(0.0, 1 - (base.finished + 1e-9) / base.attempts) if base.attempts else 0.0
-        attempts = max(base.attempts, 1.0)
-        mean = base.compute / attempts
-        variance = max(base.compute_squares / attempts - mean**2, 0.0)
-        return KindCost(
-            work,
-            work * (1 - retry),
-            cv2=max(variance / mean**2, 0.05) if mean else 1.0,
-            known=0.0 if base is self._all else long.finished,
-            retry=min(retry, 0.5),
-            duration=_duration(base, recent),
-        )
 
 
 def _duration(base: Sums, recent: Sums) -> Duration:
@@ -155,7 +153,13 @@ def _time_to_empty(seen: Observation, costs: Costs, arriving: float) -> Quantile
     first = _while_waiting(seen, costs, slots, arriving) if seen.waiting_jobs > 0 else Quantiles(0.0, 0.0)
     # From the claim of the last waiting job, or from now if none waits, to the last end.
     share = costs.history.load_share
-    cells = list(_cells(seen, costs, slots))
+    cells: list[Cell] = []  # what is in flight when no job waits any more, and the runs that follow it
+    for key, jobs, age in _in_flight_last(seen, costs, slots):
+        cost = costs[key]
+        cells.append(Cell(jobs, cost.duration, age))
+        cells.append(Cell(jobs * cost.retry, cost.duration, age, cost.duration))
+        for kind, ratio in costs.follow_ups(key.kind):
+            cells.append(Cell(jobs * ratio, cost.duration, age, costs[Key(kind, key.model)].duration))
     median, decile = last_end(cells, lambda jobs: 1 - share + share * min(jobs / slots, 1.0))
     decile = decile * math.exp(Z90 * DRIFT) if decile else 0.0
     # The medians add, the distances to the deciles add as variances.
@@ -220,16 +224,6 @@ def _sigma(waiting: Sequence[WaitingJobs], costs: Costs) -> float:
         mean = cost.cv2 / cost.known if cost.known >= 1 else UNKNOWN_SPREAD**2
         variance += (jobs * each / total) ** 2 * (cost.cv2 / jobs + mean)
     return math.sqrt(variance + DRIFT**2)
-
-
-def _cells(seen: Observation, costs: Costs, slots: float) -> Iterator[Cell]:
-    """What is in flight when no job waits any more, with the retries and follow-ups that come after it."""
-    for key, jobs, age in _in_flight_last(seen, costs, slots):
-        cost = costs[key]
-        yield Cell(jobs, cost.duration, age)
-        yield Cell(jobs * cost.retry, cost.duration, age, cost.duration)
-        for kind, ratio in costs.follow_ups(key.kind):
-            yield Cell(jobs * ratio, cost.duration, age, costs[Key(kind, key.model)].duration)
 
 
 def _in_flight_last(seen: Observation, costs: Costs, slots: float) -> Iterator[tuple[Key, float, float | None]]:

@@ -68,18 +68,15 @@ class Forecaster:
         made = made_of(self._history, seen, self._settings.publish_by)
         seconds = time.monotonic() - begun
         every = interval(seconds, made)
-        self._write(before, self._history, made, every)
-        if seen.open_jobs or before.open_jobs:
-            self._compare(before, self._history, seen, made)
-        return every
-
-    def _write(self, before: History, history: History, made: Forecast, every: float) -> None:
         if made.open_jobs or before.open_jobs or made.at - self._kept_at >= RECORD_SECONDS:
-            keep(self._leader.ask, history, made, every)
+            keep(self._leader.ask, self._history, made, every)
             self._kept_at = made.at
         if made.at - self._pruned_at >= PRUNE_SECONDS:
             self._leader.ask("forecast/prune", days=KEEP_DAYS)
             self._pruned_at = made.at
+        if seen.open_jobs or before.open_jobs:
+            self._compare(before, self._history, seen, made)
+        return every
 
     def _compare(self, before: History, history: History, seen: Observation, made: Forecast) -> None:
         """End the forecasts whose jobs have ended; record this one, once a minute."""

@@ -47,21 +47,14 @@ def resolve(host: str, port: int, allowed: Sequence[Network]) -> list[str]:
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
     """Whether an address, and the IPv4 address that it may stand for, is public or in an allowed network."""
-    inner = _embedded(address)
-    if inner is not None:
-        return is_allowed(inner, allowed)
+    if isinstance(address, IPv6Address):  # which may have an IPv4 address inside: mapped, of 6to4, Teredo or NAT64
+        inner = IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else address.ipv4_mapped or address.sixtofour
+        inner = inner or (address.teredo[1] if address.teredo else None)
+        if inner is not None:
+            return is_allowed(inner, allowed)
     if any(address.version == network.version and address in network for network in allowed):
         return True
     return address.is_global and not address.is_multicast and not address.is_reserved
-
-
-def _embedded(address: Address) -> IPv4Address | None:
-    """The IPv4 address inside an IPv6 address: mapped, of 6to4, Teredo or NAT64."""
-    if not isinstance(address, IPv6Address):
-        return None
-    if address in NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
 
 
 def checked_url(url: object) -> str:

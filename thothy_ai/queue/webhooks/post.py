@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.queue.webhooks.addresses import Network, RefusedAddressError, checked_url, resolve
@@ -24,6 +24,7 @@ MAX_ADDRESSES = 3  # of a host that are tried
 READ_BYTES = 1024  # of an answer
 SHOWN_CHARS = 200
 GONE = 410
+_tls = cache(ssl.create_default_context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +44,26 @@ class PostResult:
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> PostResult:
     """POST this body. Never raises: what went wrong is in the answer, without what the URL's query may keep secret."""
     try:
-        return _post(urlsplit(checked_url(url)), body, headers, allowed)
+        parts = urlsplit(checked_url(url))
+        host, tls = parts.hostname or "", parts.scheme == "https"
+        port = parts.port or (443 if tls else 80)
+        connection = (http.client.HTTPSConnection if tls else http.client.HTTPConnection)(host, port)
+        with closing(_connected(resolve(host, port, allowed)[:MAX_ADDRESSES], port)) as plain, _limited(plain):
+            connection.sock = _tls().wrap_socket(plain, server_hostname=host) if tls else plain
+            with closing(connection):
+                path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+                connection.request("POST", path, body, dict(headers))
+                response = connection.getresponse()
+                start = response.read(READ_BYTES).decode("utf-8", "replace")
+                if 200 <= response.status < 300:
+                    return PostResult(response.status)
+                said = "".join(char if char.isprintable() else " " for char in start)[:SHOWN_CHARS]
+                error = f"HTTP {response.status} {said}".strip()
+                return PostResult(response.status, error, final=response.status == GONE)
     except (RefusedAddressError, InvalidJobError) as error:
         return PostResult(error=str(error), final=True)
     except (OSError, http.client.HTTPException, ValueError) as error:
         return PostResult(error=f"{type(error).__name__}: {error}"[:SHOWN_CHARS])
-
-
-def _post(parts: SplitResult, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network]) -> PostResult:
-    host, tls = parts.hostname or "", parts.scheme == "https"
-    port = parts.port or (443 if tls else 80)
-    connection = (http.client.HTTPSConnection if tls else http.client.HTTPConnection)(host, port)
-    with closing(_connected(resolve(host, port, allowed)[:MAX_ADDRESSES], port)) as plain, _limited(plain):
-        connection.sock = _tls().wrap_socket(plain, server_hostname=host) if tls else plain
-        with closing(connection):
-            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("POST", path, body, dict(headers))
-            response = connection.getresponse()
-            start = response.read(READ_BYTES).decode("utf-8", "replace")
-            if 200 <= response.status < 300:
-                return PostResult(response.status)
-            said = "".join(char if char.isprintable() else " " for char in start)[:SHOWN_CHARS]
-            error = f"HTTP {response.status} {said}".strip()
-            return PostResult(response.status, error, final=response.status == GONE)
 
 
 def _connected(addresses: Sequence[str], port: int) -> socket.socket:
@@ -102,8 +100,3 @@ def _limited(plain: socket.socket) -> Iterator[None]:
             raise
         finally:
             timer.cancel()
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()

@@ -68,7 +68,8 @@ class RunningCall:
         watching = None
         if self._early_rejection is not None and (self.call.locale is not None or self.call.early is not None):
             watching = asyncio.create_task(self._watch(self._early_rejection))
-            watching.add_done_callback(_mark_retrieved)
+            # An error of the engine's is raised by the output, too: it counts as retrieved.
+            watching.add_done_callback(lambda watched: watched.cancelled() or watched.exception())
         try:
             result = await self._generation.result()
         except PromptTooLongError as error:
@@ -142,9 +143,3 @@ def total(used: Iterable[Usage]) -> Usage:
     """The usage of several generations together."""
     columns = list(zip(*map(astuple, used), strict=True))
     return Usage(*map(sum, columns)) if columns else NOTHING_USED
-
-
-def _mark_retrieved(watching: asyncio.Task[None]) -> None:
-    """An error of the engine's is raised by the output, too."""
-    if not watching.cancelled():
-        watching.exception()

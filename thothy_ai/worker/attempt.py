@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -149,7 +150,11 @@ class AttemptRunner:
 
     async def _judged(self, claim: Claim, calls: _AttemptCalls) -> Finish:
         info = self._monitor.info
-        previous = _previous(claim.previous) if claim.previous else None
+        previous = None
+        if rejected := claim.previous:
+            with suppress(ValueError):  # a reason of a newer worker
+                reason = RejectionReason(rejected["reason"])
+                previous = Previous(reason, rejected["detail"], rejected["artifact"])
         context = Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
         judgement = await follow(
             PlannedJob(claim.kind, claim.request, context),
@@ -290,11 +295,3 @@ class _AttemptCalls:
                 }
             )
         return {"version": version, **engine, "seed": self._claim.seed, "steps": steps}
-
-
-def _previous(rejected: dict[str, Any]) -> Previous | None:
-    try:
-        reason = RejectionReason(rejected["reason"])
-    except ValueError:  # of a newer worker
-        return None
-    return Previous(reason, rejected["detail"], rejected["artifact"])

@@ -126,8 +126,7 @@ class EngineMonitor:
             else:
                 if self._recheck_requested.is_set():  # lost meanwhile: the next session may be another
                     continue
-                pause = self._set_ready(info)
-                pause = pause if await self._show_presence(info) else min(pause, RECORD_PAUSE)
+                pause = await self._set_ready(info)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._recheck_requested.wait()
@@ -143,7 +142,10 @@ class EngineMonitor:
             raise EngineAwayError("it accepts no new requests")
         return info
 
-    def _set_ready(self, info: EngineInfo) -> float:
+    async def _set_ready(self, info: EngineInfo) -> float:
+        """Seconds until the next check: soon, unless it is noted that this worker reaches the engine, without which no
+        jobs are sent here.
+        """
         if not self._ready.is_set():
             logger.info("connected to engine: %s on %s", info.model, info.device)
             if not info.registered:
@@ -154,7 +156,12 @@ class EngineMonitor:
         self._seen_at = time.monotonic()
         self._stopping.clear()
         self._ready.set()
-        return self._interval_seconds
+        try:
+            is_noted = await self._store.show_presence(info.session_id)
+        except DatabaseError as error:
+            logger.warning("cannot note that this worker reaches engine session %s: %s", info.session_id, error)
+            is_noted = False
+        return self._interval_seconds if is_noted else min(self._interval_seconds, RECORD_PAUSE)
 
     def _set_away(self, error: Exception) -> float:
         """Seconds until the next check: as long as it has been away, however many checks were asked for meanwhile."""
@@ -164,11 +171,3 @@ class EngineMonitor:
             logger.warning("engine is away; claiming stops until it is back: %s", error or type(error).__name__)
         self._ready.clear()
         return min(max(MIN_PAUSE, now - self._away_since), MAX_PAUSE)
-
-    async def _show_presence(self, info: EngineInfo) -> bool:
-        """Whether it is noted that this worker reaches the engine: until it is, no jobs are sent here."""
-        try:
-            return await self._store.show_presence(info.session_id)
-        except DatabaseError as error:
-            logger.warning("cannot note that this worker reaches engine session %s: %s", info.session_id, error)
-            return False

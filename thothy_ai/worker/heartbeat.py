@@ -55,7 +55,12 @@ class Heartbeat:
                 hints = self._waiting_hints()
                 if hints and self._monitor.away_seconds < HOLD_SECONDS:
                     await self._store.hold(hints)
-                await self._extend_leases()
+                if jobs := list(self._jobs):
+                    leases = await self._store.heartbeat([job.claim for job in jobs])
+                    for job in jobs:
+                        if job.claim.attempt_ref not in leases:
+                            job.stop(StopReason.FENCED)
+                    self._stop(leases)
                 await self._unbilled.record(self._store)
             except DatabaseError as error:
                 logger.warning("heartbeat failed: %s", error)
@@ -68,16 +73,6 @@ class Heartbeat:
             if self._jobs:
                 with suppress(DatabaseError):  # `run` logs it
                     self._stop(await self._store.stop_requests())
-
-    async def _extend_leases(self) -> None:
-        jobs = list(self._jobs)
-        if not jobs:
-            return
-        leases = await self._store.heartbeat([job.claim for job in jobs])
-        for job in jobs:
-            if job.claim.attempt_ref not in leases:
-                job.stop(StopReason.FENCED)
-        self._stop(leases)
 
     def _stop(self, leases: Mapping[AttemptRef, LeaseStatus]) -> None:
         for job in self._jobs:

@@ -45,13 +45,17 @@ def judged(
     claim: Claim, judgement: Judgement, text: str, usage: AttemptUsage, provenance: dict[str, Any] | None = None
 ) -> Finish:
     """There was an output, and it was judged."""
+    review = None
+    if judgement.review is not None:
+        findings = [finding._asdict() for finding in judgement.review.findings]
+        review = {"findings": findings, "compute_seconds": usage.review_seconds}
     output = Judged(
         ArtifactVerdict.ACCEPTED if judgement.accepted else ArtifactVerdict.REJECTED,
         judgement.locale,
         judgement.body,
         storable(text),
         provenance,
-        _review(judgement, usage),
+        review,
         judgement.signature,
     )
     if judgement.accepted:
@@ -77,13 +81,6 @@ def judged(
         usage=usage,
         judged=output,
     )
-
-
-def _review(judgement: Judgement, usage: AttemptUsage) -> dict[str, Any] | None:
-    if judgement.review is None:
-        return None
-    findings = [finding._asdict() for finding in judgement.review.findings]
-    return {"findings": findings, "compute_seconds": usage.review_seconds}
 
 
 def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:

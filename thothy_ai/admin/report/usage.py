@@ -86,10 +86,9 @@ def read_usage(connection: Connection, since: datetime, until: datetime) -> tupl
     else:
         whole = closed(bounds.first, bounds.last, until)
         rows = chain(live(since, bounds.first), whole, live(bounds.last, until))
-    return tuple(map(_usage_row, rows))
-
-
-def _usage_row(row: Row[Any]) -> UsageRow:
-    sums: dict[str, Any] = {name: float(row[n]) if name.endswith("seconds") else int(row[n]) for n, name in COLUMNS}
-    usage = BilledUsage(**sums)
-    return UsageRow(row.hour, row.tenant, row.kind, row.model_name, usage, row.closed_seconds, row.revised_at)
+    found = []
+    for row in rows:
+        sums: dict[str, Any] = {name: float(row[n]) if name.endswith("seconds") else int(row[n]) for n, name in COLUMNS}
+        names, usage = (row.hour, row.tenant, row.kind, row.model_name), BilledUsage(**sums)
+        found.append(UsageRow(*names, usage, row.closed_seconds, row.revised_at))
+    return tuple(found)

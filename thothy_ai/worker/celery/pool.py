@@ -201,12 +201,13 @@ class EnginePool(BasePool):
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Call it on Celery's main thread."""
-        if self._hub is not None:
-            self._hub.call_soon(self._call, call)
 
-    def _call(self, call: Callable[[], None]) -> None:
-        call()
-        self._pump()  # acknowledgements queued from the hub's own thread would wait for its next event
+        def then_pump() -> None:
+            call()
+            self._pump()  # acknowledgements queued from the hub's own thread would wait for its next event
+
+        if self._hub is not None:
+            self._hub.call_soon(then_pump)
 
     def _pump(self) -> None:
         """Run the hub's pending calls: its loop does not run while the pool stops."""

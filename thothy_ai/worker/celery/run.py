@@ -31,7 +31,11 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     settings.require_database_url()
     settings.require_engine_url()
     refuse_other_schema(settings)
-    app = make_worker_app(settings, connect or _engine_client(settings.reveal_engine_token()))
+    if connect is None:
+        from thothy_ai.engine.serving.client import connect as connect_to  # noqa: PLC0415 - tests bring their own
+
+        connect = partial(connect_to, token=settings.reveal_engine_token())
+    app = make_worker_app(settings, connect)
     load_kinds(settings)
     configure_logging(settings)
     serve_metrics(settings)
@@ -49,12 +53,6 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     worker.start()
     if worker.exitcode:
         sys.exit(worker.exitcode)
-
-
-def _engine_client(token: str | None) -> Callable[[str], EngineClient]:
-    from thothy_ai.engine.serving.client import connect  # noqa: PLC0415 - tests bring a client of their own
-
-    return partial(connect, token=token)
 
 
 def _keep_logging(**_: object) -> None:

@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, Row, select
+from sqlalchemy import Engine, Row
 
 from thothy_ai.admin.artifacts import list_artifacts
 from thothy_ai.admin.filters import ALL_JOBS, JobFilter
-from thothy_ai.db.models import JobEventRow, JobRow
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Outcome
 from thothy_ai.errors import UnknownJobError
@@ -85,15 +84,14 @@ def list_jobs(
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
     """A job with its request, attempts, artifacts, events, follow-ups and `cost`. Raises `UnknownJobError`."""
     with engine.connect() as connection:
-        job = connection.execute(select(JobRow.__table__).where(JobRow.id == job_id)).one_or_none()
+        job = connection.execute(statement("admin/job"), {"job_id": job_id}).one_or_none()
         if job is None:
             raise UnknownJobError(job_id)
-        events = select(JobEventRow.__table__).where(JobEventRow.job_id == job_id).order_by(JobEventRow.at)
         attempts = _dicts(connection.execute(statement("admin/job_attempts"), {"job_id": job_id}).all())
         parts = {
             "request": connection.scalar(statement("admin/job_request"), {"job_id": job_id}),
             "attempts": [{**each, "seed": attempt_seed(job_id, each["attempt"])} for each in attempts],
-            "events": _dicts(connection.execute(events).all()),
+            "events": _dicts(connection.execute(statement("admin/job_events"), {"job_id": job_id}).all()),
             "follow_ups": _dicts(connection.execute(statement("admin/job_children"), {"job_id": job_id}).all()),
             "cost": JobCost.of(attempts),
         }

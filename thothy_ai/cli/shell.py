@@ -51,12 +51,14 @@ def check_note(option: str, note: str | None) -> None:
 
 def load_settings() -> Settings:
     """Load the settings of this process, and warn once of unknown variables. Raises `ConfigError`."""
-    from thothy_ai.engine.api.options import engine_variables
     from thothy_ai.settings import Settings, unknown_variables
 
     settings = Settings.load()
-    for variable in unknown_variables((*Settings.variables(), *engine_variables()), settings.home):
-        _warn_once(str(variable))
+    if unknown_variables(Settings.variables(), settings.home):
+        from thothy_ai.engine.api.options import engine_variables
+
+        for variable in unknown_variables((*Settings.variables(), *engine_variables()), settings.home):
+            _warn_once(str(variable))
     return settings
 
 

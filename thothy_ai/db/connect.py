@@ -82,6 +82,7 @@ def _options(settings: Settings, application: str, pool_size: int) -> dict[str, 
         "pool_size": pool_size,
         "pool_timeout": POOL_TIMEOUT,
         "pool_pre_ping": True,
+        "use_native_hstore": False,  # looking its type up would be a statement of each process
         "hide_parameters": True,  # requests and outputs do not belong in a log
         "connect_args": {
             "connect_timeout": CONNECT_TIMEOUT,

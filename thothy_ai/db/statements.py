@@ -9,10 +9,8 @@ from importlib.resources import files
 from sqlalchemy import TextClause, text
 
 from thothy_ai.db.fragments import FRAGMENTS
-from thothy_ai.db.models import JobRow
 
 FRAGMENT = re.compile(r"\{([a-z_]+)\}")  # `{4}` in a regular expression is not one
-TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)\s+({})\b".format("|".join(JobRow.metadata.tables)))
 
 
 @cache
@@ -30,7 +28,14 @@ def qualified(name: str, schema: str) -> TextClause:
     bare = expanded(name)
     if "thothy_" in bare:
         raise ValueError(f"{name} calls a function of the schema")
-    return text(TABLE.sub(rf"\1 {schema}.\2", bare).replace("current_schema()", f"'{schema}'"))
+    return text(_table_after_keyword().sub(rf"\1 {schema}.\2", bare).replace("current_schema()", f"'{schema}'"))
+
+
+@cache
+def _table_after_keyword() -> re.Pattern[str]:
+    from thothy_ai.db.models import Base  # noqa: PLC0415 - slow to import, and needed behind poolers only
+
+    return re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)\s+({})\b".format("|".join(Base.metadata.tables)))
 
 
 def expanded(name: str) -> str:

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError
-from sqlalchemy.orm import Session, scoped_session
 
 from thothy_ai.errors import InvalidConnectionError
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
 
+    Given: TypeAlias = Connection | Session | scoped_session[Session]
     AsyncGiven: TypeAlias = AsyncConnection | AsyncSession | async_scoped_session[AsyncSession]
-
-Given: TypeAlias = Connection | Session | scoped_session[Session]
 
 
 @contextmanager
@@ -30,6 +29,8 @@ def joined(given: Given) -> Iterator[Connection]:
 
     Raises `InvalidConnectionError` if there is no transaction to join.
     """
+    from sqlalchemy.orm import Session, scoped_session  # noqa: PLC0415 - slow to import, and rarely needed
+
     with _usable():
         found: object = given.connection() if isinstance(given, Session | scoped_session) else given
         if not isinstance(found, Connection):

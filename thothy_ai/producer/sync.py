@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -20,11 +20,14 @@ from thothy_ai.producer import operations
 from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one
 from thothy_ai.producer.drafts import Draft, EnqueueOptions, Entry, draft, draft_all
 from thothy_ai.producer.gathering import Ended, Gathering, ids_of
-from thothy_ai.producer.joined import Given, joined
+from thothy_ai.producer.joined import joined
 from thothy_ai.producer.listener import Waiter
 from thothy_ai.producer.operations import Jobs, Operation, Pause, ProducerBase, Query, Rows, Transaction, Wait, drive
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id
 from thothy_ai.settings import Settings
+
+if TYPE_CHECKING:
+    from thothy_ai.producer.joined import Given
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from thothy_ai.cli.views.times import local
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
     from sqlalchemy import Engine
@@ -112,24 +112,26 @@ class Filters:
     def jobs(self, engine: Engine) -> JobFilter:
         """All filters except the times. Raises `BadParameter` and the errors of `find_job`."""
         from thothy_ai.admin.filters import JobFilter
-        from thothy_ai.cli.inputs.kind_flags import read_text
-        from thothy_ai.jobs.api.kind import source_key
 
         check_kinds(engine, [self.kind] if self.kind else [])
-        source = self.source
-        if self.source_file:
-            source = source_key(read_text(self.source_file))
-        elif source is not None and not _SOURCE_KEY.fullmatch(source):
-            source = source_key(source)
         return JobFilter(
             states=tuple(self.state or ()),
             kind=self.kind,
             key=self.key,
-            source=source,
+            source=self._source_key(),
             parent=find_job(engine, self.parent) if self.parent else None,
             batch=find_job(engine, self.batch) if self.batch else None,
             tenant=self.tenant,
         )
+
+    def _source_key(self) -> str | None:
+        """The source key that `--source` or `--source-file` stands for, or the beginning of one."""
+        if not self.source_file and (self.source is None or _SOURCE_KEY.fullmatch(self.source)):
+            return self.source
+        from thothy_ai.cli.inputs.kind_flags import read_text
+        from thothy_ai.jobs.api.kind import source_key
+
+        return source_key(read_text(self.source_file) if self.source_file else self.source or "")
 
     def nothing(self, noun: str) -> str:
         """A sentence that nothing matches, with the filters."""
@@ -160,8 +162,10 @@ def find_jobs(engine: Engine, refs: Sequence[str]) -> list[UUID]:
     return list(dict.fromkeys(resolve_id(engine, ref) for ref in refs))
 
 
-def check_kinds(engine: Engine, kinds: Iterable[str]) -> None:
+def check_kinds(engine: Engine, kinds: Sequence[str]) -> None:
     """Raise `BadParameter` for a kind that is neither registered here nor in the database."""
+    if not kinds:
+        return
     from thothy_ai.admin.filters import kinds_in_use
     from thothy_ai.jobs import registry
     from thothy_ai.producer.drafts import load_kinds
@@ -174,8 +178,10 @@ def check_kinds(engine: Engine, kinds: Iterable[str]) -> None:
             raise typer.BadParameter(f"{kind!r} is not one of {', '.join(known)}", param_hint="--kind")
 
 
-def check_reasons(engine: Engine, reasons: Iterable[str]) -> None:
+def check_reasons(engine: Engine, reasons: Sequence[str]) -> None:
     """Raise `BadParameter` for a reason that neither this version stores nor a job in the database has."""
+    if not reasons:
+        return
     from thothy_ai.admin.filters import reasons_in_use
     from thothy_ai.db.states import REASONS
     from thothy_ai.engine.api.errors import by_code

@@ -59,8 +59,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Sequence[Sequence[o
 
 def terminal_width() -> int | None:
     """The number of columns if standard output is a terminal, otherwise None."""
-    out = console()
-    return out.width if out.is_terminal else None
+    return console().width if sys.stdout.isatty() else None
 
 
 def more_exist(found: int, limit: int) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, TextClause, text
 
 from thothy_ai.admin.jobs import cancel
 from thothy_ai.chaos.kind import Chaos
@@ -25,9 +25,7 @@ BATCH = 200
 MAX_OPEN = 1_500  # the producer stays this far ahead of the drain
 PAUSE = 0.2
 DEADLINE = timedelta(seconds=4)
-SENT = text(
-    "SELECT count(*) FILTER (WHERE finished_at IS NOT NULL) AS ended, count(*) AS sent FROM job WHERE parent_id IS NULL"
-)
+ENDED = text("SELECT count(*) FROM job WHERE parent_id IS NULL AND finished_at IS NOT NULL")
 OPEN = text("SELECT count(*) FROM job WHERE finished_at IS NULL")
 
 T = TypeVar("T")
@@ -50,16 +48,22 @@ class ChaosWorkload:
 
     def send_beside(self, first: int) -> None:
         """Send the rest from a thread, and cancel a few of them, never far ahead of the drain."""
-        self._thread = threading.Thread(target=self._send_rest, args=(first,), name="chaos-producer", daemon=True)
+
+        def send_rest() -> None:
+            unwanted: list[UUID] = []
+            for start in range(first, self._jobs + 1, BATCH):
+                while not self._stopping.is_set() and (self.open() or 0) > MAX_OPEN:
+                    self._stopping.wait(PAUSE)
+                ids = self._send_batch(range(start, min(start + BATCH, self._jobs + 1)))
+                self._retry(lambda unwanted=unwanted: cancel(self.engine, unwanted))  # type: ignore[misc]
+                unwanted = [job_id for number, job_id in ids.items() if number % 100 == 13]
+
+        self._thread = threading.Thread(target=send_rest, name="chaos-producer", daemon=True)
         self._thread.start()
 
     def ended(self) -> int | None:
         """How many of the jobs that were sent have ended; None while Postgres does not answer."""
-        try:
-            with reaching(self._settings), self.engine.connect() as connection:
-                return int(connection.execute(SENT).one().ended)
-        except DatabaseError:
-            return None
+        return self._count(ENDED)
 
     def drained(self) -> bool:
         """Every job has been sent and has ended, and so have its follow-ups."""
@@ -67,20 +71,14 @@ class ChaosWorkload:
 
     def open(self) -> int | None:
         """How many jobs, including follow-ups, have not ended; None while Postgres does not answer."""
+        return self._count(OPEN)
+
+    def _count(self, query: TextClause) -> int | None:
         try:
             with reaching(self._settings), self.engine.connect() as connection:
-                return int(connection.execute(OPEN).scalar_one())
+                return int(connection.execute(query).scalar_one())
         except DatabaseError:
             return None
-
-    def _send_rest(self, first: int) -> None:
-        unwanted: list[UUID] = []
-        for start in range(first, self._jobs + 1, BATCH):
-            while not self._stopping.is_set() and (self.open() or 0) > MAX_OPEN:
-                self._stopping.wait(PAUSE)
-            ids = self._send_batch(range(start, min(start + BATCH, self._jobs + 1)))
-            self._retry(lambda unwanted=unwanted: cancel(self.engine, unwanted))  # type: ignore[misc]
-            unwanted = [job_id for number, job_id in ids.items() if number % 100 == 13]
 
     def _send_batch(self, numbers: range) -> dict[int, UUID]:
         jobs = self._retry(lambda: self._producer.enqueue_many([_job(number) for number in numbers]))

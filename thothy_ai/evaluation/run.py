@@ -40,19 +40,13 @@ class CaseAttempt:
     calls: CallLog
 
 
-def run(
+async def run(
     settings: Settings, endpoint: Endpoint, trial: Trial, on_ended: Callable[[], None]
 ) -> tuple[EngineInfo, list[list[CaseAttempt]]]:
     """Which engine it is, and the attempts at each request, in the requests' order. `on_ended` is called per request.
 
     If a request fails, the others are aborted. Raises `EngineError`, `PlanError`.
     """
-    return asyncio.run(_run(settings, endpoint, trial, on_ended))
-
-
-async def _run(
-    settings: Settings, endpoint: Endpoint, trial: Trial, on_ended: Callable[[], None]
-) -> tuple[EngineInfo, list[list[CaseAttempt]]]:
     places = asyncio.Semaphore(AT_ONCE)
     judges = Judges(settings.kinds, settings.judge_seconds, settings.judges)
 

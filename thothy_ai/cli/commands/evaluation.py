@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -155,7 +156,7 @@ def _result(
     from thothy_ai.evaluation.results import EvaluationResult, case_result, chrf_of
     from thothy_ai.evaluation.run import run
 
-    info, attempts = run(settings, endpoint, trial, ended_counter(len(cases)))
+    info, attempts = asyncio.run(run(settings, endpoint, trial, ended_counter(len(cases))))
     results = tuple(case_result(case, made) for case, made in zip(cases, attempts, strict=True))
     chrf = chrf_of(cases, results)
     return EvaluationResult(info.model, info.model, info.device, kind.name, kind.version, trial.seed, chrf, results)
@@ -192,7 +193,7 @@ def _run_injections(
     chosen = [_for_kind(kind, injection) for injection in cases.injections()[:limit]]
     trial = _trial(settings, kind, chosen, 1, seed)
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
-        info, attempts = run(settings, endpoint, trial, ended_counter(len(chosen)))
+        info, attempts = asyncio.run(run(settings, endpoint, trial, ended_counter(len(chosen))))
     results = [injection_result(injection, made) for injection, made in zip(chosen, attempts, strict=True)]
     print_injections(results, kind.name, info.model, as_json=as_json)
     if any(result.published for result in results):

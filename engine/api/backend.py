@@ -1,4 +1,4 @@
-"""An engine behind its server or an in-process client: text in, text out, by callbacks."""
+"""An engine behind its server: text in, text out, by callbacks."""
 
 from __future__ import annotations
 

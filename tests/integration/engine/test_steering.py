@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.local_client import LocalEngineClient
 from tests.support.served_engine import served
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, SamplingParams
@@ -17,7 +18,7 @@ from thothy_ai.engine.api.errors import BudgetTooSmallError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 from thothy_ai.engine.process.remote_engine import RemoteEngine, start_remote
-from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
+from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.jobs.schema import prose_pattern
 
 PATIENCE = 240

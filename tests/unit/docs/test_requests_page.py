@@ -7,10 +7,10 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from tests.support.local_client import LocalEngineClient
 from thothy_ai.engine.api import MAX_BEAMS, MAX_CHOICES, MAX_LOGPROBS, BeamSearch, EarlyStopping, SamplingParams
 from thothy_ai.engine.api import sampling as sampling_params
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.serving.client import LocalEngineClient
 
 PAGE = (Path(__file__).parents[3] / "docs" / "requests.md").read_text(encoding="utf-8")
 

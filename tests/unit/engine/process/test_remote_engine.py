@@ -12,9 +12,10 @@ import torch
 
 from benchmarks.one_process import load_engine
 from tests.support.engine_process import ENDLESS, core_of, ended, options, ready, started, with_client
+from tests.support.local_client import LocalEngineClient
 from thothy_ai.engine.api import BeamSearch, Choice, GenerationRequest, LogitBias, Message, SamplingParams
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
+from thothy_ai.engine.serving.client import EngineClient, connect
 
 ASKING = SamplingParams(
     max_tokens=12,

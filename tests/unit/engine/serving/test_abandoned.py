@@ -8,11 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.local_client import LocalEngineClient
 from thothy_ai.engine.api import AbandonedRequest, AbandonedStats, AbandonedUsage, GenerationRequest
 from thothy_ai.engine.api.errors import ProtocolError
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.abandoned import MAX_BATCH, AbandonedUsageStore
-from thothy_ai.engine.serving.client import LocalEngineClient, connect
+from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
 from thothy_ai.engine.wire.codec import Raw, pack, unpack
 

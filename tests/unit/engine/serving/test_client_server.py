@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.local_client import LocalEngineClient
 from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, raw, result_of, run_in_loop, until
 from tests.support.travelled import submit_of
 from thothy_ai.engine.api import Delta, FinishReason, Usage
@@ -19,7 +20,7 @@ from thothy_ai.engine.api.errors import (
     InvalidRequestError,
 )
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
+from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
 from thothy_ai.engine.wire import protocol
 from thothy_ai.engine.wire.codec import FrameBuffer

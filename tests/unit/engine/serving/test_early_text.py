@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.local_client import LocalEngineClient
 from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop
 from thothy_ai.engine.api import Delta, FinishReason, Usage
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import EngineError
-from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
+from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
 
 

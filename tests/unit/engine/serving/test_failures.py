@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.local_client import LocalEngineClient
 from tests.support.scripted_backend import ScriptedBackend, ask, result_of, run_in_loop
 from thothy_ai.engine.api import Delta, Usage
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import EngineError, GrammarError
-from thothy_ai.engine.serving.client import EngineClient, LocalEngineClient, connect
+from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.engine.serving.server import EngineServer
 
 USAGE = Usage(7, 2, 3, 0.5)

@@ -10,6 +10,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.arithmetic_model import VOCAB, arithmetic_core, continuation
+from tests.support.local_client import LocalEngineClient
 from tests.support.scripted_backend import run_in_loop
 from thothy_ai.engine.api import BeamSearch, FinishReason, GenerationRequest, SamplingParams
 from thothy_ai.engine.api.core import OnEvents
@@ -22,7 +23,6 @@ from thothy_ai.engine.api.errors import (
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
-from thothy_ai.engine.serving.client import LocalEngineClient
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import TokenBytes

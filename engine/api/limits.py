@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,6 @@ class EngineConfig:
             raise ValueError(f"sizes must be positive: {self}")
         if self.num_blocks < 2:
             raise ValueError("the KV pool needs at least one block besides the dummy")
-
-    def with_blocks(self, num_blocks: int) -> EngineConfig:
-        """The same sizes with another number of blocks."""
-        return replace(self, num_blocks=num_blocks)
 
     @property
     def pool_tokens(self) -> int:

@@ -42,7 +42,7 @@ def build_core(
     sizes = replace(sizes, group_rows=attention.group_rows)
     kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
     workspace = workspace_bytes(loaded.config, sizes, model.dtype, device)
-    config = sizes.with_blocks(num_blocks(kv_bytes, workspace, sizes, options, device))
+    config = replace(sizes, num_blocks=num_blocks(kv_bytes, workspace, sizes, options, device))
     pool = kv_bytes * config.num_blocks
     planned = model.num_bytes + pool + workspace
     check_room(planned, pool + workspace, device)

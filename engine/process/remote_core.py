@@ -75,27 +75,25 @@ class RemoteCore:
     # ---- the reading thread
 
     def _read(self) -> None:
+        """Pass events on until the core ends, and then end what is in flight."""
         try:
-            self._finish(self._follow())
+            for message in self._channel:
+                match message:
+                    case CoreEnded():
+                        self._finish(message.failure)
+                        return
+                    case StepReport():
+                        self._stats = message.stats
+                        if ended := {event.id for event in message.events if not isinstance(event, TokenEvent)}:
+                            with self._lock:
+                                self._open -= ended
+                        if message.events:
+                            self._on_events(message.events)
+            cause = self._describe_end()  # first: it is dead then, and admits nothing more
+            self._finish(StepFailedError(self._admitted_ids(), cause))
         except Exception as error:
             log.exception("the core's process cannot be understood")
             self._finish(StepFailedError(self._admitted_ids(), str(error)))
-
-    def _follow(self) -> StepFailedError | None:
-        """Pass events on until the core ends; returns why it did, None if it was stopped."""
-        for message in self._channel:
-            match message:
-                case CoreEnded():
-                    return message.failure
-                case StepReport():
-                    self._stats = message.stats
-                    if ended := {event.id for event in message.events if not isinstance(event, TokenEvent)}:
-                        with self._lock:
-                            self._open -= ended
-                    if message.events:
-                        self._on_events(message.events)
-        cause = self._describe_end()  # first: it is dead then, and admits nothing more
-        return StepFailedError(self._admitted_ids(), cause)
 
     def _finish(self, failure: StepFailedError | None) -> None:
         """End what is in flight and unknown to the core; what it knew, it has ended itself."""

@@ -71,11 +71,20 @@ def plan_memory(
     sizes = engine_sizes(model, options, device)
     asked = device if memory is None else _ELSEWHERE
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, asked)
+    if memory is not None:
+        available = int(memory * options.memory_utilization)
+    elif device.type != "cuda":
+        available = host_memory().available
+    else:
+        torch.cuda.empty_cache()  # memory cached for an earlier model
+        free, total = torch.cuda.mem_get_info(device)
+        reserved = 0.0 if options.kv_tokens is not None else (1 - options.memory_utilization) * total
+        available = int(free - reserved)
     return MemoryPlan(
         weights=weight_bytes(model, options.weights, asked, dtype),
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
         workspace=workspace_bytes(model, sizes, dtype, device),
-        available=_usable(options, device) if memory is None else int(memory * options.memory_utilization),
+        available=available,
         weight_type=_weight_type(model, options, dtype),
         device=device,
     )
@@ -114,15 +123,6 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
     if model.tied_embeddings and packs(device, dtype):
         held += model.vocab_size * model.hidden_size * dtype.itemsize  # the head's packed copy
     return held
-
-
-def _usable(options: EngineOptions, device: torch.device) -> int:
-    """Bytes that the engine may take of the device."""
-    if device.type != "cuda":
-        return host_memory().available
-    torch.cuda.empty_cache()  # memory cached for an earlier model
-    free, total = torch.cuda.mem_get_info(device)
-    return free if options.kv_tokens is not None else int(free - (1 - options.memory_utilization) * total)
 
 
 def available_memory(device: torch.device) -> tuple[int, int]:

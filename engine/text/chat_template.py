@@ -7,7 +7,7 @@ treats them as it always does: a special token that has no marks afterwards came
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -111,30 +111,26 @@ class ChatTemplate:
         return compiled
 
     def _mark_written(self, node: nodes.Node) -> None:
-        """Put marks into all that a part of a template may write."""
-        if isinstance(node, nodes.TemplateData):
-            node.data = self._special.mark(node.data)
-        elif isinstance(node, nodes.Const) and isinstance(node.value, str):
-            node.value = self._special.mark(node.value)
-        for child in _written(node):
+        """Put marks into all that a part of a template may write; others are only searched for, or compared with."""
+        written = node.iter_child_nodes()
+        match node:
+            case nodes.TemplateData():
+                node.data = self._special.mark(node.data)
+            case nodes.Const(value=str(text)):
+                node.value = self._special.mark(text)
+            case nodes.Compare() | nodes.Test():
+                written = iter(())
+            case nodes.Getitem(node=value) | nodes.Pair(value=value):
+                written = iter((value,))
+            case nodes.Call(node=nodes.Getattr(node=value, attr=name)) if name in _SEARCHES:
+                written = iter((value,))
+            case nodes.Call(node=nodes.Getattr(node=value, attr="replace"), args=[_, *replacement]):
+                written = iter((value, *replacement))
+            case nodes.Filter(name="replace", node=nodes.Expr() as value, args=[_, *replacement]):
+                written = iter((value, *replacement))
+        for child in written:
             self._mark_written(child)
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]
-
-
-def _written(node: nodes.Node) -> Iterable[nodes.Node]:
-    """The parts of a node that may be written; others are only searched for, or compared with."""
-    match node:
-        case nodes.Compare() | nodes.Test():
-            return ()
-        case nodes.Getitem(node=value) | nodes.Pair(value=value):
-            return (value,)
-        case nodes.Call(node=nodes.Getattr(node=value, attr=name)) if name in _SEARCHES:
-            return (value,)
-        case nodes.Call(node=nodes.Getattr(node=value, attr="replace"), args=[_, *replacement]):
-            return (value, *replacement)
-        case nodes.Filter(name="replace", node=nodes.Expr() as value, args=[_, *replacement]):
-            return (value, *replacement)
-    return node.iter_child_nodes()

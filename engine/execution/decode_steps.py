@@ -37,10 +37,6 @@ class DecodeSteps:
         self.draws = DrawGraphs(self._draw)
         self._scores: Scores  # of a step, once there are graphs
 
-    @property
-    def replays(self) -> int:
-        return self.graphs.replays
-
     @torch.inference_mode()
     def capture(self, sizes: list[int], logits: Tensor) -> None:
         """Capture the passes of these sizes, as far as they are worthwhile. `logits` [most rows, vocab] becomes the
@@ -54,7 +50,10 @@ class DecodeSteps:
             inputs = self._rows.decode_inputs(size)
             return model.forward(inputs.tokens, inputs.batch, cache, self._attention)
 
-        self.graphs.capture(sizes, self._pad, whole if model is self._model else abridged, whole)
+        def pad(size: int) -> None:
+            self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
+
+        self.graphs.capture(sizes, pad, whole if model is self._model else abridged, whole)
 
     def padded(self, members: int) -> int:
         """The smallest size of a graph for `members` members; `members` if there is none."""
@@ -83,9 +82,6 @@ class DecodeSteps:
             self._masks.send(masks._replace(places=places))
         kind = DrawKind(self._sampler.work(rows), masks is not None)
         return self.draws.run(size, kind)[: step.num_members]
-
-    def _pad(self, size: int) -> None:
-        self._rows.send(Step.of_padding(self._rows.padding, [1] * size))
 
     def _pass(self, size: int) -> None:
         """Fill the buffers with the scores of the `size` members that were sent; captured in a graph."""

@@ -53,20 +53,20 @@ def start_triton(device: torch.device) -> threading.Thread:
     Triton's first launch takes a second: it imports its dialects, finds the driver and hashes its own sources. While
     weights are read, most of that costs nothing. No error is raised: it recurs where a kernel is needed.
     """
-    thread = threading.Thread(target=_launch_first, args=(device,), name="engine-triton", daemon=True)
+
+    def launch() -> None:
+        if device.type != "cuda":
+            return
+        try:
+            use_device(device)
+            target, index, values = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(3))
+            operations_for(device).scatter(target, index, values)
+        except Exception:
+            log.debug("Triton's first launch failed", exc_info=True)
+
+    thread = threading.Thread(target=launch, name="engine-triton", daemon=True)
     thread.start()
     return thread
-
-
-def _launch_first(device: torch.device) -> None:
-    if device.type != "cuda":
-        return
-    try:
-        use_device(device)
-        target, index, values = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(3))
-        operations_for(device).scatter(target, index, values)
-    except Exception:
-        log.debug("Triton's first launch failed", exc_info=True)
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

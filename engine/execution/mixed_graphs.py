@@ -117,7 +117,7 @@ class MixedGraphs:
                 some = StepTokens(*tokens[:, :size])
                 body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
-                captured[size] = _capture(body, some, layers, pool, largest)
+                captured[size] = _Recorder(pool, layers, largest).record(body, some)
                 device_seconds[size] = _device_seconds(captured[size].pieces)
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes = Sizes.worthwhile(device_seconds, host_seconds)
@@ -157,20 +157,6 @@ def _host_seconds(body: Body, tokens: StepTokens) -> float:
     return min(seconds[1:])
 
 
-def _capture(
-    body: Body, tokens: StepTokens, layers: int, pool: torch.cuda._POOL_HANDLE, out: Tensor | None
-) -> _Captured:
-    """`out`: attention's result of a larger size, whose first tokens this size uses."""
-    recorder = _Recorder(pool, layers, out)
-    recorder.begin()
-    try:
-        attended, residual = body(tokens, recorder)
-    except BaseException:
-        recorder.abandon()
-        raise
-    return _Captured(recorder.pieces, recorder.out, attended, residual)
-
-
 def _device_seconds(pieces: list[_Piece]) -> float:
     """Device seconds of all pieces, extrapolated from the last few. All are replayed first: that copies them to the
     device, for which the first step of their size would wait, and gives the last ones numbers to compute with.
@@ -189,7 +175,10 @@ def _device_seconds(pieces: list[_Piece]) -> float:
 
 
 class _Recorder:
-    """Stands for attention. During a capture, each call ends a graph and, unless it is the last, begins the next."""
+    """Stands for attention. During a capture, each call ends a graph and, unless it is the last, begins the next.
+
+    `out`: attention's result of a larger size, whose first tokens this size uses.
+    """
 
     group_rows = 1
 
@@ -197,17 +186,23 @@ class _Recorder:
         self._pool, self._calls = pool, calls
         self._graph: torch.cuda.CUDAGraph
         self._of_larger = out
-        self.pieces: list[_Piece] = []
-        self.out = torch.empty(0)
+        self._pieces: list[_Piece] = []
+        self._out = torch.empty(0)
 
-    def begin(self) -> None:
+    def record(self, body: Body, tokens: StepTokens) -> _Captured:
+        """Capture the body; after an error, leave the capture."""
+        self._begin()
+        try:
+            attended, residual = body(tokens, self)
+        except BaseException:
+            with suppress(RuntimeError):
+                self._graph.capture_end()
+            raise
+        return _Captured(self._pieces, self._out, attended, residual)
+
+    def _begin(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-
-    def abandon(self) -> None:
-        """Leave the capture after an error."""
-        with suppress(RuntimeError):
-            self._graph.capture_end()
 
     def plan(self, batch: AttentionBatch) -> None:
         pass
@@ -223,9 +218,9 @@ class _Recorder:
         del out  # always the same tensor is returned, which the attention of a replay overwrites
         if self._calls:
             self._graph.capture_end()
-            self.pieces.append(_Piece(self._graph, weak_ref_tensor(q), cache, params, sinks))
-        if not len(self.out):
-            self.out = torch.zeros_like(q) if self._of_larger is None else self._of_larger[: len(q)]
-        if len(self.pieces) < self._calls:
-            self.begin()
-        return self.out
+            self._pieces.append(_Piece(self._graph, weak_ref_tensor(q), cache, params, sinks))
+        if not len(self._out):
+            self._out = torch.zeros_like(q) if self._of_larger is None else self._of_larger[: len(q)]
+        if len(self._pieces) < self._calls:
+            self._begin()
+        return self._out

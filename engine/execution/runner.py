@@ -66,7 +66,7 @@ class Runner:
     @property
     def replays(self) -> int:
         """Steps that were replayed from one or several graphs so far."""
-        return self._decode.replays + self._mixed.replays
+        return self._decode.graphs.replays + self._mixed.replays
 
     @torch.inference_mode()
     def forward(self, step: Step) -> StepHandle:
@@ -80,8 +80,16 @@ class Runner:
         self._sampler.start_rows(step.started, step.biases)
         timer, replays = self._timer(), self.replays
         timer.start()
-        size = self._decode.size_for(step)
-        scores = self._launch(step) if size is None else self._decode.launch(step, size)
+        if (size := self._decode.size_for(step)) is not None:
+            scores = self._decode.launch(step, size)
+        else:
+            sampling = step.num_sampling
+            # Padded to a size of the graphs: a step of another size would wait until cuBLAS has loaded its kernels.
+            columns = np.zeros((3, self._decode.padded(sampling)), np.int32)
+            columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
+            last, rows, positions = send(columns, self._device).to(torch.int64)
+            logits = self._model.logits(self._hidden(step, last))
+            scores = Scores(logits[:sampling], rows[:sampling], positions[:sampling])
         timer.stop()
         self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays)
         return self._last
@@ -166,16 +174,6 @@ class Runner:
         rows = torch.zeros(members, dtype=torch.int64, device=self._device)
         tokens = sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
         sampler.logprobs.begin(logits, tokens, [0] * members)
-
-    def _launch(self, step: Step) -> Scores:
-        """Launch a step that is not replayed as a whole; returns the scores of its sampling members."""
-        sampling = step.num_sampling
-        # Padded to a size of the graphs: a step of another size would wait until cuBLAS has loaded its kernels.
-        columns = np.zeros((3, self._decode.padded(sampling)), np.int32)
-        columns[:, :sampling] = np.stack((step.counts.cumsum() - 1, step.rows, step.ends))[:, step.samples]
-        last, rows, positions = send(columns, self._device).to(torch.int64)
-        logits = self._model.logits(self._hidden(step, last))
-        return Scores(logits[:sampling], rows[:sampling], positions[:sampling])
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""

@@ -59,7 +59,7 @@ class BlockPool:
         # A ring through the dummy: the head is evicted next, the tail was freed last.
         self._next: list[int] = [*range(1, num_blocks), DUMMY_BLOCK]
         self._previous: list[int] = [num_blocks - 1, *range(num_blocks - 1)]
-        self._available = self.total  # on the free list
+        self.available = self.total  # on the free list: those that `allocate` can hand out
         self._cached = 0  # of those, the ones that can be found
         self._used = 0  # with references
         self._keys: list[_Key | None] = [None] * num_blocks
@@ -69,17 +69,12 @@ class BlockPool:
         self._next_walk = 0.0
 
     @property
-    def available(self) -> int:
-        """Blocks that `allocate` can hand out: free ones, and cached ones without references."""
-        return self._available
-
-    @property
     def stats(self) -> BlockStats:
         return BlockStats(self.total, self._used, self._cached)
 
     @property
     def counts(self) -> PoolCounts:
-        return PoolCounts(self._available - self._cached, self._cached, self._used)
+        return PoolCounts(self.available - self._cached, self._cached, self._used)
 
     def blocks_for(self, tokens: int) -> int:
         """How many blocks hold `tokens` tokens."""
@@ -87,8 +82,8 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` blocks, the least recently freed first; their cached contents are evicted."""
-        if count > self._available:
-            raise NoFreeBlocksError(f"{count} blocks wanted, {self._available} available")
+        if count > self.available:
+            raise NoFreeBlocksError(f"{count} blocks wanted, {self.available} available")
         taken = []
         for _ in range(count):
             block = self._next[DUMMY_BLOCK]
@@ -124,7 +119,7 @@ class BlockPool:
             self._next[after] = self._previous[before] = block
             self._previous[block], self._next[block] = after, before
             self._cached += findable
-            self._available += 1
+            self.available += 1
 
     def find(self, tokens: Sequence[int], salt: str, *, limit: int) -> Prefix:
         """The longest registered chain of full blocks over the first `limit` tokens; takes no references."""
@@ -204,4 +199,4 @@ class BlockPool:
     def _unlink(self, block: int) -> None:
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before
-        self._available -= 1
+        self.available -= 1

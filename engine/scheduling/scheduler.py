@@ -29,7 +29,8 @@ class Scheduler:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
+        # Others read it; the scheduler alone changes it.
+        self.pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
         self._lengths = LengthEstimator()
         self._waiting = WaitingQueue(self._lengths)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
@@ -38,11 +39,6 @@ class Scheduler:
         self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
         self.token_budget = config.token_budget  # of the next step; the core lowers it where memory is short
         self.preemptions = 0
-
-    @property
-    def pool(self) -> BlockPool:
-        """Read-only for others: the scheduler alone changes it."""
-        return self._pool
 
     @property
     def waiting(self) -> int:
@@ -81,10 +77,10 @@ class Scheduler:
             if sequence.broken:
                 # Its blocks may hold numbers that are not finite, also before the broken token (a masked key times NaN
                 # is NaN), and so may the blocks that it released.
-                self._pool.forget(sequence.held)
+                self.pool.forget(sequence.held)
                 if sequence.released:
-                    found = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
-                    self._pool.forget(found.blocks)
+                    found = self.pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
+                    self.pool.forget(found.blocks)
             self._running.remove(sequence)
             self._vacate(sequence)
         if sequence.finish_reason is not FinishReason.ABORTED:
@@ -93,7 +89,7 @@ class Scheduler:
     def check(self) -> None:
         """Raise RuntimeError unless the blocks in use are exactly those that running sequences hold."""
         held = len({block for sequence in self._running for block in sequence.held})
-        self._pool.check(held=held)
+        self.pool.check(held=held)
 
     def _advance(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
         """Add a running sequence's next tokens, at most `budget`, to the step; returns how many.
@@ -109,13 +105,13 @@ class Scheduler:
         if self._config.window is not None:
             self._release_unread(sequence)
         if end > len(sequence.blocks) * self._config.block_size:
-            missing = self._pool.blocks_for(end) - len(sequence.blocks)
-            while missing > self._pool.available:
+            missing = self.pool.blocks_for(end) - len(sequence.blocks)
+            while missing > self.pool.available:
                 victim = self._running[-1]
                 self._preempt(victim, sequence)
                 if victim is sequence:
                     return 0
-            sequence.blocks += self._pool.allocate(missing)
+            sequence.blocks += self.pool.allocate(missing)
         self._take(sequence, end, builder, samples=end == known)
         return count
 
@@ -171,21 +167,21 @@ class Scheduler:
         `growth`: blocks that the first `kept` running sequences are expected to need in addition to their own. The
         others are of lower priority, and the last of them are preempted as far as the first blocks require it.
         """
-        prefix = self._pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
+        prefix = self.pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
         cached = len(prefix.blocks) * self._config.block_size
         released = self._config.first_block(cached)
         found = prefix.blocks[released:]
-        self._pool.retain(prefix.blocks)
-        self._pool.release(prefix.blocks[:released])  # evicted late: they lead to those after them
+        self.pool.retain(prefix.blocks)
+        self.pool.release(prefix.blocks[:released])  # evicted late: they lead to those after them
         target = cached + min(sequence.known - cached, budget)
-        first = self._pool.blocks_for(target) - len(prefix.blocks)
+        first = self.pool.blocks_for(target) - len(prefix.blocks)
         reserve = growth + self._expected_blocks(sequence, cached) - len(found) if kept else first
-        if max(first, reserve) > self._pool.available + self._held_after(kept, found):
-            self._pool.release(found)
+        if max(first, reserve) > self.pool.available + self._held_after(kept, found):
+            self.pool.release(found)
             return False
-        while first > self._pool.available or not self._rows:
+        while first > self.pool.available or not self._rows:
             self._preempt(self._running[-1], sequence)
-        sequence.blocks, sequence.released = [*prefix.blocks, *self._pool.allocate(first)], released
+        sequence.blocks, sequence.released = [*prefix.blocks, *self.pool.allocate(first)], released
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
             sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens may be cached too
@@ -210,7 +206,7 @@ class Scheduler:
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
         if self._config.window is None:
-            return max(self._pool.blocks_for(length), len(sequence.blocks))
+            return max(self.pool.blocks_for(length), len(sequence.blocks))
         count = max(1, min(sequence.known - computed, self.token_budget))
         return max(self._config.most_blocks(length, count), sequence.num_held)
 
@@ -221,7 +217,7 @@ class Scheduler:
         """
         first = min(self._config.first_block(sequence.computed), sequence.registered)
         if first > sequence.released:
-            self._pool.release(sequence.blocks[sequence.released : first])
+            self.pool.release(sequence.blocks[sequence.released : first])
             sequence.released, self._refused = first, None
 
     def _take(self, sequence: Sequence, end: int, builder: StepBuilder, *, samples: bool) -> None:
@@ -236,7 +232,7 @@ class Scheduler:
             # Registered before they are computed: each layer writes its KV before any sequence reads it.
             for index in range(sequence.registered, min(end, len(sequence.tokens)) // size):
                 tokens = sequence.tokens[index * size : (index + 1) * size]
-                sequence.chain = self._pool.register(sequence.blocks[index], sequence.chain, tokens)
+                sequence.chain = self.pool.register(sequence.blocks[index], sequence.chain, tokens)
                 sequence.registered += 1
         if count == 1 and start >= sequence.prompt_tokens:
             self._groups.join(sequence)
@@ -255,7 +251,7 @@ class Scheduler:
     def _vacate(self, sequence: Sequence) -> None:
         self._refused = None
         self._groups.leave(sequence)
-        self._pool.release(sequence.held)
+        self.pool.release(sequence.held)
         sequence.blocks, sequence.released = [], 0
         self._rows.append(sequence.row)
         sequence.row = NO_ROW

@@ -103,7 +103,8 @@ class StepBuilder:
             return None
         singles, groups = prefix_groups.arrange({member[0]: member for member in self._members if member[3] == 1})
         longer = [member for member in self._members if member[3] > 1]
-        if _nearly_fits(longer, len(singles), graph_rows):
+        few = sum(member[3] for member in longer) <= min(graph_rows - len(singles), _MAX_SPLIT)
+        if few and not any(prefill for *_, prefill in longer):  # forced tokens, for which a graph has room
             for member in longer:
                 member[0].in_flight += member[3] - 1
             longer = [
@@ -147,10 +148,3 @@ class _Updates:
             return NO_UPDATES
         rows, firsts, counts = np.ascontiguousarray(np.array(self._updates, np.int32).T)
         return RowUpdates(rows, firsts, counts, np.array(self._values, np.int32))
-
-
-def _nearly_fits(longer: Seq[_Member], singles: int, graph_rows: int) -> bool:
-    """Whether these members are forced tokens, few enough that a graph has room for a member for each of them."""
-    forced = sum(member[3] for member in longer)
-    few = forced <= min(graph_rows - singles, _MAX_SPLIT)
-    return few and not any(prefill for *_, prefill in longer)

@@ -19,17 +19,11 @@ def plain(_operations: Operations) -> LinearFormat:
     return linear
 
 
-def fp8(operations: Operations) -> LinearFormat:
-    """Weights and activations in fp8, quantized as each weight is loaded. The head stays plain."""
-    return Fp8Format(operations)
-
-
-def stored(operations: Operations) -> LinearFormat:
-    """As `auto`, but linear layers of a GGUF file stay quantized: less memory, slower on a CPU."""
-    return plain(operations)
-
-
-FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {"auto": plain, "fp8": fp8, STORED: stored}
+FORMATS: dict[str, Callable[[Operations], LinearFormat]] = {
+    "auto": plain,
+    "fp8": Fp8Format,  # quantized as each weight is loaded; the head stays plain
+    STORED: plain,  # but linear layers of a GGUF file stay quantized: less memory, slower on a CPU
+}
 
 
 def keeps_packed(name: str) -> bool:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.finite import require_finite
 from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
@@ -30,6 +29,7 @@ OnRead = Callable[[int, int], None]  # (bytes that were read so far, bytes of al
 class SafetensorsFolder:
     """The folder's tensors by name, read straight to their device. Use it in a `with`.
 
+    `dtype` is the type that plain tensors get; `places` has the types, shapes and places of all tensors as stored.
     `renamed` gives the name of a tensor by the name that it is stored under, or None for one that is not wanted.
     With `finite`, tensors with NaN or infinite values are refused. ModelLoadError if a file is missing or truncated, if
     files contradict each other, or if a tensor is missing or has another shape.
@@ -45,21 +45,21 @@ class SafetensorsFolder:
         finite: bool = False,
         on_read: OnRead = lambda _done, _of: None,
     ) -> None:
-        self._folder, self.device, self._dtype = folder, device, dtype
-        self._places: dict[str, StoredTensor] = {}
+        self.folder, self.device, self.dtype = folder, device, dtype
+        self.places: dict[str, StoredTensor] = {}
         for name, place in stored_by_name(folder).items():
             new = renamed(name)
-            if new in self._places:
+            if new in self.places:
                 raise ModelLoadError(f"{folder}: tensor {new!r} exists under two names; one of them is {name!r}")
             if new is not None:
-                self._places[new] = place
+                self.places[new] = place
         self._finite, self._on_read = finite, on_read
         self._reader = ParallelReader(device)
         self._ahead: deque[str] = deque()  # names to read next
         self._pending: dict[str, PendingTensor] = {}  # of tensors that were not asked for yet
         self._asked: set[str] = set()
         self._taken = 0
-        self._total = sum(place.num_bytes for place in self._places.values())
+        self._total = sum(place.num_bytes for place in self.places.values())
 
     def __enter__(self) -> Self:
         return self
@@ -71,28 +71,14 @@ class SafetensorsFolder:
         self._reader.close()
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The type that plain tensors get."""
-        return self._dtype
-
-    @property
-    def folder(self) -> Path:
-        return self._folder
-
-    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all tensors by name."""
-        return {name: place.shape for name, place in self._places.items()}
-
-    @property
-    def places(self) -> Mapping[str, StoredTensor]:
-        """Types, shapes and places of all tensors."""
-        return self._places
+        return {name: place.shape for name, place in self.places.items()}
 
     def check_values(self) -> None:
         """Read all tensors to see that their values are finite, if they must be. transformers will read them again."""
         if self._finite:
-            for name, place in self._places.items():
+            for name, place in self.places.items():
                 self._read(name, place.shape)
 
     def expect(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -101,26 +87,21 @@ class SafetensorsFolder:
         Others are read when they are asked for. ModelLoadError for a tensor of another shape.
         """
         for name, shape in shapes.items():
-            if name in self._places:
+            if name in self.places:
                 self._require_shape(name, shape)
-        self._ahead = deque(name for name in shapes if name in self._places)
-        self._total = sum(self._places[name].num_bytes for name in self._ahead)
+        self._ahead = deque(name for name in shapes if name in self.places)
+        self._total = sum(self.places[name].num_bytes for name in self._ahead)
         self._on_read(0, self._total)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in 16 bits or more."""
         found = self._read(name, shape)
         if found.dtype not in _PLAIN:
-            raise UnsupportedModelError(f"{self._folder}: tensor {name!r} is {found.dtype}: quantized weights")
+            raise UnsupportedModelError(f"{self.folder}: tensor {name!r} is {found.dtype}: quantized weights")
         with self._fitting():
-            return found.to(self._dtype)
+            return found.to(self.dtype)
 
-    def weight(self, name: str, *shape: int) -> Weight:
-        """As `tensor`: the configuration knows which weights are packed."""
-        return self.tensor(name, *shape)
-
-    def dense(self, name: str, *shape: int) -> Tensor:
-        return self.tensor(name, *shape)
+    weight = dense = tensor  # the configuration knows which weights are packed
 
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Tensor `name` in the type that it is stored in; a single number may have any number of axes.
@@ -130,43 +111,43 @@ class SafetensorsFolder:
         found = self._read(name, shape)
         if not (found.is_floating_point() if dtype is None else found.dtype == dtype):
             wanted = "a floating-point type" if dtype is None else dtype
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
+            raise ModelLoadError(f"{self.folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
         return found
 
     def holds(self, name: str, *shape: int) -> bool:
         """Whether there is such a tensor."""
-        return name in self._places and shape in {(), self._places[name].shape}
+        return name in self.places and shape in {(), self.places[name].shape}
 
     def is_zero(self, name: str) -> bool:
         """Whether all numbers of tensor `name` are zero."""
-        return not self._reader.start(self._places[name]).result().any()
+        return not self._reader.start(self.places[name]).result().any()
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        if name not in self._places:
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} is missing")
+        if name not in self.places:
+            raise ModelLoadError(f"{self.folder}: tensor {name!r} is missing")
         self._require_shape(name, shape)
         with self._fitting():
             self._asked.add(name)
-            pending = self._pending.pop(name, None) or self._reader.start(self._places[name])
+            pending = self._pending.pop(name, None) or self._reader.start(self.places[name])
             self._read_ahead()
             tensor = pending.result()
             self._taken += tensor.nbytes
             self._on_read(self._taken, self._total)
             if self._finite:
-                require_finite(self._folder, name, tensor)
+                require_finite(self.folder, name, tensor)
         return tensor.view(shape)
 
     def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        found = self._places[name].shape
+        found = self.places[name].shape
         if found != shape and not math.prod(found) == math.prod(shape) == 1:
-            raise ModelLoadError(f"{self._folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
+            raise ModelLoadError(f"{self.folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:
         try:
             yield
         except torch.OutOfMemoryError as error:
-            raise OutOfMemoryError(f"{self._folder}: the weights do not fit {self.device}") from error
+            raise OutOfMemoryError(f"{self.folder}: the weights do not fit {self.device}") from error
 
     def _read_ahead(self) -> None:
         """Start to read the next expected tensors, as far as memory is set aside for them."""
@@ -174,8 +155,8 @@ class SafetensorsFolder:
         while self._ahead and held < _AHEAD_BYTES[self.device.type]:
             name = self._ahead.popleft()
             if name not in self._asked:
-                self._pending[name] = self._reader.start(self._places[name])
-                held += self._places[name].num_bytes
+                self._pending[name] = self._reader.start(self.places[name])
+                held += self.places[name].num_bytes
 
 
 def read_ahead(folder: Path) -> None:

@@ -40,11 +40,7 @@ class WithoutStorage:
         self.shapes[name] = shape
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
-    def weight(self, name: str, *shape: int) -> Tensor:
-        return self.tensor(name, *shape)
-
-    def dense(self, name: str, *shape: int) -> Tensor:
-        return self.tensor(name, *shape)
+    weight = dense = tensor
 
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor of this shape; scales take two bytes."""

@@ -18,7 +18,6 @@ from thothy_ai.engine.execution.device import refuse_fp8_without_hardware
 from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.config import ModelConfig
-from thothy_ai.engine.models.layers.linear import LinearFormat
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
@@ -27,7 +26,6 @@ from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read
 from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
 from thothy_ai.engine.weights.model_text import LocalText, ModelText
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
-from thothy_ai.kernels.operations import Operations
 
 
 class Phases:
@@ -106,23 +104,14 @@ def load_model(
         with phases.timed("weights"):
             if config.family not in FAMILIES and isinstance(source, SafetensorsFolder):
                 source.check_values()
-            model = _assembled(path, config, source, form)
+            try:
+                model = assemble(config, source, form)
+            except ValueError as error:  # the tensors of a packed weight contradict each other
+                raise ModelLoadError(f"{path}: {error}") from error
     name = model_name(path) if path.is_file() else path.resolve().name
     if isinstance(source, RandomWeights):
         name = f"{name} (random weights)"
     return LoadedModel(ending(config, path, tokenizer.result()), model, tokenizer.result(), name, phases)
-
-
-def _assembled(
-    path: Path,
-    config: ModelConfig,
-    source: SafetensorsFolder | RandomWeights,
-    form: Callable[[Operations], LinearFormat],
-) -> Model:
-    try:
-        return assemble(config, source, form)
-    except ValueError as error:  # the tensors of a packed weight contradict each other
-        raise ModelLoadError(f"{path}: {error}") from error
 
 
 def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:

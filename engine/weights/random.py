@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -31,12 +30,6 @@ class RandomWeights:
         self._drawn = 0
         self._generator = torch.Generator(device).manual_seed(0)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """There are no files to close."""
-
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A new tensor of this shape."""
         self._on_drawn(self._drawn)
@@ -44,12 +37,7 @@ class RandomWeights:
         self._drawn += fresh.nbytes
         return fresh.fill_(1.0) if "norm" in name else fresh.normal_(0.0, 0.02, generator=self._generator)
 
-    def weight(self, name: str, *shape: int) -> Tensor:
-        """As `tensor`: the configuration knows which weights are packed."""
-        return self.tensor(name, *shape)
-
-    def dense(self, name: str, *shape: int) -> Tensor:
-        return self.tensor(name, *shape)
+    weight = dense = tensor  # the configuration knows which weights are packed
 
     def stored(self, _name: str, /, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Random bits, of which an fp8 number keeps those that leave it small; scales are all 0.01.

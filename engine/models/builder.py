@@ -266,22 +266,14 @@ class ModelBuilder:
         """A tensor as it is stored; its bytes are counted."""
         return self.held(self.source.tensor(name, *shape))
 
-    def tensor(self, name: str, *shape: int) -> Tensor:
-        """A tensor to make another one of: its bytes are not counted."""
-        return self.source.tensor(name, *shape)
-
     def float32(self, name: str, *shape: int) -> Tensor:
         """A copy in float32 for the caller to change in place; its bytes are not counted.
 
         For tensors without storage torch imports its compiler to add or multiply otherwise than in place.
         """
-        return self.tensor(name, *shape).to(torch.float32, copy=True)
+        return self.source.tensor(name, *shape).to(torch.float32, copy=True)
 
     def held(self, tensor: Tensor) -> Tensor:
         """The tensor, its bytes counted."""
         self.num_bytes += tensor.nbytes
         return tensor
-
-    def holds(self, name: str) -> bool:
-        """Whether there is a tensor of this name: checkpoints of a family may differ."""
-        return self.source.holds(name)

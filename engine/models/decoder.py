@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.layer_kinds import one_of_each_kind
-from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.attention import LayerContext
 from thothy_ai.engine.models.layers.embedding import Embedding, Head
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations

@@ -29,10 +29,10 @@ from thothy_ai.kernels.paged import AttentionParams
 _LAYERS_OF_27B = 46
 
 
-def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file does not say: llama.cpp's rule. By default every other layer is without a window."""
-    share = fields["hidden_size"] // fields["num_attention_heads"]
-    return {"query_pre_attn_scalar": share if fields["num_hidden_layers"] == _LAYERS_OF_27B else fields["head_dim"]}
+def query_scalar(fields: Mapping[str, Any], layers_of_27b: int) -> int:
+    """`query_pre_attn_scalar`, which a GGUF file does not say: llama.cpp's rule."""
+    share: int = fields["hidden_size"] // fields["num_attention_heads"]
+    return share if fields["num_hidden_layers"] == layers_of_27b else fields["head_dim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Gemma2:
             "attn_logit_softcapping": ".attn_logit_softcapping",
             "final_logit_softcapping": ".final_logit_softcapping",
         },
-        derived=_derived,
+        # By default every other layer is without a window, which a file does not say either.
+        derived=lambda fields: {"query_pre_attn_scalar": query_scalar(fields, _LAYERS_OF_27B)},
     )
 
     attention: tuple[AttentionParams, ...]

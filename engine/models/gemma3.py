@@ -13,7 +13,7 @@ from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.family import require_activation
-from thothy_ai.engine.models.gemma2 import Gemma2, one_plus
+from thothy_ai.engine.models.gemma2 import Gemma2, one_plus, query_scalar
 from thothy_ai.engine.models.gguf_names import (
     GGUF_ATTENTION,
     GGUF_GATED_MLP,
@@ -29,10 +29,9 @@ _LAYERS_OF_27B = 62
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a GGUF file does not say: llama.cpp's rules. By default every sixth layer is without a window."""
-    share = fields["hidden_size"] // fields["num_attention_heads"]
     local = {"rope_type": "default", "rope_theta": 10_000.0}
     return {
-        "query_pre_attn_scalar": share if fields["num_hidden_layers"] == _LAYERS_OF_27B else fields["head_dim"],
+        "query_pre_attn_scalar": query_scalar(fields, _LAYERS_OF_27B),
         "rope_parameters": {"full_attention": fields["rope_parameters"], "sliding_attention": local},
     }
 

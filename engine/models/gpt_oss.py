@@ -6,9 +6,8 @@ plain and transposed, as transformers saves them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -23,11 +22,6 @@ from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.engine.models.tensors import concatenated
 from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeights, Mxfp4, Routing
 from thothy_ai.kernels.paged import AttentionParams
-
-
-def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What GGUF files do not say of yarn: no checkpoint of the family rounds the range of its corrections."""
-    return {"rope_parameters": {**fields["rope_parameters"], "truncate": False}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,8 @@ class GptOss:
             "intermediate_size": ".expert_feed_forward_length",
             "sliding_window": ".attention.sliding_window",
         },
-        derived=_derived,
+        # What files do not say of yarn: no checkpoint of the family rounds the range of its corrections.
+        derived=lambda fields: {"rope_parameters": {**fields["rope_parameters"], "truncate": False}},
     )
 
     windows: Windows
@@ -73,7 +68,7 @@ class GptOss:
         qkv = build.qkv(prefix + "self_attn.", bias=self.attention_bias)
         output = build.attention_output(prefix + "self_attn.", bias=self.attention_bias)
         params = AttentionParams(window=self.windows[index])
-        sinks = build.held(build.tensor(prefix + "self_attn.sinks", build.shape.num_heads).float())
+        sinks = build.held(build.source.tensor(prefix + "self_attn.sinks", build.shape.num_heads).float())
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=build.attention(qkv, output, build.rotary, params, sinks=sinks),
@@ -94,15 +89,15 @@ class GptOss:
             gate_up = Mxfp4(_gate_first(packed.blocks), _gate_first(packed.scales))
         else:  # transposed in the checkpoint, and quantized here if other layers are
             quantize = build.expert_quantizer(self.experts)
-            plain = build.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
-            plain_down = build.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
+            plain = build.source.tensor(prefix + "gate_up_proj", count, hidden, 2 * inner).transpose(1, 2)
+            plain_down = build.source.tensor(prefix + "down_proj", count, inner, hidden).transpose(1, 2)
             gate_up = stack_experts(_gate_first(plain), count, quantize)
             down = stack_experts(plain_down, count, quantize)
         return ExpertWeights(
             gate_up=gate_up,
             down=down,
-            gate_up_bias=_gate_first(build.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)),
-            down_bias=build.tensor(prefix + "down_proj_bias", count, hidden),
+            gate_up_bias=_gate_first(build.source.tensor(prefix + "gate_up_proj_bias", count, 2 * inner)),
+            down_bias=build.source.tensor(prefix + "down_proj_bias", count, hidden),
         )
 
 

@@ -17,7 +17,11 @@ from thothy_ai.kernels.paged import AttentionParams
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """Norms before attention and before a gated MLP. Families that differ in biases and windows alone inherit it."""
+    """Norms before attention and before a gated MLP.
+
+    Families inherit it that differ in biases and windows, in norms of each head's queries and keys, and in which layers
+    have rotary positions: `rotates`, or all if that is None.
+    """
 
     model_type: ClassVar[str] = "llama"
     gguf: ClassVar[GGUFNames | None] = GGUFNames("llama", GGUF_LLAMA_LAYER, interleaved=True)
@@ -26,6 +30,8 @@ class Llama:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
+    qk_norm: bool = False
+    rotates: tuple[bool, ...] | None = None
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
@@ -47,7 +53,13 @@ class Llama:
         gate_up = build.gate_up(prefix + "mlp.", bias=self.mlp_bias)
         return PreNormLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
-            attention=build.attention(qkv, output, build.rotary, AttentionParams(window=self.windows[index])),
+            attention=build.attention(
+                qkv,
+                output,
+                build.rotary if self.rotates is None or self.rotates[index] else None,
+                AttentionParams(window=self.windows[index]),
+                qk_norm=build.qk_norm(prefix + "self_attn.") if self.qk_norm else None,
+            ),
             mlp_norm=build.add_norm(prefix + "post_attention_layernorm", before=gate_up),
             mlp=SwiGLU(gate_up, build.down(prefix + "mlp.", bias=self.mlp_bias)),
         )

@@ -52,7 +52,7 @@ class Mixtral:
         output = build.attention_output(prefix + "self_attn.")
         # Published checkpoints name the block `block_sparse_moe`; with stacked experts it is `mlp`.
         stacked = prefix + "mlp.experts."
-        block = prefix + ("mlp." if build.holds(stacked + "gate_up_proj") else "block_sparse_moe.")
+        block = prefix + ("mlp." if build.source.holds(stacked + "gate_up_proj") else "block_sparse_moe.")
         names = ExpertNames(block + "experts.", stacked, gate="w1", up="w3", down="w2")
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.engine.models.fallback.checked import CHECKED, REFUSED
 from thothy_ai.engine.models.fallback.family import ThroughTransformers
+from thothy_ai.engine.models.fallback.refusals import CHECKED, REFUSED
 
 __all__ = ["CHECKED", "REFUSED", "ThroughTransformers"]

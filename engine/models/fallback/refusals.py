@@ -1,4 +1,8 @@
-"""What the fallback does not run, by its configuration and its class, before any model is built."""
+"""What the fallback runs and what it refuses, by a configuration and its class, before any model is built.
+
+`CHECKED` are architectures that were found to run, `REFUSED` some that do not. tests/unit/engine holds both against
+small random models, token for token, thus the tables say what is.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,24 @@ from thothy_ai.engine.api.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+CHECKED = (
+    "apertus", "arcee", "biogpt", "bitnet", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5", "ernie4_5_moe",
+    "exaone4", "gpt2", "gpt_neox", "granitemoe", "granitemoehybrid", "helium", "hunyuan_v1_dense", "nemotron", "olmo",
+    "olmoe", "opt", "phi", "stablelm", "starcoder2",
+)  # fmt: skip
+REFUSED = {  # architecture: the reason, as errors give it
+    "bert": "attention is bidirectional: it is an encoder",
+    "bloom": "attention with ALiBi is not implemented",
+    "falcon": "its attention does not go through transformers' attention interface",
+    "gptj": "its attention does not go through transformers' attention interface",
+    "jamba": "recurrent state is not implemented",
+    "mamba": "recurrent state is not implemented",
+    "mpt": "attention with ALiBi is not implemented",
+    "recurrent_gemma": "recurrent state is not implemented",
+    "rwkv": "recurrent state is not implemented",
+    "t5": "encoder-decoders are not implemented",
+}
 
 _ALIBI = {"bloom", "mpt"}
 _ATTENTION = {"full_attention", "sliding_attention"}  # of the types that layers have in configurations

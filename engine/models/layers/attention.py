@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.context import LayerContext
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
 from thothy_ai.engine.models.layers.norm import ProjectionNorm
 from thothy_ai.kernels.operations import Operations
-from thothy_ai.kernels.paged import PLAIN, AttentionParams
+from thothy_ai.kernels.paged import PLAIN, Attention, AttentionParams, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
+from thothy_ai.kernels.step import StepTokens
+
+
+class LayerContext(NamedTuple):
+    """One layer's share of a step of T tokens, which it computes with beside its weights.
+
+    `attention` has planned the step, `cache` is this layer's.
+    """
+
+    operations: Operations
+    tokens: StepTokens
+    attention: Attention
+    cache: LayerCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.attention import SelfAttention
-from thothy_ai.engine.models.layers.context import LayerContext
+from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
 from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, LayerNorm, RMSNorm
 from thothy_ai.kernels.operations import Operations

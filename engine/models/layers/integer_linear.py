@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.linear import Activations, plain
+from thothy_ai.engine.models.layers.linear import Activations, bytes_of, plain
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.operations import Operations
@@ -24,7 +24,7 @@ class GroupedLinear:
     ) -> None:
         self._weight, self._order, self._bias, self._dtype = weight, order, bias, dtype
         self._multiply = operations.grouped_matmul(weight, bias)
-        self.num_bytes = weight.num_bytes + _num_bytes(order) + _num_bytes(bias)
+        self.num_bytes = weight.num_bytes + bytes_of(order, bias)
 
     def __call__(self, x: Activations) -> Tensor:
         x = plain(x, self._dtype)
@@ -40,11 +40,7 @@ class Int8Linear:
         self._weight, self._bias, self._dtype = weight, bias, dtype
         self._quantize = operations.quantize_int8
         self._multiply = operations.int8_matmul(weight, bias, dtype)
-        self.num_bytes = weight.values.nbytes + weight.scales.nbytes + _num_bytes(bias)
+        self.num_bytes = bytes_of(*weight, bias)
 
     def __call__(self, x: Activations) -> Tensor:
         return self._multiply(self._quantize(plain(x, self._dtype)))
-
-
-def _num_bytes(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.nbytes

@@ -49,7 +49,7 @@ class DenseLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, shared: bool) -> None:
         self._weight, self._bias = weight, bias
-        self.num_bytes = 0 if shared else _num_bytes(weight, bias)
+        self.num_bytes = 0 if shared else bytes_of(weight, bias)
 
     def __call__(self, x: Activations) -> Tensor:
         return functional.linear(plain(x, self._weight.dtype), self._weight, self._bias)
@@ -70,7 +70,7 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_ROWS)
         self._bias = bias
-        self.num_bytes = _num_bytes(weight, bias)
+        self.num_bytes = bytes_of(weight, bias)
 
     def __call__(self, x: Activations) -> Tensor:
         x = plain(x, torch.float32)
@@ -91,7 +91,7 @@ class Fp8Linear:
         self._weight, self._bias = weight, bias
         self._quantize = operations.quantize_fp8
         self._multiply = operations.fp8_matmul(weight, bias, dtype)
-        self.num_bytes = _num_bytes(weight.values, bias) + weight.scales.nbytes
+        self.num_bytes = bytes_of(*weight, bias)
 
     def __call__(self, x: Activations) -> Tensor:
         return self._multiply(self._quantize(x) if isinstance(x, Tensor) else x)
@@ -160,5 +160,6 @@ def plain(x: Activations, dtype: torch.dtype) -> Tensor:
     return x if isinstance(x, Tensor) else dequantize(x).to(dtype)
 
 
-def _num_bytes(weight: Tensor, bias: Tensor | None) -> int:
-    return weight.nbytes + (0 if bias is None else bias.nbytes)
+def bytes_of(*tensors: Tensor | None) -> int:
+    """The bytes of those that are there."""
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -95,26 +96,15 @@ def _halves(name: str, values: Tensor) -> Tensor:
     return halves
 
 
-def _q4_0(blocks: Tensor) -> Contents:
-    return Contents(_nibbles(blocks[..., 2:]).flatten(1), _half(blocks, 0))
-
-
-def _q4_1(blocks: Tensor) -> Contents:
-    return Contents(_nibbles(blocks[..., 4:]).flatten(1), _half(blocks, 0), _half(blocks, 2))
-
-
-def _q5_0(blocks: Tensor) -> Contents:
-    numbers = _nibbles(blocks[..., 6:]).flatten(2) + _fifth_bits(blocks[..., 2:6])
-    return Contents((numbers + (128 - 16)).flatten(1), _half(blocks, 0))
-
-
-def _q5_1(blocks: Tensor) -> Contents:
-    numbers = _nibbles(blocks[..., 8:]).flatten(2) + _fifth_bits(blocks[..., 4:8])
-    return Contents(numbers.flatten(1), _half(blocks, 0), _half(blocks, 2))
-
-
-def _q8_0(blocks: Tensor) -> Contents:
-    return Contents((blocks[..., 2:] ^ 128).flatten(1), _half(blocks, 0))
+def _of_32(blocks: Tensor, *, five_bits: bool, offsets: bool) -> Contents:
+    """A scale and perhaps an offset, then perhaps the fifth bits of 32 numbers, then their lower four."""
+    begin = 4 if offsets else 2
+    numbers = _nibbles(blocks[..., begin + 4 * five_bits :]).flatten(2)
+    if five_bits:
+        bits = blocks[..., begin : begin + 4].unsqueeze(3)
+        numbers = numbers + (_fields(bits, (0, 1, 2, 3, 4, 5, 6, 7), 1, axis=3).flatten(2) << 4)
+        numbers = numbers if offsets else numbers + (128 - 16)
+    return Contents(numbers.flatten(1), _half(blocks, 0), _half(blocks, 2) if offsets else None)
 
 
 def _q4_k(blocks: Tensor) -> Contents:
@@ -155,22 +145,17 @@ def _nibbles(data: Tensor) -> Tensor:
     return torch.stack([data & 15, data >> 4], -2)
 
 
-def _fifth_bits(data: Tensor) -> Tensor:
-    """[N, B, 4] -> [N, B, 32]: bits as 0 or 16."""
-    return _fields(data.unsqueeze(3), (0, 1, 2, 3, 4, 5, 6, 7), 1, axis=3).flatten(2) << 4
-
-
 def _fields(data: Tensor, places: tuple[int, ...], mask: int, axis: int) -> Tensor:
     """The bits of `mask` from each of these places on, concatenated on an axis of size 1."""
     return torch.cat([(data >> place) & mask for place in places], axis)
 
 
 BLOCK_FORMATS: dict[str, BlockFormat] = {
-    "Q4_0": BlockFormat(32, 18, 4, 32, _q4_0),
-    "Q4_1": BlockFormat(32, 20, 4, 32, _q4_1),
-    "Q5_0": BlockFormat(32, 22, 8, 32, _q5_0),
-    "Q5_1": BlockFormat(32, 24, 8, 32, _q5_1),
-    "Q8_0": BlockFormat(32, 34, 8, 32, _q8_0),
+    "Q4_0": BlockFormat(32, 18, 4, 32, partial(_of_32, five_bits=False, offsets=False)),
+    "Q4_1": BlockFormat(32, 20, 4, 32, partial(_of_32, five_bits=False, offsets=True)),
+    "Q5_0": BlockFormat(32, 22, 8, 32, partial(_of_32, five_bits=True, offsets=False)),
+    "Q5_1": BlockFormat(32, 24, 8, 32, partial(_of_32, five_bits=True, offsets=True)),
+    "Q8_0": BlockFormat(32, 34, 8, 32, lambda blocks: Contents((blocks[..., 2:] ^ 128).flatten(1), _half(blocks, 0))),
     "Q4_K": BlockFormat(256, 144, 4, 32, _q4_k),
     "Q5_K": BlockFormat(256, 176, 8, 32, _q5_k),
     "Q6_K": BlockFormat(256, 210, 8, 16, _q6_k),

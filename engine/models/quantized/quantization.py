@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.tensors import TensorSource, Weight
@@ -87,45 +85,30 @@ class Quantization:
         return _QuantizedSource(self, source)
 
 
-@dataclass(frozen=True, slots=True)
 class _QuantizedSource:
-    quantization: Quantization
-    source: TensorSource
+    """The tensors of `source`, packed weights in the layouts of a quantization."""
 
-    @property
-    def device(self) -> torch.device:
-        return self.source.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.source.dtype
-
-    @property
-    def folder(self) -> Path | None:
-        return self.source.folder
+    def __init__(self, quantization: Quantization, source: TensorSource) -> None:
+        self._layout_in, self._source = quantization.layout_in, source
+        self.device, self.dtype, self.folder = source.device, source.dtype, source.folder
+        self.stored, self.holds = source.stored, source.holds
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         layer = name.removesuffix(".weight")
-        if layer == name or not any(self.source.holds(f"{layer}.{ending}") for ending in _PACKED):
-            return self.source.tensor(name, *shape)
+        if layer == name or not any(self.holds(f"{layer}.{ending}") for ending in _PACKED):
+            return self._source.tensor(name, *shape)
         found = self.dense(name, *shape)
         return found if isinstance(found, Tensor) else dequantize(found).to(self.dtype)
 
     def weight(self, name: str, *shape: int) -> Weight:
         layer = name.removesuffix(".weight")
-        layout = self.quantization.layout_in(self.source, layer)
-        return self.source.weight(name, *shape) if layout is None else layout.read(self.source, layer, *shape)
+        layout = self._layout_in(self._source, layer)
+        return self._source.weight(name, *shape) if layout is None else layout.read(self._source, layer, *shape)
 
     def dense(self, name: str, *shape: int) -> Tensor | Quantized:
         layer = name.removesuffix(".weight")
-        layout = self.quantization.layout_in(self.source, layer)
-        return self.source.dense(name, *shape) if layout is None else layout.dense(self.source, layer, *shape)
-
-    def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return self.source.stored(name, *shape, dtype=dtype)
-
-    def holds(self, name: str, *shape: int) -> bool:
-        return self.source.holds(name, *shape)
+        layout = self._layout_in(self._source, layer)
+        return self._source.dense(name, *shape) if layout is None else layout.dense(self._source, layer, *shape)
 
 
 @contextmanager

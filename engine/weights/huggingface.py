@@ -129,7 +129,13 @@ class SafetensorsFolder:
         with self._fitting():
             self._asked.add(name)
             pending = self._pending.pop(name, None) or self._reader.start(self.places[name])
-            self._read_ahead()
+            # Before it is waited for, the next expected ones are begun, as far as memory is set aside for them.
+            held = sum(each.tensor.nbytes for each in self._pending.values())
+            while self._ahead and held < _AHEAD_BYTES[self.device.type]:
+                following = self._ahead.popleft()
+                if following not in self._asked:
+                    self._pending[following] = self._reader.start(self.places[following])
+                    held += self.places[following].num_bytes
             tensor = pending.result()
             self._taken += tensor.nbytes
             self._on_read(self._taken, self._total)
@@ -148,15 +154,6 @@ class SafetensorsFolder:
             yield
         except torch.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self.folder}: the weights do not fit {self.device}") from error
-
-    def _read_ahead(self) -> None:
-        """Start to read the next expected tensors, as far as memory is set aside for them."""
-        held = sum(pending.tensor.nbytes for pending in self._pending.values())
-        while self._ahead and held < _AHEAD_BYTES[self.device.type]:
-            name = self._ahead.popleft()
-            if name not in self._asked:
-                self._pending[name] = self._reader.start(self.places[name])
-                held += self.places[name].num_bytes
 
 
 def read_ahead(folder: Path) -> None:

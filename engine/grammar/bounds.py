@@ -79,8 +79,14 @@ class _Analysis:
         if reference in self._open:
             return _ANYTHING  # recursive
         if reference not in self._found:
+            target: Any = self._root
+            try:
+                for step in reference.removeprefix("#").strip("/").split("/"):
+                    target = target[step] if step else target
+            except (LookupError, TypeError):
+                target = None
             self._open.add(reference)
-            self._found[reference] = self.of(self._resolved(reference), depth + 1)
+            self._found[reference] = self.of(target, depth + 1)
             self._open.discard(reference)
         return self._found[reference]
 
@@ -128,15 +134,6 @@ class _Analysis:
             case "boolean" | "null":
                 return Bounds(5)
         return _ANYTHING
-
-    def _resolved(self, reference: str) -> object:
-        target: Any = self._root
-        try:
-            for step in reference.removeprefix("#").strip("/").split("/"):
-                target = target[step] if step else target
-        except (LookupError, TypeError):
-            return None
-        return target
 
 
 def _json(value: object) -> bytes:

@@ -16,16 +16,8 @@ from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, Toke
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
 
-class Fp8Matmul(Protocol):
-    """A matmul with one fp8 weight [N, in]."""
-
-    def __call__(self, x: Quantized) -> Tensor:
-        """x [T, in] -> [T, N]."""
-        ...
-
-
-class Int8Matmul(Protocol):
-    """A matmul with one int8 weight [N, in]."""
+class QuantizedMatmul(Protocol):
+    """A matmul with one weight [N, in] of fp8 or of int8."""
 
     def __call__(self, x: Quantized) -> Tensor:
         """x [T, in] -> [T, N]."""
@@ -119,7 +111,7 @@ class Operations(Protocol):
         """A step's tokens, read from device-resident rows."""
         ...
 
-    def fp8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> Fp8Matmul:
+    def fp8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> QuantizedMatmul:
         """The matmul with one fp8 weight [N, in] and bias [N] or none, with results of `dtype`."""
         ...
 
@@ -137,7 +129,7 @@ class Operations(Protocol):
         """x [T, N], quantized to int8 by token."""
         ...
 
-    def int8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> Int8Matmul:
+    def int8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> QuantizedMatmul:
         """The matmul with one int8 weight [N, in] and bias [N] or none, with results of `dtype`."""
         ...
 

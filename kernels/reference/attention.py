@@ -104,41 +104,32 @@ def _divide(batch: AttentionBatch, block_size: int, window: int | None) -> _Divi
 
 
 def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams, sinks: Tensor | None) -> Tensor:
-    out = torch.zeros_like(q)
+    (heads, dim), kv_heads, out = q.shape[1:], cache.keys.shape[2], torch.zeros_like(q)
     for group in division.decodes:
-        _decode(q, cache, group, params, sinks, out)
+        # The query heads of a KV head are the query axis, so that K and V are read once for them.
+        rows = len(group.rows)
+        keys, values = (
+            blocks.view(-1, kv_heads * dim)
+            .index_fill_(0, group.unseen, 0)
+            .view(rows, -1, kv_heads, dim)
+            .transpose(1, 2)
+            for blocks in gather_blocks(cache, group.blocks, q.dtype)
+        )
+        query = q.index_select(0, group.rows).view(rows, kv_heads, heads // kv_heads, dim)
+        of_heads = None if sinks is None else sinks.view(kv_heads, -1, 1)
+        attended = _softmax_attention(query, keys, values, group.mask, params, of_heads)
+        out.index_copy_(0, group.rows, attended.reshape(rows, heads, dim))
     for span in division.prefills:
-        _prefill(q, cache, span, params, sinks, out)
+        queries = slice(span.start, span.start + span.count)
+        keys, values = (
+            blocks.flatten(0, 1)[: span.length].transpose(0, 1).repeat_interleave(heads // kv_heads, dim=0).unsqueeze(0)
+            for blocks in gather_blocks(cache, span.blocks, q.dtype)
+        )
+        query = q[queries].transpose(0, 1).unsqueeze(0)
+        of_heads = None if sinks is None else sinks.view(-1, 1, 1)
+        attended = _softmax_attention(query, keys, values, span.mask, params, of_heads)
+        out[queries] = attended.squeeze(0).transpose(0, 1)
     return out
-
-
-def _decode(
-    q: Tensor, cache: LayerCache, group: _DecodeGroup, params: AttentionParams, sinks: Tensor | None, out: Tensor
-) -> None:
-    # The query heads of a KV head are the query axis, so that K and V are read once for them.
-    rows, (heads, dim), kv_heads = len(group.rows), q.shape[1:], cache.keys.shape[2]
-    keys, values = (
-        blocks.view(-1, kv_heads * dim).index_fill_(0, group.unseen, 0).view(rows, -1, kv_heads, dim).transpose(1, 2)
-        for blocks in gather_blocks(cache, group.blocks, q.dtype)
-    )
-    query = q.index_select(0, group.rows).view(rows, kv_heads, heads // kv_heads, dim)
-    sinks = sinks if sinks is None else sinks.view(kv_heads, -1, 1)
-    attended = _softmax_attention(query, keys, values, group.mask, params, sinks)
-    out.index_copy_(0, group.rows, attended.reshape(rows, heads, dim))
-
-
-def _prefill(
-    q: Tensor, cache: LayerCache, span: _PrefillSpan, params: AttentionParams, sinks: Tensor | None, out: Tensor
-) -> None:
-    queries = slice(span.start, span.start + span.count)
-    group = q.shape[1] // cache.keys.shape[2]
-    keys, values = (
-        blocks.flatten(0, 1)[: span.length].transpose(0, 1).repeat_interleave(group, dim=0).unsqueeze(0)
-        for blocks in gather_blocks(cache, span.blocks, q.dtype)
-    )
-    query = q[queries].transpose(0, 1).unsqueeze(0)
-    sinks = sinks if sinks is None else sinks.view(-1, 1, 1)
-    out[queries] = _softmax_attention(query, keys, values, span.mask, params, sinks).squeeze(0).transpose(0, 1)
 
 
 def _softmax_attention(

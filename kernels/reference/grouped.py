@@ -30,7 +30,12 @@ def packed(
         words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
     group = spans * span if whole else group
     missing = -(-spans * span // group) - len(scales)
-    factors = _factors(scales, zeros, offsets)
+    others = None if zeros is None else zeros.to(torch.int16)
+    if offsets is not None:
+        others = _bits(offsets)
+    factors = scales
+    if others is not None:
+        factors = torch.stack((_bits(scales), others), -1).view(torch.int32).squeeze(-1)
     return GroupedInts(
         words=words.view(outputs, spans * lanes),
         factors=functional.pad(factors, (0, 0, 0, missing)).contiguous(),
@@ -55,19 +60,14 @@ def unpacked(weight: GroupedInts) -> Tensor:
 
 def dequantized(weight: GroupedInts) -> Tensor:
     """The weight that a linear layer multiplies by: [N, K] float32."""
-    scales, others = _scales_and_others(weight)
-    numbers, scales, others = unpacked(weight).float(), _by_input(scales, weight), _by_input(others, weight)
+    scales, others = weight.factors, torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)
+    if not weight.symmetric:
+        low, others = weight.factors.view(torch.int16).unflatten(1, (-1, 2)).unbind(-1)
+        scales = low.contiguous().view(weight.scale_type)
+        others = others.contiguous().view(weight.scale_type) if weight.offsets else others
+    numbers = unpacked(weight).float()
+    scales, others = _by_input(scales.float(), weight), _by_input(others.float(), weight)
     return numbers * scales + others if weight.offsets else (numbers - others) * scales
-
-
-def _scales_and_others(weight: GroupedInts) -> tuple[Tensor, Tensor]:
-    """Scales and zeros, or scales and offsets, of groups: [G, N] float32 each."""
-    if weight.symmetric:
-        return weight.factors.float(), torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)
-    scales, others = weight.factors.view(torch.int16).unflatten(1, (-1, 2)).unbind(-1)
-    if weight.offsets:
-        others = others.contiguous().view(weight.scale_type)
-    return scales.contiguous().view(weight.scale_type).float(), others.float()
 
 
 class GroupedMatmul:
@@ -84,17 +84,6 @@ class GroupedMatmul:
 def _by_input(values: Tensor, weight: GroupedInts) -> Tensor:
     """Values of groups [G, N], repeated for each input [N, K]."""
     return values.t().repeat_interleave(weight.group, 1)[:, : weight.inputs]
-
-
-def _factors(scales: Tensor, zeros: Tensor | None, offsets: Tensor | None) -> Tensor:
-    """[G, N] int32, or the scales alone."""
-    if offsets is not None:
-        return _side_by_side(_bits(scales), _bits(offsets))
-    return scales if zeros is None else _side_by_side(_bits(scales), zeros.to(torch.int16))
-
-
-def _side_by_side(low: Tensor, high: Tensor) -> Tensor:
-    return torch.stack((low, high), -1).view(torch.int32).squeeze(-1)
 
 
 def _bits(values: Tensor) -> Tensor:

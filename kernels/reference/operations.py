@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.experts import Experts, route
@@ -39,7 +38,4 @@ class ReferenceOperations:
     int8_matmul = Int8Matmul
     grouped_matmul = GroupedMatmul
     token_chooser = TokenChooser
-
-    def attention(self, shape: AttentionShape) -> Attention:
-        """Attention that never computes with a slot that no sequence wrote."""
-        return PagedAttention(shape)
+    attention = PagedAttention

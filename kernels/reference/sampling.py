@@ -35,7 +35,13 @@ def choose(step: SamplingBatch, work: Work) -> Tensor:
     columns = step.table[step.rows]
     logits = step.logits.to(torch.float32)
     if work.penalized:
-        logits = _penalized(step, logits, columns[:, Column.PENALTY].to(torch.float32))
+        penalty = columns[:, Column.PENALTY].to(torch.float32)
+        members = (penalty != 1).nonzero().flatten()
+        if len(members):
+            known = step.positions[members]
+            token_ids = step.token_ids[step.rows[members], : int(known.max())]
+            changed = penalize_repetition(logits[members], token_ids, known, penalty[members])
+            logits = logits.index_copy(0, members, changed)
     if step.bitmask is not None:
         logits = apply_bitmask(logits, step.bitmask)
     highest, chosen = logits.max(dim=-1)  # NaN if any is
@@ -49,15 +55,6 @@ def choose(step: SamplingBatch, work: Work) -> Tensor:
         for few in members.split(_ROWS_AT_ONCE):
             chosen[few] = draw(logits[few], columns[few], step.positions[few])
     return chosen.where(highest.isfinite(), NO_TOKEN)
-
-
-def _penalized(step: SamplingBatch, logits: Tensor, penalty: Tensor) -> Tensor:
-    members = (penalty != 1).nonzero().flatten()
-    if not len(members):
-        return logits
-    known = step.positions[members]
-    token_ids = step.token_ids[step.rows[members], : int(known.max())]
-    return logits.index_copy(0, members, penalize_repetition(logits[members], token_ids, known, penalty[members]))
 
 
 def _draw_unfiltered(logits: Tensor, columns: Tensor, positions: Tensor) -> Tensor:

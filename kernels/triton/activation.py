@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,69 +15,56 @@ _WIDTH = 1024  # columns of a program: enough bytes in flight, and common sizes 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]."""
-    return _gated(_silu_mul_kernel, gate_up)
+    return _gated(gate_up, gelu=False)
 
 
 def silu_mul_fp8(gate_up: Tensor) -> Quantized:
     """As `silu_mul`, quantized by row."""
-    return _gated_fp8(_silu_mul_fp8_kernel, gate_up)
+    return _gated_fp8(gate_up, gelu=False)
 
 
 def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
     """gelu(gate) * up of [T, 2 * N], gate in the first half -> [T, N]; GELU by its tanh approximation."""
-    return _gated(_gelu_mul_kernel, gate_up)
+    return _gated(gate_up, gelu=True)
 
 
 def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
     """As `gelu_tanh_mul`, quantized by row."""
-    return _gated_fp8(_gelu_mul_fp8_kernel, gate_up)
+    return _gated_fp8(gate_up, gelu=True)
 
 
-def _gated(kernel: Any, gate_up: Tensor) -> Tensor:
+def _gated(gate_up: Tensor, *, gelu: bool) -> Tensor:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, size)
     tile = row_tile(min(size, _WIDTH))
     grid = (rows, triton.cdiv(size, tile.width))
-    kernel[grid](out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    _gated_kernel[grid](out, gate_up, gate_up.stride(0), gelu, size, tile.width, num_warps=tile.warps)
     return out
 
 
-def _gated_fp8(kernel: Any, gate_up: Tensor) -> Quantized:
+def _gated_fp8(gate_up: Tensor, *, gelu: bool) -> Quantized:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = empty_quantized(gate_up, rows, size)
     tile = row_tile(size)
-    kernel[(rows,)](*out, gate_up, gate_up.stride(0), size, tile.width, num_warps=tile.warps)
+    _gated_fp8_kernel[(rows,)](*out, gate_up, gate_up.stride(0), gelu, size, tile.width, num_warps=tile.warps)
     return out
 
 
 @triton.jit
-def _silu_mul_kernel(out, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+def _gated_kernel(out, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
-    tl.store(out + row * SIZE + column, _silu(gate, up).to(out.dtype.element_ty), mask=column < SIZE)
+    product = _gelu(gate, up) if GELU else _silu(gate, up)
+    tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
 
 
 @triton.jit
-def _silu_mul_fp8_kernel(out, scales, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+def _gated_fp8_kernel(out, scales, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     gate, up = _load(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
-    store_quantized(out, scales, row, _silu(gate, up), SIZE, WIDTH)
-
-
-@triton.jit
-def _gelu_mul_kernel(out, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
-    tl.store(out + row * SIZE + column, _gelu(gate, up).to(out.dtype.element_ty), mask=column < SIZE)
-
-
-@triton.jit
-def _gelu_mul_fp8_kernel(out, scales, gate_up, gate_up_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    gate, up = _load(gate_up + row * gate_up_row, tl.arange(0, WIDTH), SIZE)
-    store_quantized(out, scales, row, _gelu(gate, up), SIZE, WIDTH)
+    product = _gelu(gate, up) if GELU else _silu(gate, up)
+    store_quantized(out, scales, row, product, SIZE, WIDTH)
 
 
 @triton.jit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from thothy_ai.kernels.paged import Attention, AttentionShape
 from thothy_ai.kernels.triton import activation, layernorm, norm, quantize, rope, rows, scores
 from thothy_ai.kernels.triton.attention import PagedAttention
 from thothy_ai.kernels.triton.experts import Experts, route
@@ -42,7 +41,4 @@ class TritonOperations:
     int8_matmul = Int8Matmul
     grouped_matmul = GroupedMatmul
     token_chooser = TokenChooser
-
-    def attention(self, shape: AttentionShape) -> Attention:
-        """Attention that prefills and decodes in kernels of their own."""
-        return PagedAttention(shape)
+    attention = PagedAttention

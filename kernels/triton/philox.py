@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 from triton.language.extra import libdevice
 
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 
 _INTERPRETED = tl.constexpr(INTERPRETED)
-_LINES, _LINE = 128, 8  # of a program's tile
-
-
-def vocabulary_words(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """The random words of tokens 0 to `vocab_size` - 1; seeds, positions [R] int64; returns [R, vocab_size] int64.
-
-    Draws make their words where they need them; this is for tests.
-    """
-    words = torch.empty(len(seeds), vocab_size, dtype=torch.int64, device=seeds.device)
-    grid = (len(seeds), triton.cdiv(vocab_size, _LINES * _LINE))
-    _words_kernel[grid](words, seeds, positions, vocab_size, LINES=_LINES, LINE=_LINE)
-    return words
 
 
 @triton.jit
@@ -58,14 +44,3 @@ def gumbel(words):
     rest = 1.0 - u
     exponential = (rest - 1.0 + u) * (1.0 + u) - tl.log(rest)
     return -tl.log(exponential) if _INTERPRETED else -libdevice.fast_logf(exponential)
-
-
-@triton.jit
-def _words_kernel(words, seeds, positions, vocab_size, LINES: tl.constexpr, LINE: tl.constexpr):
-    row = tl.program_id(0)
-    seed = tl.load(seeds + row)
-    position = tl.load(positions + row).to(tl.uint32)
-    first = (tl.program_id(1) * LINES + tl.arange(0, LINES)) * LINE
-    made = line_words(first, seed.to(tl.uint32), (seed >> 32).to(tl.uint32), position, LINE)
-    token = first[:, None] + tl.arange(0, LINE)[None, :]
-    tl.store(words + row.to(tl.int64) * vocab_size + token, made.to(tl.int64), mask=token < vocab_size)

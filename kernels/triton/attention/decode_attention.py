@@ -53,21 +53,17 @@ class DecodeAttention:
             return
         if cache.keys.stride() != cache.values.stride():
             raise ValueError(f"keys {cache.keys.stride()} and values {cache.values.stride()} differ in strides")
-        plan = self._plan_for(params.window, batch)
-        self._attend(q, cache, batch, out, params, sinks, plan)
-        merge(self._partials, plan, batch, out, sinks)
-
-    def _plan_for(self, window: int | None, batch: AttentionBatch) -> DecodePlan:
-        """The plan of this step under this window; one launch for the first layer that has it."""
+        shape, tuning, window = self._shape, self._tuning, params.window
         if window not in self._plans:
-            shape, tuning = self._shape, self._tuning
             self._plans[window] = DecodePlan.allocate(
                 shape.max_rows, self._num_slots, tuning.tile, shape.device, group_rows=tuning.group_rows, window=window
             )
-        if window not in self._filled:
-            self._plans[window].fill(batch)
+        plan = self._plans[window]
+        if window not in self._filled:  # one launch for the first layer that has this window
+            plan.fill(batch)
             self._filled.add(window)
-        return self._plans[window]
+        self._attend(q, cache, batch, out, params, sinks, plan)
+        merge(self._partials, plan, batch, out, sinks)
 
     def _attend(
         self,

@@ -19,7 +19,11 @@ def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | N
 
     `correction` [E] float32 or none.
     """
-    return choose(_logits(x, weight), bias, correction, routing)
+    if x.is_cuda and x.dtype != torch.float32:
+        logits = torch.mm(x, weight.t(), out_dtype=torch.float32)  # never rounded to fewer bits
+    else:
+        logits = functional.linear(x.float(), weight.float())
+    return choose(logits, bias, correction, routing)
 
 
 def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routing: Routing) -> Routed:
@@ -52,13 +56,6 @@ def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routi
             num_warps=4,
         )
     return routed
-
-
-def _logits(x: Tensor, weight: Tensor) -> Tensor:
-    """[T, E] float32, never rounded to fewer bits."""
-    if x.is_cuda and x.dtype != torch.float32:
-        return torch.mm(x, weight.t(), out_dtype=torch.float32)
-    return functional.linear(x.float(), weight.float())
 
 
 @triton.jit(do_not_specialize=["tokens"])

@@ -56,13 +56,8 @@ def multiply(
 
     `done` are counters that are zero, and are so again.
     """
-    kernel = multiply_tokens_first if tile.tokens_first else _multiply_weights_first
-    return kernel(x, weight, bias, out, tile, done)
-
-
-def _multiply_weights_first(
-    x: Tensor, weight: GroupedInts, bias: Tensor | None, out: Tensor, tile: GroupedTile, done: Tensor
-) -> Tensor:
+    if tile.tokens_first:
+        return multiply_tokens_first(x, weight, bias, out, tile, done)
     rows, outputs = len(x), weight.outputs
     share, parts, partials = divided(weight, rows, out, tile)
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](

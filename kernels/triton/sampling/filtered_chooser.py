@@ -37,9 +37,23 @@ class FilteredChooser:
         """Write tokens of the nucleus rows into `chosen` [R] int64, and note which rows are decided; `seen` as in the
         step's other launches.
         """
+        tile, members, row = self._drawing, len(chosen), row_arguments(step, seen)
+        tiles = tile.count(step.logits.shape[1])
+        chunks = -(-tiles // CHUNK)
+        if self._sums.shape[2] != chunks:  # it stays in place, so that graphs of all sizes share it
+            self._sums = self._sums.new_empty(len(self._arrived), 2, chunks)
+        check_parts, chunks_each = division(chunks, members, _FEWER_PROGRAMS)
         for trial in range(_TRIALS):
-            self._draw(chosen, step, seen, again=trial > 0)
-            self._check(chosen, step, seen)
+            parts, tiles_each = division(tiles, members, _FEWER_PROGRAMS if trial else PROGRAMS)
+            draw_kernel[(members, parts)](
+                chosen, self._states, self._tops, self._values, self._tokens, self._highest, self._arrived,
+                step.positions, *row, tiles_each,
+                AGAIN=trial > 0, PARTS=PARTS, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps,
+            )  # fmt: skip
+            check_kernel[(members, check_parts)](
+                chosen, self._states, self._tops, self._sums, self._arrived, *row, chunks_each, chunks,
+                CHUNKS=triton.next_power_of_2(chunks), LINES=tile.lines, LINE=tile.line, num_warps=tile.warps,
+            )  # fmt: skip
 
     def by_search(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None) -> None:
         """Write tokens of the other filtered rows, and of nucleus rows that no trial decided."""
@@ -49,48 +63,6 @@ class FilteredChooser:
             self._states,
             step.positions,
             *row_arguments(step, seen),
-            LINES=tile.lines,
-            LINE=tile.line,
-            num_warps=tile.warps,
-        )
-
-    def _draw(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None, *, again: bool) -> None:
-        tile, programs = self._drawing, _FEWER_PROGRAMS if again else PROGRAMS
-        parts, tiles_each = division(tile.count(step.logits.shape[1]), len(chosen), programs)
-        draw_kernel[(len(chosen), parts)](
-            chosen,
-            self._states,
-            self._tops,
-            self._values,
-            self._tokens,
-            self._highest,
-            self._arrived,
-            step.positions,
-            *row_arguments(step, seen),
-            tiles_each,
-            AGAIN=again,
-            PARTS=PARTS,
-            LINES=tile.lines,
-            LINE=tile.line,
-            num_warps=tile.warps,
-        )
-
-    def _check(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None) -> None:
-        tile = self._drawing
-        chunks = -(-tile.count(step.logits.shape[1]) // CHUNK)
-        if self._sums.shape[2] != chunks:  # it stays in place, so that graphs of all sizes share it
-            self._sums = self._sums.new_empty(len(self._arrived), 2, chunks)
-        parts, chunks_each = division(chunks, len(chosen), _FEWER_PROGRAMS)
-        check_kernel[(len(chosen), parts)](
-            chosen,
-            self._states,
-            self._tops,
-            self._sums,
-            self._arrived,
-            *row_arguments(step, seen),
-            chunks_each,
-            chunks,
-            CHUNKS=triton.next_power_of_2(chunks),
             LINES=tile.lines,
             LINE=tile.line,
             num_warps=tile.warps,

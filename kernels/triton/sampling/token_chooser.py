@@ -55,30 +55,17 @@ class TokenChooser:
                 self._seen = self._seen.new_empty(len(self._arrived), words_of(vocab_size))
             seen = seen_tokens(step, self._seen[:members])
         if work.others:
-            self._choose(chosen, step, seen, noise=work.unfiltered)
+            tile = self._choosing
+            parts, tiles_each = division(tile.count(step.logits.shape[1]), len(chosen))
+            argmax_kernel[(len(chosen), parts)](
+                chosen, self._values, self._tokens, self._arrived, step.positions, *row_arguments(step, seen),
+                tiles_each, NOISE=work.unfiltered, PARTS=PARTS, LINES=tile.lines, LINE=tile.line, num_warps=tile.warps,
+            )  # fmt: skip
         if work.nucleus:
             self._filtered.by_trial(chosen, step, seen)
         if work.filtered:
             self._filtered.by_search(chosen, step, seen)
         return chosen
-
-    def _choose(self, chosen: Tensor, step: SamplingBatch, seen: Tensor | None, *, noise: bool) -> None:
-        tile = self._choosing
-        parts, tiles_each = division(tile.count(step.logits.shape[1]), len(chosen))
-        argmax_kernel[(len(chosen), parts)](
-            chosen,
-            self._values,
-            self._tokens,
-            self._arrived,
-            step.positions,
-            *row_arguments(step, seen),
-            tiles_each,
-            NOISE=noise,
-            PARTS=PARTS,
-            LINES=tile.lines,
-            LINE=tile.line,
-            num_warps=tile.warps,
-        )
 
 
 def seen_tokens(step: SamplingBatch, seen: Tensor) -> Tensor:

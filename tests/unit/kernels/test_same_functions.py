@@ -39,7 +39,7 @@ ONLY_IN_REFERENCE = {
     "sampling": {  # the steps of `TokenChooser`
         "choose", "penalize_repetition", "apply_bitmask", "gumbel", "sample_unfiltered", "sample_filtered", "survivors",
     },
-    "philox": {"philox", "token_words"},  # Triton has them as device functions
+    "philox": {"philox", "token_words", "vocabulary_words"},  # Triton's are device functions
     "experts": {"gated"},  # the kernel of gate and up ends with it
     "operations": {"ReferenceOperations"},
 }  # fmt: skip

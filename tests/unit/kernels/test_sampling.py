@@ -213,11 +213,27 @@ def test_a_broken_row_of_a_large_vocabulary(wrong: float, device: torch.device) 
     assert choose(step, device) == [NO_TOKEN] * 5 + wanted[5:]
 
 
+LINES, LINE = 128, 8  # of a program's tile
+
+
+@triton.jit
+def words_kernel(words, seeds, positions, vocab_size, LINES: tl.constexpr, LINE: tl.constexpr):  # noqa: N803
+    row = tl.program_id(0)
+    seed = tl.load(seeds + row)
+    position = tl.load(positions + row).to(tl.uint32)
+    first = (tl.program_id(1) * LINES + tl.arange(0, LINES)) * LINE
+    made = philox_triton.line_words(first, seed.to(tl.uint32), (seed >> 32).to(tl.uint32), position, LINE)
+    token = first[:, None] + tl.arange(0, LINE)[None, :]
+    tl.store(words + row.to(tl.int64) * vocab_size + token, made.to(tl.int64), mask=token < vocab_size)
+
+
 @pytest.mark.parametrize("vocab", VOCABULARIES)
 def test_words_are_those_of_the_reference(vocab: int, device: torch.device) -> None:
     seeds = torch.tensor([0, 7, 2**63 - 1, 2**40 + 3])
     positions = torch.tensor([0, 1, 40_000, 2**31])
-    words = philox_triton.vocabulary_words(seeds.to(device), positions.to(device), vocab)
+    words = torch.empty(len(seeds), vocab, dtype=torch.int64, device=device)
+    grid = (len(seeds), triton.cdiv(vocab, LINES * LINE))
+    words_kernel[grid](words, seeds.to(device), positions.to(device), vocab, LINES=LINES, LINE=LINE)
     assert torch.equal(words.cpu(), philox.vocabulary_words(seeds, positions, vocab))
 
 

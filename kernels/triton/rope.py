@@ -66,34 +66,15 @@ def rotate_and_cache(
 
 @triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def _rotate_and_cache_kernel(
-    out,
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    qkv,
-    query_norm,
-    key_norm,
-    cos,
-    sin,
-    positions,
-    slots,
+    out, keys, values, key_scales, value_scales, qkv, query_norm, key_norm, cos, sin, positions, slots,
     eps,
-    qkv_token,
-    kv_block,
-    kv_slot,
-    kv_head,
-    scale_block,
-    scale_slot,
-    scale_head,
-    QUERY_HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    DIM: tl.constexpr,
+    qkv_token, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head,
+    QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
     TURNED: tl.constexpr,  # dimensions of a head, the first ones
     PAGE: tl.constexpr,
     HALF: tl.constexpr,  # DIM // 2, to a power of two
     HEADS: tl.constexpr,  # of a program
-):
+):  # fmt: skip
     token, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     query_parts: tl.constexpr = (QUERY_HEADS + HEADS - 1) // HEADS
     source = qkv + token * qkv_token

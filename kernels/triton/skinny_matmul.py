@@ -66,50 +66,24 @@ def multiply(
     parts = triton.cdiv(steps, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
-        out,
-        partials,
-        done,
-        *x,
-        *weight,
-        bias,
-        rows,
-        outputs,
-        inner,
-        share,
-        OUTPUTS=tile.outputs,
-        TOKENS=tile.tokens,
-        STEP=tile.step,
-        PARTS=parts,
-        WHOLE=inner % tile.step == 0,
-        STAGES=tile.stages,
-        CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
+        out, partials, done, *x, *weight, bias,
+        rows, outputs, inner, share,
+        OUTPUTS=tile.outputs, TOKENS=tile.tokens, STEP=tile.step, PARTS=parts, WHOLE=inner % tile.step == 0,
+        STAGES=tile.stages, CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
         num_warps=tile.warps,
-    )
+    )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
 def _matmul_kernel(
-    out,
-    partials,
-    done,
-    x,
-    x_scales,
-    weight,
-    weight_scales,
-    bias,
-    rows,
-    outputs,
-    inner,
+    out, partials, done, x, x_scales, weight, weight_scales, bias,
+    rows, outputs, inner,
     share,  # steps of a part
-    OUTPUTS: tl.constexpr,
-    TOKENS: tl.constexpr,
-    STEP: tl.constexpr,
-    PARTS: tl.constexpr,
-    WHOLE: tl.constexpr,
+    OUTPUTS: tl.constexpr, TOKENS: tl.constexpr, STEP: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
-):
+):  # fmt: skip
     tile = tl.program_id(1)
     part = tl.program_id(2)
     row = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)

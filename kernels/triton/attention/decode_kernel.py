@@ -21,52 +21,20 @@ _MAX_INT32 = tl.constexpr(2**31 - 1)
     do_not_specialize_on_alignment=["block_tables", "rows", "context_lens", "shared_lens", "group_sizes"],
 )
 def decode_kernel(
-    out,
-    partial_outputs,
-    partial_lse,
-    q,
-    keys,
-    values,
-    key_scales,
-    value_scales,
+    out, partial_outputs, partial_lse, q, keys, values, key_scales, value_scales,
     sinks,  # [H] float32, or None
-    block_tables,
-    rows,
-    context_lens,
-    shared_lens,
-    group_sizes,
-    totals,
-    own_starts,
-    group_starts,
-    group_members,
-    slot_groups,
-    slot_members,
-    group_skipped,
-    out_token,
-    out_head,
-    q_token,
-    q_head,
-    kv_block,
-    kv_slot,
-    kv_head,
-    scale_block,
-    scale_slot,
-    scale_head,
-    table_row,
-    group_base,
+    block_tables, rows, context_lens, shared_lens, group_sizes,
+    totals, own_starts, group_starts, group_members, slot_groups, slot_members, group_skipped,
+    out_token, out_head, q_token, q_head, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head,
+    table_row, group_base,
     scale,  # to powers of two
     KV_HEADS: tl.constexpr,
     HEADS: tl.constexpr,  # query heads of a KV head
-    HEADS_PAD: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    AHEAD: tl.constexpr,
-    GROUP_ROWS: tl.constexpr,
+    HEADS_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    AHEAD: tl.constexpr, GROUP_ROWS: tl.constexpr,
     WINDOW: tl.constexpr,  # tokens that a query sees, or None
     SOFT_CAP: tl.constexpr,
-):
+):  # fmt: skip
     """Program (slot, KV head), KV heads fastest: first the slot's tiles of shared prefixes, then those of sequences.
 
     All indices and lengths are those of `DecodePlan` and `AttentionBatch`; results of sequences that lie in this slot
@@ -173,28 +141,13 @@ def _own_part(group_skipped, member, context, shared, TILE: tl.constexpr, WINDOW
 def _attend(
     queries,  # [ROWS, DIM_PAD] pointers
     used,  # [ROWS]
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    table,
-    begin,
-    end,
+    keys, values, key_scales, value_scales, table,
+    begin, end,
     contexts,  # [ROWS] pointers
-    kv_block,
-    kv_slot,
-    scale_block,
-    scale_slot,
-    scale,
-    ROWS: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    AHEAD: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SOFT_CAP: tl.constexpr,
-):
+    kv_block, kv_slot, scale_block, scale_slot, scale,
+    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    AHEAD: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
+):  # fmt: skip
     """`attend` or `attend_fp8`, each row from its window on."""
     dim = tl.arange(0, DIM_PAD)
     query = tl.load(queries, mask=used[:, None] & (dim < DIM)[None, :], other=0.0)

@@ -46,28 +46,12 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
     num_heads, head_dim = out.shape[1:]
     heads, parts, warps = (1, 32, 4) if batch.num_decode * num_heads <= _FEW else (2, 4, 1)
     _merge_kernel[(batch.num_decode, triton.cdiv(num_heads, heads))](
-        out,
-        partials.outputs,
-        partials.lse,
-        sinks,
-        batch.context_lens,
-        batch.shared_lens,
-        plan.totals,
-        plan.own_starts,
-        plan.group_starts,
-        plan.group_skipped,
-        *out.stride()[:2],
-        partials.group_base,
-        NUM_HEADS=num_heads,
-        DIM=head_dim,
-        DIM_PAD=triton.next_power_of_2(head_dim),
-        HEADS=heads,
-        PARTS=parts,
-        TILE=plan.tile,
-        GROUP_ROWS=partials.group_rows,
-        WINDOW=plan.window,
-        num_warps=warps,
-    )
+        out, partials.outputs, partials.lse, sinks, batch.context_lens, batch.shared_lens,
+        plan.totals, plan.own_starts, plan.group_starts, plan.group_skipped,
+        *out.stride()[:2], partials.group_base,
+        NUM_HEADS=num_heads, DIM=head_dim, DIM_PAD=triton.next_power_of_2(head_dim), HEADS=heads, PARTS=parts,
+        TILE=plan.tile, GROUP_ROWS=partials.group_rows, WINDOW=plan.window, num_warps=warps,
+    )  # fmt: skip
 
 
 @triton.jit(
@@ -75,28 +59,12 @@ def merge(partials: Partials, plan: DecodePlan, batch: AttentionBatch, out: Tens
     do_not_specialize_on_alignment=["context_lens", "shared_lens"],
 )
 def _merge_kernel(
-    out,
-    partial_outputs,
-    partial_lse,
-    sinks,
-    context_lens,
-    shared_lens,
-    totals,
-    own_starts,
-    group_starts,
-    group_skipped,
-    out_token,
-    out_head,
-    group_base,
-    NUM_HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    HEADS: tl.constexpr,
-    PARTS: tl.constexpr,
-    TILE: tl.constexpr,
-    GROUP_ROWS: tl.constexpr,
-    WINDOW: tl.constexpr,
-):
+    out, partial_outputs, partial_lse, sinks, context_lens, shared_lens,
+    totals, own_starts, group_starts, group_skipped,
+    out_token, out_head, group_base,
+    NUM_HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, HEADS: tl.constexpr, PARTS: tl.constexpr,
+    TILE: tl.constexpr, GROUP_ROWS: tl.constexpr, WINDOW: tl.constexpr,
+):  # fmt: skip
     member = tl.program_id(0)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     dim = tl.arange(0, DIM_PAD)

@@ -89,25 +89,11 @@ class DecodePlan:
     def fill(self, batch: AttentionBatch) -> None:
         """Divide the batch's decode sequences; one launch."""
         _plan_kernel[(triton.cdiv(self.num_slots, _SLOTS),)](
-            batch.context_lens,
-            batch.shared_lens,
-            batch.group_sizes,
-            self.totals,
-            self.own_starts,
-            self.group_starts,
-            self.group_members,
-            self.slot_groups,
-            self.slot_members,
-            self.group_skipped,
-            batch.num_decode,
+            batch.context_lens, batch.shared_lens, batch.group_sizes, self.totals, self.own_starts, self.group_starts,
+            self.group_members, self.slot_groups, self.slot_members, self.group_skipped, batch.num_decode,
             self.num_slots,
-            TILE=self.tile,
-            WINDOW=self.window,
-            GROUP_ROWS=self.group_rows,
-            MEMBERS=_MEMBERS,
-            SLOTS=_SLOTS,
-            num_warps=8,
-        )
+            TILE=self.tile, WINDOW=self.window, GROUP_ROWS=self.group_rows, MEMBERS=_MEMBERS, SLOTS=_SLOTS, num_warps=8,
+        )  # fmt: skip
 
 
 @triton.jit(
@@ -115,24 +101,10 @@ class DecodePlan:
     do_not_specialize_on_alignment=["context_lens", "shared_lens", "group_sizes"],
 )
 def _plan_kernel(
-    context_lens,
-    shared_lens,
-    group_sizes,
-    totals,
-    own_starts,
-    group_starts,
-    group_members,
-    slot_groups,
-    slot_members,
-    group_skipped,
-    num_decode,
-    num_slots,
-    TILE: tl.constexpr,
-    WINDOW: tl.constexpr,
-    GROUP_ROWS: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    SLOTS: tl.constexpr,
-):
+    context_lens, shared_lens, group_sizes, totals, own_starts, group_starts, group_members, slot_groups, slot_members,
+    group_skipped, num_decode, num_slots,
+    TILE: tl.constexpr, WINDOW: tl.constexpr, GROUP_ROWS: tl.constexpr, MEMBERS: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
     """Each program walks all members and places SLOTS slots; the first also writes what there is once."""
     writes = tl.program_id(0) == 0
     shared_total = 0

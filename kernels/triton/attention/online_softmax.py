@@ -35,24 +35,14 @@ def exponent_scale(params: AttentionParams, head_dim: int) -> float:
 @triton.jit
 def attend(
     query,  # [ROWS, DIM_PAD]
-    keys,
-    values,
-    table,
-    begin,
-    end,
+    keys, values, table,
+    begin, end,
     oldest,  # [ROWS], first token that a row sees
-    kv_block,
-    kv_slot,
+    kv_block, kv_slot,
     scale,  # to powers of two
-    ROWS: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    AHEAD: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SOFT_CAP: tl.constexpr,
-):
+    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    AHEAD: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
+):  # fmt: skip
     """Attention of ROWS queries to tokens [begin, end) of a block table, and its log2-sum-exp2 per row.
 
     WINDOW is None, or rows see tokens from `oldest` on only; those that see none have a result of 0 and -inf. SOFT_CAP
@@ -80,28 +70,13 @@ def attend(
 @triton.jit
 def attend_fp8(
     query,  # [ROWS, DIM_PAD]
-    keys,
-    values,
-    key_scales,
-    value_scales,
-    table,
-    begin,
-    end,
+    keys, values, key_scales, value_scales, table,
+    begin, end,
     oldest,  # [ROWS], first token that a row sees
-    kv_block,
-    kv_slot,
-    scale_block,
-    scale_slot,
-    scale,
-    ROWS: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PAD: tl.constexpr,
-    PAGE: tl.constexpr,
-    TILE: tl.constexpr,
-    AHEAD: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SOFT_CAP: tl.constexpr,
-):
+    kv_block, kv_slot, scale_block, scale_slot, scale,
+    ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+    AHEAD: tl.constexpr, WINDOW: tl.constexpr, SOFT_CAP: tl.constexpr,
+):  # fmt: skip
     """The same over an fp8 cache, whose strides are even."""
     PAIRS: tl.constexpr = DIM_PAD // 2
     query, unit = _fitted(query)

@@ -51,27 +51,10 @@ def down(
 
 @triton.jit(do_not_specialize=["most"])
 def _down_kernel(
-    out,
-    x,
-    x_scales,
-    weights,
-    weight_scales,
-    bias,
-    expert_weights,
-    order,
-    tiles,
-    most,
-    INNER: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    MXFP4: tl.constexpr,
-    TOKENS: tl.constexpr,
-    SHORT: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    STEP: tl.constexpr,
-    WHOLE: tl.constexpr,
-    STAGES: tl.constexpr,
-    WEIGHTS_FIRST: tl.constexpr,
-):
+    out, x, x_scales, weights, weight_scales, bias, expert_weights, order, tiles, most,
+    INNER: tl.constexpr, HIDDEN: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, SHORT: tl.constexpr,
+    OUTPUTS: tl.constexpr, STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+):  # fmt: skip
     blocks: tl.constexpr = (HIDDEN + OUTPUTS - 1) // OUTPUTS
     tile = tl.program_id(0) // blocks
     output = tl.program_id(0) % blocks * OUTPUTS
@@ -91,28 +74,11 @@ def _down_kernel(
 
 @triton.jit
 def _down_tile(
-    out,
-    x,
-    x_scales,
-    weights,
-    weight_scales,
-    bias,
-    expert_weights,
-    order,
-    expert,
-    begin,
-    end,
-    output,
-    INNER: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    MXFP4: tl.constexpr,
-    TOKENS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    STEP: tl.constexpr,
-    WHOLE: tl.constexpr,
-    STAGES: tl.constexpr,
-    WEIGHTS_FIRST: tl.constexpr,
-):
+    out, x, x_scales, weights, weight_scales, bias, expert_weights, order,
+    expert, begin, end, output,
+    INNER: tl.constexpr, HIDDEN: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, OUTPUTS: tl.constexpr,
+    STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+):  # fmt: skip
     """Rows `begin` to `end`, at most TOKENS, by the outputs from `output` on."""
     row = begin + tl.arange(0, TOKENS)
     present = row < end

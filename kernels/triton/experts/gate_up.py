@@ -56,30 +56,11 @@ def gate_up(
 
 @triton.jit(do_not_specialize=["most"])
 def _gate_up_kernel(
-    out,
-    x,
-    x_scales,
-    weights,
-    weight_scales,
-    bias,
-    order,
-    tiles,
-    most,
-    HIDDEN: tl.constexpr,
-    INNER: tl.constexpr,
-    TOP_K: tl.constexpr,
-    ALPHA: tl.constexpr,
-    LIMIT: tl.constexpr,
-    OFFSET: tl.constexpr,
-    MXFP4: tl.constexpr,
-    TOKENS: tl.constexpr,
-    SHORT: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    STEP: tl.constexpr,
-    WHOLE: tl.constexpr,
-    STAGES: tl.constexpr,
-    WEIGHTS_FIRST: tl.constexpr,
-):
+    out, x, x_scales, weights, weight_scales, bias, order, tiles, most,
+    HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
+    OFFSET: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, SHORT: tl.constexpr, OUTPUTS: tl.constexpr,
+    STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+):  # fmt: skip
     blocks: tl.constexpr = (INNER + OUTPUTS - 1) // OUTPUTS
     tile = tl.program_id(0) // blocks
     output = tl.program_id(0) % blocks * OUTPUTS
@@ -99,31 +80,12 @@ def _gate_up_kernel(
 
 @triton.jit
 def _gate_up_tile(
-    out,
-    x,
-    x_scales,
-    weights,
-    weight_scales,
-    bias,
-    order,
-    expert,
-    begin,
-    end,
-    output,
-    HIDDEN: tl.constexpr,
-    INNER: tl.constexpr,
-    TOP_K: tl.constexpr,
-    ALPHA: tl.constexpr,
-    LIMIT: tl.constexpr,
-    OFFSET: tl.constexpr,
-    MXFP4: tl.constexpr,
-    TOKENS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    STEP: tl.constexpr,
-    WHOLE: tl.constexpr,
-    STAGES: tl.constexpr,
-    WEIGHTS_FIRST: tl.constexpr,
-):
+    out, x, x_scales, weights, weight_scales, bias, order,
+    expert, begin, end, output,
+    HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
+    OFFSET: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr,
+    WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+):  # fmt: skip
     """Rows `begin` to `end`, at most TOKENS, by the outputs from `output` on: those of gate and those of up.
 
     Where tokens come first, both are one operand of the tensor cores.

@@ -37,47 +37,21 @@ def choose(logits: Tensor, bias: Tensor | None, correction: Tensor | None, routi
     rows = max(1, _ELEMENTS // width)
     if tokens:
         _route_kernel[(triton.cdiv(tokens, rows),)](
-            *routed,
-            logits,
-            bias,
-            correction,
-            tokens,
-            EXPERTS=experts,
-            WIDTH=width,
-            ROWS=rows,
-            PLACES=power_of_two(routing.top_k),
-            TOP_K=routing.top_k,
-            SOFTMAX=routing.scores == "softmax",
-            RENORMALIZED=routing.renormalized,
-            SCALE=routing.scale,
-            GROUPS=routing.groups,
-            GROUP_WIDTH=power_of_two(routing.groups),
-            KEPT=routing.kept_groups,
-            num_warps=4,
-        )
+            *routed, logits, bias, correction, tokens,
+            EXPERTS=experts, WIDTH=width, ROWS=rows, PLACES=power_of_two(routing.top_k), TOP_K=routing.top_k,
+            SOFTMAX=routing.scores == "softmax", RENORMALIZED=routing.renormalized, SCALE=routing.scale,
+            GROUPS=routing.groups, GROUP_WIDTH=power_of_two(routing.groups), KEPT=routing.kept_groups, num_warps=4,
+        )  # fmt: skip
     return routed
 
 
 @triton.jit(do_not_specialize=["tokens"])
 def _route_kernel(
-    experts,
-    weights,
-    logits,
-    bias,
-    correction,
-    tokens,
-    EXPERTS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    PLACES: tl.constexpr,
-    TOP_K: tl.constexpr,
-    SOFTMAX: tl.constexpr,
-    RENORMALIZED: tl.constexpr,
-    SCALE: tl.constexpr,
-    GROUPS: tl.constexpr,
-    GROUP_WIDTH: tl.constexpr,
-    KEPT: tl.constexpr,
-):
+    experts, weights, logits, bias, correction, tokens,
+    EXPERTS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, PLACES: tl.constexpr, TOP_K: tl.constexpr,
+    SOFTMAX: tl.constexpr, RENORMALIZED: tl.constexpr, SCALE: tl.constexpr, GROUPS: tl.constexpr,
+    GROUP_WIDTH: tl.constexpr, KEPT: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, WIDTH)[None, :]
     real = (column < EXPERTS) & (row >= 0)

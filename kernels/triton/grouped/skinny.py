@@ -61,64 +61,29 @@ def multiply(
     rows, outputs = len(x), weight.outputs
     share, parts, partials = divided(weight, rows, out, tile)
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
-        out,
-        partials,
-        done,
-        x,
-        weight.words,
-        weight.factors,
-        bias,
-        rows,
-        outputs,
-        weight.inputs,
-        weight.spans,
-        x.stride(0),
-        share,
-        weight.group,
-        OUTPUTS=tile.outputs,
-        TOKENS=tile.tokens,
-        SCALES=TYPES[weight.scale_type],
-        BITS=weight.bits,
-        LANES=weight.lanes,
-        SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)),
-        OFFSETS=weight.offsets,
-        PARTS=parts,
-        WHOLE=weight.inputs == weight.spans * weight.span,
-        STAGES=tile.stages,
-        CHUNK=merged_rows(tile),
+        out, partials, done, x, weight.words, weight.factors, bias,
+        rows, outputs, weight.inputs, weight.spans, x.stride(0), share, weight.group,
+        OUTPUTS=tile.outputs, TOKENS=tile.tokens, SCALES=TYPES[weight.scale_type], BITS=weight.bits, LANES=weight.lanes,
+        SLICES=min(16 // weight.bits, weight.group // (2 * weight.lanes)), OFFSETS=weight.offsets, PARTS=parts,
+        WHOLE=weight.inputs == weight.spans * weight.span, STAGES=tile.stages, CHUNK=merged_rows(tile),
         num_warps=tile.warps,
-    )
+    )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
 def _matmul_kernel(
-    out,
-    partials,
-    done,
-    x,
-    words,
-    factors,
-    bias,
-    rows,
-    outputs,
-    inputs,
-    spans,
-    x_row,
+    out, partials, done, x, words, factors, bias,
+    rows, outputs, inputs, spans, x_row,
     share,  # spans of a part
     group,
-    OUTPUTS: tl.constexpr,
-    TOKENS: tl.constexpr,
+    OUTPUTS: tl.constexpr, TOKENS: tl.constexpr,
     SCALES: tl.constexpr,  # the type of scales within factors
-    BITS: tl.constexpr,
-    LANES: tl.constexpr,
+    BITS: tl.constexpr, LANES: tl.constexpr,
     SLICES: tl.constexpr,  # that share a scale within a span
-    OFFSETS: tl.constexpr,
-    PARTS: tl.constexpr,
-    WHOLE: tl.constexpr,
-    STAGES: tl.constexpr,
+    OFFSETS: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
-):
+):  # fmt: skip
     PLACES: tl.constexpr = 16 // BITS
     SIZE: tl.constexpr = 2 * LANES  # inputs of a slice
     tile = tl.program_id(1)

@@ -36,55 +36,24 @@ def multiply(
     share, parts, partials = divided(weight, rows, out, tile)
     paired = weight.symmetric and weight.factors.itemsize == 2 and outputs % 2 == 0
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
-        out,
-        partials,
-        done,
-        x,
-        weight.words,
-        weight.factors.view(-1).view(torch.int32) if paired else weight.factors,
-        bias,
-        rows,
-        outputs,
-        weight.inputs,
-        weight.spans,
-        x.stride(0),
-        share,
-        OUTPUTS=tile.outputs,
-        TOKENS=tile.tokens,
-        SCALES=TYPES[weight.scale_type],
-        LANES=weight.lanes,
-        GROUP=0 if weight.group >= weight.inputs else weight.group // (2 * weight.lanes),
-        ZEROS=not weight.symmetric,
-        OFFSETS=weight.offsets,
-        PAIRED=paired,
-        PARTS=parts,
-        EVEN=outputs % tile.outputs == 0,
-        WHOLE=weight.inputs == weight.spans * weight.span,
-        STAGES=tile.stages,
-        CHUNK=merged_rows(tile),
-        num_warps=tile.warps,
-        maxnreg=tile.registers,
-    )
+        out, partials, done, x, weight.words,
+        weight.factors.view(-1).view(torch.int32) if paired else weight.factors, bias,
+        rows, outputs, weight.inputs, weight.spans, x.stride(0), share,
+        OUTPUTS=tile.outputs, TOKENS=tile.tokens, SCALES=TYPES[weight.scale_type], LANES=weight.lanes,
+        GROUP=0 if weight.group >= weight.inputs else weight.group // (2 * weight.lanes), ZEROS=not weight.symmetric,
+        OFFSETS=weight.offsets, PAIRED=paired, PARTS=parts, EVEN=outputs % tile.outputs == 0,
+        WHOLE=weight.inputs == weight.spans * weight.span, STAGES=tile.stages, CHUNK=merged_rows(tile),
+        num_warps=tile.warps, maxnreg=tile.registers,
+    )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
 def _matmul_kernel(
-    out,
-    partials,
-    done,
-    x,
-    words,
-    factors,
-    bias,
-    rows,
-    outputs,
-    inputs,
-    spans,
-    x_row,
+    out, partials, done, x, words, factors, bias,
+    rows, outputs, inputs, spans, x_row,
     share,  # spans of a part
-    OUTPUTS: tl.constexpr,
-    TOKENS: tl.constexpr,
+    OUTPUTS: tl.constexpr, TOKENS: tl.constexpr,
     SCALES: tl.constexpr,  # the type of scales within factors
     LANES: tl.constexpr,
     GROUP: tl.constexpr,  # slices of a group; 0: a whole row
@@ -93,10 +62,9 @@ def _matmul_kernel(
     PAIRED: tl.constexpr,  # whether factors are read as words of two scales of 16 bits
     PARTS: tl.constexpr,
     EVEN: tl.constexpr,  # whether every tile has all its outputs
-    WHOLE: tl.constexpr,
-    STAGES: tl.constexpr,
+    WHOLE: tl.constexpr, STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
-):
+):  # fmt: skip
     tl.static_assert(TOKENS <= _MAX_TOKENS)
     PLACES: tl.constexpr = 4  # numbers of 4 bits in half a word
     SIZE: tl.constexpr = 2 * LANES  # inputs of a slice

@@ -25,7 +25,7 @@ from thothy_ai.engine.api.errors import InvalidRequestError
         ("decode_attention_kernel", "attention"),
         ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "attention"),
         ("_add_rms_norm_kernel", "rest"),
-        ("_silu_mul_kernel", "rest"),
+        ("_gated_kernel", "rest"),
         ("void at::native::vectorized_elementwise_kernel<4>", "rest"),
         ("Memcpy HtoD (Pinned -> Device)", "rest"),
     ],
@@ -45,9 +45,9 @@ def test_the_parts_add_up_to_the_whole() -> None:
     device = [
         Activity("nvjet_a", 10 * second, 14 * second),
         Activity("_decode_kernel", 13 * second, 16 * second),  # one second beside a GEMM
-        Activity("_silu_mul_kernel", 15 * second, 17 * second),  # one beside attention
+        Activity("_gated_kernel", 15 * second, 17 * second),  # one beside attention
         Activity("Memset", 19 * second, 20 * second),
-        Activity("_silu_mul_kernel", 18 * second, 19 * second),
+        Activity("_gated_kernel", 18 * second, 19 * second),
     ]
     host = [
         Activity("cudaEventSynchronize", 8 * second, 11 * second),  # two of them before the first kernel
@@ -59,7 +59,7 @@ def test_the_parts_add_up_to_the_whole() -> None:
     assert profile.seconds == pytest.approx(10)
     assert profile.waited == pytest.approx(2)
     costliest = {kernel.name: (kernel.kind, kernel.launches, kernel.seconds) for kernel in profile.kernels}
-    assert costliest["_silu_mul_kernel"] == ("rest", 2, pytest.approx(3))
+    assert costliest["_gated_kernel"] == ("rest", 2, pytest.approx(3))
     assert profile.kernels[0].name == "nvjet_a"
 
 

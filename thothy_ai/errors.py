@@ -126,10 +126,11 @@ class JobExpiredError(JobEndedError):
 class ResultTimeoutError(ThothyError, TimeoutError):
     """The job did not finish within `timeout` seconds of waiting. The job itself is unaffected."""
 
-    def __init__(self, job_id: UUID, state: str, timeout: float) -> None:
+    def __init__(self, job_id: UUID, state: str | None, timeout: float) -> None:
         self.job_id = job_id
-        self.state = state
-        super().__init__(f"job {job_id} is still {state} after {timeout:g} s")
+        self.state = state  # None: the database did not answer in time
+        found = "is in an unknown state" if state is None else f"is still {state}"
+        super().__init__(f"job {job_id} {found} after {timeout:g} s")
 
 
 class WaitTimeoutError(ThothyError, TimeoutError):

@@ -29,6 +29,7 @@ FAILED, WRONG_INPUT, UNSERVED, INTERRUPTED = 1, 2, 3, 130
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys and UTC times.")]
 MAX_NOTE_CHARS = 500
+LONG_SECONDS = 600.0  # for a statement over months of work
 
 
 def fail(message: object, code: int = FAILED) -> NoReturn:
@@ -78,14 +79,17 @@ def find_model(settings: Settings, given: Path | None) -> Path:
 
 
 @contextmanager
-def database() -> Iterator[Engine]:
-    """Yield a database engine. Driver errors are raised as `DatabaseError` or a subclass."""
+def database(answer_seconds: float = 15.0) -> Iterator[Engine]:
+    """Yield a database engine whose statements are answered within `answer_seconds`, or fail.
+
+    Driver errors are raised as `DatabaseError` or a subclass.
+    """
     from thothy_ai.db.connect import make_engine, reaching
     from thothy_ai.db.pooler import refuse_undeclared_mode
 
     settings = load_settings()
     refuse_undeclared_mode(settings)
-    engine = make_engine(settings, application="cli", pool_size=1)
+    engine = make_engine(settings, application="cli", pool_size=1, answer_seconds=answer_seconds)
     try:
         with reaching(settings):
             yield engine

@@ -1,15 +1,20 @@
-"""Engines to Postgres, sync and async: timeouts everywhere, and one typed error when it cannot be reached."""
+"""Engines to Postgres, sync and async: timeouts everywhere, and one typed error when it cannot be reached.
+
+A server that accepts no writes is one that cannot be reached: the one that does is elsewhere, and a new connection
+finds it. Each session sets what the code relies on, so that neither a database's nor a role's defaults matter.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import Engine, ExceptionContext, create_engine, event
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from thothy_ai.db.driver import POOL_SECONDS, AsyncConnection, AsyncPool, Connection, Pool, accepts_no_writes
 from thothy_ai.errors import (
     ConfigError,
     DatabaseError,
@@ -21,71 +26,134 @@ from thothy_ai.errors import (
 from thothy_ai.settings import Settings, endpoint
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 CONNECT_TIMEOUT = 5  # seconds; libpq rounds 1 up to 2
-POOL_TIMEOUT = 30
+ANSWER_SECONDS = 15.0  # for one statement, unless a caller knows of longer ones
+ANSWER_MARGIN = 5.0  # seconds from a limit that Postgres keeps for a statement to the one for its answer
 USER_TIMEOUT = 30_000  # milliseconds that sent data may go unacknowledged: keepalives only notice an idle connection
 # Postgres' side of the connection: a client whose machine is gone must not keep its locks for hours.
-SERVER_OPTIONS = "-c timezone=UTC -c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+SERVER_OPTIONS = "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
-UNREACHABLE_CLASSES = {"08", "28", "3D", "53", "57"}  # connection, login, database, resources, shutdown
-READ_ONLY = "25006"  # a standby, or a primary that was demoted: the server that accepts writes is elsewhere
+UNREACHABLE = {
+    "08": "cannot be reached",
+    "28": "refused the login",
+    "3D": "refused the connection",
+    "53": "is out of resources",
+    "57": "ended the statement or the connection",
+}
+READ_ONLY = "25006"
+# Lost with the server, or with its role: statements on other connections to it would fail, too.
+LOST = {READ_ONLY, "57P01", "57P02", "57P03", "57P04", "57P05"}
 SCHEMA_STATES = {"42P01", "42703"}  # undefined table, undefined column
 REFUSED = "42501"  # insufficient privilege, or a row that a policy refuses
 STARTUP_REFUSED = "unsupported startup parameter"  # what pgbouncer says of `options`
 PRODUCER = "producer"  # the application whose statements need no session: they name the schema
 
+# What the code relies on. A pooler in transaction mode restores the first group for each client, and only these.
+FORMATS = {"datestyle": "ISO, MDY", "intervalstyle": "postgres", "timezone": "UTC", "standard_conforming_strings": "on"}
+SESSION = {
+    "bytea_output": "hex",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+}
+TRANSACTION_TIMEOUT_SINCE = 170000
 
-def make_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> Engine:
+
+def make_engine(
+    settings: Settings,
+    *,
+    application: str = "thothy",
+    pool_size: int = 5,
+    answer_seconds: float | None = ANSWER_SECONDS,
+) -> Engine:
     """A pooled engine; nothing is connected yet. Unqualified names are those of the settings' schema.
 
-    Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot use.
+    A statement that is not answered within `answer_seconds` fails as one to an unreachable server; `within` sets other
+    limits. Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot
+    use.
     """
     with _driver():
-        engine = create_engine(settings.require_database_url(), **_options(settings, application, pool_size))
-    _begin_sessions(engine, settings, application)
+        options = _options(settings, application, pool_size)
+        engine = create_engine(settings.require_database_url(), poolclass=Pool, **options)
+
+    def connect(_dialect: object, _record: object, arguments: list[Any], parameters: dict[str, Any]) -> Connection:
+        connection = Connection.connect(*arguments, **parameters)
+        connection.answer_seconds = answer_seconds
+        return connection
+
+    event.listen(engine, "do_connect", connect)
+    _keep_sessions(engine, settings)
     return engine
 
 
-def make_async_engine(settings: Settings, *, application: str = "thothy", pool_size: int = 5) -> AsyncEngine:
+def make_async_engine(
+    settings: Settings, *, application: str, pool_size: int = 5, answer_seconds: float | None = ANSWER_SECONDS
+) -> AsyncEngine:
     """The async twin of `make_engine`."""
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - slow to import, and rarely needed
 
+    async def connect(conninfo: str = "", **parameters: Any) -> AsyncConnection:  # noqa: ANN401 - psycopg's
+        connection = await AsyncConnection.connect(conninfo, **parameters)
+        connection.answer_seconds = answer_seconds
+        return connection
+
     with _driver():
-        engine = create_async_engine(settings.require_database_url(), **_options(settings, application, pool_size))
-    _begin_sessions(engine.sync_engine, settings, application)
+        options = _options(settings, application, pool_size)
+        options["connect_args"]["async_creator_fn"] = connect
+        engine = create_async_engine(settings.require_database_url(), poolclass=AsyncPool, **options)
+    _keep_sessions(engine.sync_engine, settings)
     return engine
 
 
-def _begin_sessions(engine: Engine, settings: Settings, application: str) -> None:
-    """Behind a pooler in session mode: set with statements what is otherwise set with startup options, which poolers
-    refuse. The pooler resets it when the connection is closed. Producers need none of it.
-    """
-    if settings.database_pooler != "session" or application == PRODUCER:
-        return
+def _keep_sessions(engine: Engine, settings: Settings) -> None:
+    """Begin each session with what the code relies on, and let go of those to a server that lost its role."""
+    mode = settings.database_pooler
 
-    def begin(connection: DBAPIConnection, _record: object) -> None:
+    def begin(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+        record.info["new"] = True
+        wanted = FORMATS | (_session_defaults(settings) if mode == "session" else {})
+        if mode != "transaction" and connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
+            wanted["transaction_timeout"] = "0"
         before, connection.autocommit = connection.autocommit, True  # a rollback would undo it
         with closing(connection.cursor()) as cursor:
-            cursor.execute(f"SET search_path = {settings.database_schema}; SET timezone = 'UTC'")
+            cursor.execute("; ".join(f"SET {name} = '{value}'" for name, value in wanted.items()))
         connection.autocommit = before
 
+    def check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: PoolProxiedConnection) -> None:
+        # A new connection may be to a standby that is read from on purpose; one that is used again may be outdated.
+        if not record.info.pop("new", False) and accepts_no_writes(
+            cast("psycopg.Connection", record.driver_connection)
+        ):
+            raise InvalidatePoolError("the server accepts no writes any more")
+
+    def judge(context: ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) in LOST:
+            context.is_disconnect = True
+
     event.listen(engine, "connect", begin)
+    event.listen(engine, "checkout", check)
+    event.listen(engine, "handle_error", judge)
 
 
 def _options(settings: Settings, application: str, pool_size: int) -> dict[str, Any]:
     name = application.removeprefix("thothy-")
     return {
         "pool_size": pool_size,
-        "pool_timeout": POOL_TIMEOUT,
         "pool_pre_ping": True,
         "use_native_hstore": False,  # looking its type up would be a statement of each process
         "hide_parameters": True,  # requests and outputs do not belong in a log
         "connect_args": {
             "connect_timeout": CONNECT_TIMEOUT,
+            "client_encoding": "utf8",
             "application_name": f"{settings.database_schema}-{name}",
             "keepalives_idle": 30,
             "keepalives_interval": 10,
@@ -101,13 +169,19 @@ def _session(settings: Settings, application: str) -> dict[str, Any]:
     the next transaction may run on another connection.
     """
     if settings.database_pooler == "none":
-        return {"options": f"{SERVER_OPTIONS} -c search_path={settings.database_schema}"}
+        defaults = _session_defaults(settings).items()
+        escaped = ["-c {}={}".format(name, value.replace(" ", "\\ ")) for name, value in defaults]
+        return {"options": " ".join((SERVER_OPTIONS, *escaped))}
     if settings.database_pooler == "session":
         return {}
     if application != PRODUCER:
         where = endpoint(settings.require_database_url())
         raise PoolerError(f"THOTHY_DATABASE_POOLER says that {where} is a pooler in transaction mode")
     return {"prepare_threshold": None}
+
+
+def _session_defaults(settings: Settings) -> dict[str, str]:
+    return SESSION | {"search_path": settings.database_schema}
 
 
 @contextmanager
@@ -131,7 +205,7 @@ def reaching(settings: Settings) -> Iterator[None]:
     except DBAPIError as error:
         raise _translated(error, settings) from error
     except PoolTimeoutError as error:
-        raise DatabaseError(f"no database connection came free within {POOL_TIMEOUT} s") from error
+        raise DatabaseError(f"no database connection came free within {POOL_SECONDS:g} s") from error
 
 
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
@@ -147,8 +221,9 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
         from thothy_ai.db.revisions import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 
         return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
-    if state is not None and (state == READ_ONLY or state[:2] in UNREACHABLE_CLASSES):
-        return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {first}", state)
+    refusal = "accepts no writes" if state == READ_ONLY else UNREACHABLE.get((state or "")[:2])
+    if refusal is not None:
+        return DatabaseUnreachableError(f"Postgres at {where} {refusal}: {first}", state)
     no_statement = isinstance(error, OperationalError) and error.statement is None  # connecting failed
     broke = isinstance(error, OperationalError) and error.connection_invalidated
     if state is None and (no_statement or broke):

@@ -14,10 +14,18 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.pooler import refuse_pooler, refuse_undeclared_mode
 from thothy_ai.db.revisions import alembic_config, code_revision, known_revisions
 from thothy_ai.db.roles import refresh_roles
-from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError, NotInstalledError
+from thothy_ai.errors import (
+    CodeBehindError,
+    ConfigError,
+    DatabaseUnreachableError,
+    MigrationsBehindError,
+    NotInstalledError,
+)
 from thothy_ai.settings import Settings
 
 MONTHS_AHEAD = 3
+ENCODING = "UTF8"
+ENCODING_ADVICE = "use one made with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
 # Schemas with an installation: an application's own tables are hardly called all of this.
 INSTALLED = text(
     """
@@ -35,13 +43,17 @@ def migrate(settings: Settings, revision: str = "head") -> str:
     """Create the schema, upgrade it to `revision`, create the partitions of the coming months. Returns the revision.
 
     Concurrent callers wait for each other; an interrupted migration continues where it was. Raises
-    `DatabaseUnreachableError`, `DatabaseError` when a lock could not be acquired, `CodeBehindError` and `PoolerError`.
+    `DatabaseUnreachableError`, `DatabaseError` when a lock could not be acquired, `CodeBehindError` and `PoolerError`,
+    and `ConfigError` for a database whose encoding is not UTF-8.
     """
     refuse_undeclared_mode(settings)
-    engine = make_engine(settings, application="migrate")
+    engine = make_engine(settings, application="migrate", answer_seconds=None)  # an index may take hours
     try:
         with reaching(settings):
             with engine.connect() as connection:  # migrations begin and commit their own transactions
+                if (encoding := connection.scalar(text("SHOW server_encoding"))) != ENCODING:
+                    raise ConfigError(f"the database has the encoding {encoding}: {ENCODING_ADVICE}")
+                connection.rollback()
                 try:
                     command.upgrade(alembic_config(connection, settings.database_schema), revision)
                 except CommandError:

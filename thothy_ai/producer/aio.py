@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 from uuid import UUID
 
 from thothy_ai.db.connect import make_async_engine, reaching
+from thothy_ai.db.driver import within
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.api.kind import A, A_co
@@ -35,6 +36,7 @@ from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from thothy_ai.producer.joined import AsyncGiven
@@ -49,8 +51,8 @@ class AsyncProducer(ProducerBase):
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
         self._engine = make_async_engine(settings, application="producer")
+        super().__init__(settings)
 
     async def enqueue(
         self,
@@ -98,7 +100,9 @@ class AsyncProducer(ProducerBase):
     async def wait_all(self, jobs: Iterable[AsyncJob | UUID | str], timeout: float | None = None) -> list[Ended[Any]]:  # noqa: ASYNC109 - as the sync version
         """Wait up to `timeout` seconds until all have ended, as `Producer.wait_all` does."""
         gathering = Gathering(ids_of(jobs), timeout)
-        return await self._wait(gathering.ids, lambda waiter: operations.wait_all(gathering, waiter))
+        return await self._wait(
+            gathering.ids, gathering.schedule, lambda waiter: operations.wait_all(gathering, waiter)
+        )
 
     async def job(self, job_id: UUID | str) -> AsyncJob:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -122,6 +126,9 @@ class AsyncProducer(ProducerBase):
         await asyncio.to_thread(self._listener.close)
         await self._engine.dispose()
 
+    def _sync_engine(self) -> Engine:
+        return self._engine.sync_engine
+
     async def _enqueue(
         self, drafts: list[Draft], given: AsyncGiven | None, batch: BatchDraft | None
     ) -> Jobs[AsyncJob[A]]:
@@ -136,14 +143,14 @@ class AsyncProducer(ProducerBase):
             async with self._engine.begin() if given is None else async_joined(given) as connection:
                 return await drive_async(operation, lambda query: self._execute(connection, query))
 
-    async def _wait(self, ids: Iterable[UUID], start: Callable[[Waiter], Operation[T]]) -> T:
-        """Run an operation that is woken when these jobs end."""
+    async def _wait(self, ids: Iterable[UUID], schedule: PollSchedule, start: Callable[[Waiter], Operation[T]]) -> T:
+        """Run an operation that is woken when these jobs end; its statements keep the schedule's timeout."""
         notified = Wakeup()
 
         async def perform(step: Query | Wait | Pause) -> Rows | bool | None:
             match step:
                 case Query():
-                    with reaching(self.settings):
+                    with within(schedule.limit), reaching(self.settings):
                         async with self._engine.connect() as connection:
                             return await self._execute(connection, step)
                 case Wait(seconds):
@@ -194,7 +201,9 @@ class AsyncJob(Generic[A_co]):
     async def result(self, timeout: float | None = None) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
         """Wait up to `timeout` seconds for the artifact, as `Job.result` does, with the same errors."""
         schedule = PollSchedule(timeout)
-        artifact = await self._producer._wait([self.id], lambda waiter: operations.result(self.id, schedule, waiter))
+        artifact = await self._producer._wait(
+            [self.id], schedule, lambda waiter: operations.result(self.id, schedule, waiter)
+        )
         return cast("A_co", artifact)
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ class Gathering:
 
     def __init__(self, ids: Sequence[UUID], timeout: float | None) -> None:
         self.ids = ids
-        self._schedule = PollSchedule(timeout)
+        self.schedule = PollSchedule(timeout)
         self._open = dict.fromkeys(ids)  # an ordered set
         self._ended: dict[UUID, Snapshot] = {}
 
@@ -72,10 +72,14 @@ class Gathering:
 
     def next_delay(self, *, listening: bool) -> float:
         """Seconds until the next poll. Raises `WaitTimeoutError` once the timeout has passed."""
-        delay = self._schedule.next_delay(listening=listening)
+        delay = self.schedule.next_delay(listening=listening)
         if delay is None:
-            raise WaitTimeoutError(list(self._open), len(set(self.ids)), self._schedule.timeout)
+            raise self.timed_out()
         return delay
+
+    def timed_out(self) -> WaitTimeoutError:
+        """The error that names the jobs which have not ended."""
+        return WaitTimeoutError(list(self._open), len(set(self.ids)), self.schedule.timeout)
 
     def linger(self, notified: set[UUID] | None) -> float:
         """Seconds to wait for further notifications before these are followed."""

@@ -8,7 +8,6 @@ does not, as behind a pooler in transaction mode.
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +19,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.driver import accepts_no_writes, wait_readable
 from thothy_ai.db.fragments import FINISHED
-from thothy_ai.errors import ThothyError
+from thothy_ai.errors import DatabaseUnreachableError, ThothyError
 from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Listener:
         if self._settings.database_pooler == "transaction" or self._closing.is_set():
             return False
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # as after a fork
+            if self._thread is None:
                 self._listening = False
                 reader, self._writer = socket.socketpair()
                 self._thread = threading.Thread(
@@ -129,14 +129,18 @@ class Listener:
             connection.execute(text(f"LISTEN {self._settings.database_schema}_{FINISHED}"))
             driver = connection.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
-            self._set_listening(True)
             idle = False
             while not self._closing.is_set():
-                ready, _, _ = select.select([driver.fileno(), stopped.fileno()], [], [], IDLE_SECONDS)
+                if accepts_no_writes(driver):
+                    raise DatabaseUnreachableError("the server accepts no writes: jobs end elsewhere")
+                self._set_listening(True)
+                ready = wait_readable([driver.fileno(), stopped.fileno()], IDLE_SECONDS)
                 for note in driver.notifies(timeout=0):
                     self._notify(note.payload.split(","))
-                if not ready and idle and self._end_if_unused():
-                    return
+                if not ready:
+                    if idle and self._end_if_unused():
+                        return
+                    connection.execute(text("SELECT"))  # whether the server still answers, and still accepts writes
                 idle = not self._waiters
         finally:
             with suppress(SQLAlchemyError):
@@ -153,9 +157,11 @@ class Listener:
             waiter.wake()
 
     def _set_listening(self, listening: bool) -> bool:
-        """Returns whether it listened before. Wakes every waiter, because earlier notifications were not received."""
+        """Returns whether it listened before. A change wakes every waiter: notifications may not have been received."""
         with self._lock:
             before, self._listening = self._listening, listening
+            if before == listening:
+                return before
             waiters = {waiter for several in self._waiters.values() for waiter in several}
             for waiter in waiters:
                 waiter.missed = True

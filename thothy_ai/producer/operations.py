@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from uuid import UUID
+from weakref import WeakSet
 
-from sqlalchemy import CursorResult, RowMapping, TextClause
+from sqlalchemy import CursorResult, Engine, RowMapping, TextClause
 
 from thothy_ai.db.statements import qualified
-from thothy_ai.errors import ResultTimeoutError
+from thothy_ai.errors import DatabaseError, ResultTimeoutError
 from thothy_ai.jobs import Artifact
 from thothy_ai.producer.batches import BatchDraft
 from thothy_ai.producer.drafts import Draft, insertion, load_kinds, settle, taken_keys
@@ -93,65 +95,103 @@ def accepted_artifact(snapshot: Snapshot) -> Transaction[Artifact]:
 
 def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter) -> Operation[Artifact]:
     """Raises `ResultTimeoutError`, or the `JobEndedError` of a job that ended without an artifact."""
-    while not (snapshot := (yield from read_snapshot(job_id))).succeeded():
-        delay = schedule.next_delay(listening=waiter.listen())
-        if delay is None:
-            raise ResultTimeoutError(job_id, snapshot.state, schedule.timeout)
-        yield Wait(delay)
-    return (yield from accepted_artifact(snapshot))
+    state = None
+    try:
+        while not (snapshot := (yield from read_snapshot(job_id))).succeeded():
+            state = snapshot.state
+            delay = schedule.next_delay(listening=waiter.listen())
+            if delay is None:
+                raise ResultTimeoutError(job_id, state, schedule.timeout)
+            yield Wait(delay)
+        return (yield from accepted_artifact(snapshot))
+    except DatabaseError as error:
+        if schedule.is_over:  # what ended the statement is the caller's timeout
+            raise ResultTimeoutError(job_id, state, schedule.timeout) from error
+        raise
 
 
 def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]]:
     """How each job ended. Raises `WaitTimeoutError` and `UnknownJobError`."""
     notified: set[UUID] | None = None  # None: any job may have ended
-    while True:
-        if asked := gathering.ask(notified):
-            gathering.note(asked, (yield Query("producer/snapshots", {"ids": asked})))
-        if gathering.done:
-            break
-        woken = yield Wait(gathering.next_delay(listening=waiter.listen()))
-        notified = waiter.take() if woken else None
-        yield Pause(gathering.linger(notified))
-        more = waiter.take()
-        notified = None if notified is None or more is None else notified | more
     bodies: dict[UUID, object] = {}
-    for ids, kinds in gathering.succeeded():
-        rows = yield Query("producer/artifacts", {"ids": ids, "kinds": kinds})
-        bodies.update({row["job_id"]: row["body"] for row in rows})
+    try:
+        while True:
+            if asked := gathering.ask(notified):
+                gathering.note(asked, (yield Query("producer/snapshots", {"ids": asked})))
+            if gathering.done:
+                break
+            woken = yield Wait(gathering.next_delay(listening=waiter.listen()))
+            notified = waiter.take() if woken else None
+            yield Pause(gathering.linger(notified))
+            more = waiter.take()
+            notified = None if notified is None or more is None else notified | more
+        for ids, kinds in gathering.succeeded():
+            rows = yield Query("producer/artifacts", {"ids": ids, "kinds": kinds})
+            bodies.update({row["job_id"]: row["body"] for row in rows})
+    except DatabaseError as error:
+        if gathering.schedule.is_over:
+            raise gathering.timed_out() from error
+        raise
     return gathering.outcomes(bodies)
 
 
 def drive(operation: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
-    """Run an operation to its end; `perform` does each step that it yields."""
-    answer = None
+    """Run an operation to its end; `perform` does each step that it yields. Its `DatabaseError` is raised there."""
+    proceed, answer = operation.send, None
     while True:
         try:
-            step = operation.send(answer)
+            step = proceed(answer)
         except StopIteration as end:
             value: T = end.value
             return value
-        answer = perform(step)
+        try:
+            proceed, answer = operation.send, perform(step)
+        except DatabaseError as error:
+            proceed, answer = operation.throw, error
 
 
 async def drive_async(operation: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
     """Run an operation to its end on an event loop."""
-    answer = None
+    proceed, answer = operation.send, None
     while True:
         try:
-            step = operation.send(answer)
+            step = proceed(answer)
         except StopIteration as end:
             value: T = end.value
             return value
-        answer = await perform(step)
+        try:
+            proceed, answer = operation.send, await perform(step)
+        except DatabaseError as error:
+            proceed, answer = operation.throw, error
 
 
 class ProducerBase:
-    """The state that producers of both kinds have: settings, kinds and a listener."""
+    """The state that producers of both kinds have: settings, kinds, a pool of connections and a listener.
+
+    After a fork the child's have a new pool and a new listener; those of the parent are not touched.
+    """
+
+    _all: ClassVar[WeakSet[ProducerBase]] = WeakSet()
+    _inherited: ClassVar[
+        list[object]
+    ] = []  # from a parent: kept, because collecting them would warn that they are open
 
     def __init__(self, settings: Settings) -> None:
         load_kinds(settings)
         self.settings = settings
         self._listener = Listener(settings)
+        self._all.add(self)
+
+    def _sync_engine(self) -> Engine:
+        raise NotImplementedError
+
+    @classmethod
+    def _start_anew(cls) -> None:
+        for producer in cls._all:
+            engine = producer._sync_engine()
+            cls._inherited += (engine.pool, producer._listener)
+            engine.dispose(close=False)
+            producer._listener = Listener(producer.settings)
 
     @classmethod
     def from_env(cls) -> Self:
@@ -166,6 +206,9 @@ class ProducerBase:
     def _statement(self, query: Query) -> tuple[TextClause, dict[str, object]]:
         statement = qualified(query.name, self.settings.database_schema)
         return statement, {**query.parameters, "tenant": self.settings.tenant}
+
+
+os.register_at_fork(after_in_child=ProducerBase._start_anew)
 
 
 def rows_of(found: CursorResult[Any]) -> Rows:

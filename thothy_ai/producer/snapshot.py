@@ -30,6 +30,7 @@ from thothy_ai.jobs.registry import UnknownKindError
 MIN_DELAY = 0.05  # seconds between two polls of a job
 MAX_DELAY = 1.0
 DELAY_GROWTH = 1.3
+GRACE_SECONDS = 0.7  # after the timeout, for the look that is made then
 LISTENING_DELAY = 5.0  # while a connection listens, in case that a notification is lost
 
 ENDED: Mapping[JobState, type[JobEndedError]] = {
@@ -106,6 +107,16 @@ class PollSchedule:
         self.timeout = max(0.0, timeout or 0.0)
         self._until = None if timeout is None else time.monotonic() + self.timeout
         self._delay = MIN_DELAY
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds that all statements may take from now on, so that the timeout is kept even by a server that hangs."""
+        return None if self._until is None else self._until - time.monotonic() + GRACE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the timeout has passed."""
+        return self._until is not None and time.monotonic() >= self._until
 
     def next_delay(self, *, listening: bool = False) -> float | None:
         """Seconds until the next poll; None once the timeout has passed."""

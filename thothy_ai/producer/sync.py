@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.driver import within
 from thothy_ai.db.states import JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.api.kind import A, A_co
@@ -42,8 +43,8 @@ class Producer(ProducerBase):
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
         self._engine = make_engine(settings, application="producer")
+        super().__init__(settings)
 
     def enqueue(
         self,
@@ -107,7 +108,7 @@ class Producer(ProducerBase):
         neither a job nor an id.
         """
         gathering = Gathering(ids_of(jobs), timeout)
-        return self._wait(gathering.ids, lambda waiter: operations.wait_all(gathering, waiter))
+        return self._wait(gathering.ids, gathering.schedule, lambda waiter: operations.wait_all(gathering, waiter))
 
     def job(self, job_id: UUID | str) -> Job:
         """Return the job with this id. Raises `UnknownJobError`, or `InvalidJobError` if the id is malformed."""
@@ -134,6 +135,9 @@ class Producer(ProducerBase):
         self._listener.close()
         self._engine.dispose()
 
+    def _sync_engine(self) -> Engine:
+        return self._engine
+
     def _enqueue(self, drafts: list[Draft], given: Given | None, batch: BatchDraft | None) -> Jobs[Job[A]]:
         if not drafts:
             return Jobs()
@@ -145,14 +149,15 @@ class Producer(ProducerBase):
         with reaching(self.settings), self._engine.begin() if given is None else joined(given) as connection:
             return drive(operation, lambda query: self._execute(connection, query))
 
-    def _wait(self, ids: Iterable[UUID], start: Callable[[Waiter], Operation[T]]) -> T:
-        """Run an operation that is woken when these jobs end."""
+    def _wait(self, ids: Iterable[UUID], schedule: PollSchedule, start: Callable[[Waiter], Operation[T]]) -> T:
+        """Run an operation that is woken when these jobs end; its statements keep the schedule's timeout."""
         notified = threading.Event()
 
         def perform(step: Query | Wait | Pause) -> Rows | bool | None:
             match step:
                 case Query():
-                    with reaching(self.settings), self._engine.connect() as connection:
+                    limit = within(schedule.limit)
+                    with limit, reaching(self.settings), self._engine.connect() as connection:
                         return self._execute(connection, step)
                 case Wait(seconds):
                     was_set = notified.wait(seconds)
@@ -208,7 +213,9 @@ class Job(Generic[A_co]):
         `JobExpiredError` if the job ended without an artifact.
         """
         schedule = PollSchedule(timeout)
-        artifact = self._producer._wait([self.id], lambda waiter: operations.result(self.id, schedule, waiter))
+        artifact = self._producer._wait(
+            [self.id], schedule, lambda waiter: operations.result(self.id, schedule, waiter)
+        )
         return cast("A_co", artifact)
 
     def __repr__(self) -> str:

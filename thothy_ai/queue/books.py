@@ -16,7 +16,8 @@ from threading import Thread
 
 from sqlalchemy import Connection, Engine, TextClause, text
 
-from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.connect import ANSWER_MARGIN, make_engine, reaching
+from thothy_ai.db.driver import within
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.drain_records import DrainRecords
 from thothy_ai.settings import Settings
@@ -27,9 +28,10 @@ OPEN_HOURS = 1  # an hour stays open that long after its end
 USAGE_SECONDS = 5.0  # in one run
 HOURS_AT_ONCE = 6  # of a backlog, in one transaction
 RESTATED = timedelta(hours=48)  # how far back an engine's heartbeat may say that it was resident
-LIMITS = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '120s'")
+SECONDS, PATIENT_SECONDS = 120, 3600
+LIMITS = text(f"SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '{SECONDS}s'")
 # A drain of millions of jobs is sorted a few times, while nothing waits for it.
-PATIENT = text("SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '1h'; SET LOCAL work_mem = '128MB'")
+PATIENT = text(f"{LIMITS.text}; SET LOCAL statement_timeout = '{PATIENT_SECONDS}s'; SET LOCAL work_mem = '128MB'")
 JOIN_SECONDS = 5.0  # that a process which ends waits for a drain that is being recorded
 
 
@@ -38,7 +40,7 @@ class Books:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._engine = make_engine(settings, application="books", pool_size=1)
+        self._engine = make_engine(settings, application="books", pool_size=1, answer_seconds=SECONDS + ANSWER_MARGIN)
         self._drains = DrainRecords()
         self._recording: Thread | None = None
         self._failure: Exception | None = None  # of the last recording
@@ -74,7 +76,7 @@ class Books:
 
     def _record_drains(self) -> None:
         try:
-            with self._transaction(PATIENT) as connection:
+            with within(PATIENT_SECONDS + ANSWER_MARGIN), self._transaction(PATIENT) as connection:
                 for drain in self._drains.record(connection, self._settings.drain_gap_seconds):
                     jobs = drain.succeeded + drain.dead + drain.cancelled + drain.expired
                     logger.info("drain from %s to %s; jobs: %d", drain.started_at, drain.ended_at, jobs)

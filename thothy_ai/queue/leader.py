@@ -5,7 +5,6 @@ work, so that a process that loses the lock can no longer do the work.
 from __future__ import annotations
 
 import logging
-import select
 import signal
 import socket
 import time
@@ -18,9 +17,11 @@ import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from thothy_ai.db.connect import READ_ONLY, make_engine, reaching
+from thothy_ai.db.connect import ANSWER_MARGIN, make_engine, reaching
+from thothy_ai.db.driver import Connection as DriverConnection
+from thothy_ai.db.driver import accepts_no_writes, wait_readable
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import BrokerUnreachableError, DatabaseError, DatabaseUnreachableError, ThothyError
+from thothy_ai.errors import BrokerUnreachableError, DatabaseUnreachableError, ThothyError
 from thothy_ai.queue import metrics
 from thothy_ai.settings import Settings, endpoint
 
@@ -76,7 +77,7 @@ class Leader:
                     if not isinstance(error, BrokerUnreachableError):
                         self._disconnect()
                     if not self._stopping:
-                        select.select([self._wake_reader], [], [], pause)
+                        wait_readable([self._wake_reader.fileno()], pause)
                     pause = min(pause * 2, MAX_PAUSE)
         finally:
             self._disconnect()
@@ -116,16 +117,13 @@ class Leader:
         limits = {"lock": f"{lock_seconds * 1000:.0f}ms", "statement": f"{statement_seconds * 1000:.0f}ms"}
         with reaching(self._settings):
             self._connected().execute(SET_LIMITS, limits)
+            if (driver := self._driver()) is not None:
+                driver.answer_seconds = statement_seconds + ANSWER_MARGIN
 
-    def is_lost(self, error: Exception) -> bool:
-        """Whether this error, of a statement or of other work, means that the connection, and the lead, are lost."""
-        if isinstance(error, DatabaseError) and error.sqlstate == READ_ONLY:
-            return True
-        connection = self._connection
-        if connection is None or connection.closed or connection.invalidated:
-            return True
-        driver = connection.connection.driver_connection
-        return not isinstance(driver, psycopg.Connection) or driver.closed
+    @property
+    def is_lost(self) -> bool:
+        """Whether this leader's own connection is gone, and the lead with it."""
+        return (driver := self._driver()) is None or driver.closed
 
     @property
     def leads(self) -> bool:
@@ -188,18 +186,27 @@ class Leader:
 
     def _sleep(self, seconds: float) -> None:
         """Sleep until then, a NOTIFY, or `stop`. Raises `DatabaseUnreachableError` when the connection is lost."""
-        driver = self._connected().connection.driver_connection
-        if not isinstance(driver, psycopg.Connection):
-            raise DatabaseUnreachableError("the connection is gone")
+        self._connected()
+        driver = self._driver()
+        if driver is None or accepts_no_writes(driver):
+            raise DatabaseUnreachableError("the connection is gone, or its server accepts no writes any more")
         try:
             if not self._notified(driver):
-                select.select([driver.fileno(), self._wake_reader.fileno()], [], [], seconds)
+                wait_readable([driver.fileno(), self._wake_reader.fileno()], seconds)
                 self._notified(driver)
         except psycopg.Error as error:
             where = endpoint(self._settings.require_database_url())
             raise DatabaseUnreachableError(f"Postgres at {where} closed the connection: {error}") from error
 
+    def _driver(self) -> DriverConnection | None:
+        """The connection as psycopg has it; None while there is none."""
+        connection = self._connection
+        if connection is None or connection.closed or connection.invalidated:
+            return None
+        driver = connection.connection.driver_connection
+        return driver if isinstance(driver, DriverConnection) else None
+
     @staticmethod
-    def _notified(driver: psycopg.Connection[Any]) -> bool:
+    def _notified(driver: DriverConnection) -> bool:
         """Whether a NOTIFY has arrived. Consumes all that have: one round of work serves them all."""
         return bool(list(driver.notifies(timeout=0)))

@@ -65,7 +65,7 @@ class Rules:
                     self._leader.limit(rule.lock_seconds, rule.statement_seconds)
                     rule.run()
                 except Exception as error:
-                    if self._leader.is_lost(error):
+                    if self._leader.is_lost:
                         raise
                     record.failures += 1
                     pause = rule.pause(record.failures)

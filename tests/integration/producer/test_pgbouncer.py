@@ -156,7 +156,7 @@ def test_connections_in_session_mode_have_our_search_path_after_others_had_them(
         engine.dispose()
 
     async def path() -> str:
-        engine = make_async_engine(sessions)
+        engine = make_async_engine(sessions, application="worker")
         async with engine.connect() as connection:
             await connection.rollback()
             found = str(await connection.scalar(text("SHOW search_path")))

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, Row
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.db.schema import check_schema
+from thothy_ai.db.schema import ENCODING, ENCODING_ADVICE, check_schema
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import BrokerUnreachableError, CodeBehindError, MigrationsBehindError, PermissionDeniedError
 from thothy_ai.queue.hints import count_waiting
@@ -48,6 +48,8 @@ def postgres(settings: Settings) -> Iterator[Diagnosis]:
     )
     if server.number < MIN_POSTGRES:
         yield Diagnosis("postgres", Level.WRONG, "Postgres is older than 15", "upgrade Postgres to 15 or newer")
+    if server.encoding != ENCODING:
+        yield Diagnosis("postgres", Level.WRONG, f"the database has the encoding {server.encoding}", ENCODING_ADVICE)
     if server.read_only:
         yield Diagnosis(
             "postgres", Level.WRONG, "this Postgres is read-only", "name the primary in THOTHY_DATABASE_URL"

@@ -10,7 +10,7 @@ import typer
 
 from thothy_ai.cli.inputs.job_options import MAX_LISTED, NO_FILTERS, Filters, JobId, find_job
 from thothy_ai.cli.inputs.parameters import with_fields
-from thothy_ai.cli.shell import AsJson, database, fail, usage
+from thothy_ai.cli.shell import LONG_SECONDS, AsJson, database, fail, usage
 from thothy_ai.cli.views.artifact import provenance_lines, review_lines
 from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Format, Grouping, is_output, write
 from thothy_ai.cli.views.markdown import text_of
@@ -44,7 +44,7 @@ def list_(
     """
     from thothy_ai.admin.artifacts import list_artifacts
 
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         found = list_artifacts(
             engine, filters.jobs(engine), verdict=verdict, since=filters.since, until=filters.until, limit=limit + 1
         )
@@ -66,7 +66,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
     from thothy_ai.admin.artifacts import list_artifacts
     from thothy_ai.admin.jobs import states_of
 
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         found = find_job(engine, job_id)
         artifacts = list_artifacts(engine, job_id=found, limit=None)
         state = states_of(engine, [found]).get(found)
@@ -131,7 +131,7 @@ def export(
     form = _format_of(to, chosen)
     if per is Grouping.SOURCE and (form not in FOLDER_FORMATS or is_output(to)):
         usage("--per source goes to a folder, with --format json, md or html")
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
         artifacts = stream_artifacts(
             engine, jobs, verdict=verdict, since=filters.since, until=filters.until, by_source=by_source

@@ -27,7 +27,7 @@ from thothy_ai.cli.inputs.job_options import (
     find_jobs,
 )
 from thothy_ai.cli.inputs.parameters import with_fields
-from thothy_ai.cli.shell import AsJson, Yes, check_note, confirm, database, fail, load_settings, usage
+from thothy_ai.cli.shell import LONG_SECONDS, AsJson, Yes, check_note, confirm, database, fail, load_settings, usage
 from thothy_ai.cli.views.job import job_json, print_job
 from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, printable, table
 from thothy_ai.cli.views.times import local, spell
@@ -109,7 +109,7 @@ def list_(
     """
     from thothy_ai.admin import dead_letters
 
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         selection = filters.selection(engine)
         groups = dead_letters.groups(engine, selection)
         jobs = dead_letters.list_dead(engine, selection, limit=limit)
@@ -141,7 +141,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
     from thothy_ai.admin import dead_letters
 
     settings = load_settings()
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         job = dead_letters.show(engine, find_job(engine, job_id))
     return print_json(job_json(job, settings)) if as_json else print_job(job, settings)
 
@@ -164,7 +164,7 @@ def redrive(
 
     check_note("--why", why)
     filters.require(job_ids, every)
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         selection = filters.selection(engine, job_ids)
         user = f"uid {os.getuid()}"
         with suppress(KeyError, OSError):  # the user of a container may have no name
@@ -190,7 +190,7 @@ def purge(
     from thothy_ai.admin import dead_letters
 
     filters.require(job_ids, every)
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         selection = dead_letters.until_now(engine, filters.selection(engine, job_ids))
         groups = dead_letters.groups(engine, selection)
         if groups and not yes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli.inputs import times
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database
+from thothy_ai.cli.shell import LONG_SECONDS, AsJson, Yes, confirm, database
 from thothy_ai.cli.views.tables import count, print_json, table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def show(as_json: AsJson = False) -> None:
     from thothy_ai.settings import Settings
 
     keep_days = Settings.load().keep_history_days
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         months = history.months(engine, datetime.now(UTC))
     goes = [month.deleted_from(keep_days) for month in months]
     if as_json:
@@ -61,7 +61,7 @@ def prune(older_than: OlderThan, yes: Yes = False, as_json: AsJson = False) -> N
     from thothy_ai.admin import history
 
     before = datetime.now(UTC) - older_than
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         months = history.months(engine, before)
         if months and not as_json:
             table("", ["month", "jobs#", "MB#", "blocking jobs#"], list(map(_cells, months)))

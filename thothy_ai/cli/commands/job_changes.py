@@ -28,7 +28,7 @@ from thothy_ai.cli.inputs.job_options import (
     check_reasons,
     find_jobs,
 )
-from thothy_ai.cli.shell import AsJson, Yes, confirm, database, fail, usage
+from thothy_ai.cli.shell import LONG_SECONDS, AsJson, Yes, confirm, database, fail, usage
 from thothy_ai.cli.views.tables import count, print_json, table
 from thothy_ai.db.states import JobState
 
@@ -71,7 +71,7 @@ def retry(
         usage("pass either job ids or --state (optionally with --kind and --reason)")
     if job_ids and (kind or reason):
         usage("--kind and --reason filter --state; they cannot be combined with job ids")
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         check_kinds(engine, [kind] if kind else [])
         check_reasons(engine, [reason] if reason else [])
         if state:
@@ -122,7 +122,7 @@ def cancel(
         usage("pass job ids, or filters such as --state, --kind and --older-than, or --all alone")
     from thothy_ai.admin import jobs as admin_jobs
 
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         if not job_ids:
             return _cancel_selected(engine, filters, dry_run, yes, as_json)
         ids = find_jobs(engine, job_ids)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thothy_ai.cli.inputs import times
-from thothy_ai.cli.shell import FAILED, AsJson, database, fail, load_settings, usage
+from thothy_ai.cli.shell import FAILED, LONG_SECONDS, AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.views.tables import PIPE_WIDTH, console, count, print_json, print_text, printable, terminal_width
 from thothy_ai.cli.views.times import local, utc
 
@@ -67,12 +67,12 @@ def report(
 
     start = _window_start(since, until, DAY)
     if html is None:
-        with database() as engine:
+        with database(LONG_SECONDS) as engine:
             return print_report(drain_report(engine, start, until, prices()), as_json)
     _need_matplotlib()
     from thothy_ai.cli.views.report_html.page import render
 
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         result, timeline = report_with_timeline(engine, start, until, prices())
     _write_page(html, render(result, timeline))
     return print_report(result, as_json)
@@ -95,7 +95,7 @@ def bill(
     from thothy_ai.cli.views.bill import dimension_lines, heading, restated_lines
 
     start = _window_start(since, until, WEEK)
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         read = drain_report(engine, start, until, prices())
     if as_json:
         window = {"since": utc(read.since), "until": utc(read.until)}
@@ -127,7 +127,7 @@ def drains(
     from thothy_ai.cli.views.drains import print_drains
 
     start, end = _window_start(since, until, WEEK), until or datetime.now(UTC)
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         found = list_drains(engine, start, end)
     if html:
         _need_matplotlib()
@@ -151,7 +151,7 @@ def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> 
     from thothy_ai.admin.report.check import check_bill
 
     start, end = _window_start(since, until, WEEK), until or datetime.now(UTC)
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         checked = check_bill(engine, start, end)
     if as_json:
         print_json(checked.to_json())
@@ -178,7 +178,7 @@ def forecast(as_json: AsJson = False) -> None:
     from thothy_ai.cli.views.forecast import print_forecast
     from thothy_ai.queue.forecast.store import current, past_accuracy
 
-    with database() as engine:
+    with database(LONG_SECONDS) as engine:
         made = current(engine, load_settings().publish_by)
         past = past_accuracy(engine)
     return print_json({**made.to_json(), "past": asdict(past)}) if as_json else print_forecast(made, past)

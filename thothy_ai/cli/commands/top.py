@@ -112,6 +112,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)
     try:
-        yield lambda seconds: sys.stdin.read(1) if select.select([terminal], [], [], seconds)[0] else ""
+        poll = select.poll()
+        poll.register(terminal, select.POLLIN)
+        yield lambda seconds: sys.stdin.read(1) if poll.poll(seconds * 1000) else ""
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -1,7 +1,8 @@
--- The server's version, its connections, and whether history has a partition for next month.
+-- The server's version, encoding, its connections, and whether history has a partition for next month.
 SELECT
     current_setting('server_version') AS version,
     current_setting('server_version_num')::int AS number,
+    current_setting('server_encoding') AS encoding,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
     current_setting('max_connections')::int AS max_connections,
     current_setting('transaction_read_only')::bool AS read_only,

@@ -1,0 +1,158 @@
+"""Connections of psycopg that wait for a server only so long, and know when it no longer accepts writes.
+
+The kernel acknowledges what a stopped server or pooler never reads, so that neither TCP's timeouts nor Postgres' own
+end a wait. Here every wait ends: at the limit of its connection, or with the block of `within` that it is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self, TypeVar, cast
+
+import psycopg
+from psycopg import errors
+from psycopg.abc import PQGen, PQGenConn
+from psycopg.pq import TransactionStatus
+from psycopg.waiting import wait_async
+from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
+
+T = TypeVar("T")
+
+INTERVAL = 0.1  # seconds between two looks for Ctrl-C; psycopg's default
+MIN_WAIT = 0.2  # for what ends a transaction whose last statement was answered just in time
+POOL_SECONDS = 30.0  # until a connection comes free
+
+_deadline: ContextVar[float | None] = ContextVar("database_deadline", default=None)  # of time.monotonic()
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Statements in this block are answered within `seconds`, or fail as those of an unreachable server do.
+
+    It takes the place of the limits that connections have; None leaves them. An inner block cannot extend an outer one.
+    """
+    if seconds is None:
+        yield
+        return
+    outer, deadline = _deadline.get(), time.monotonic() + seconds
+    token = _deadline.set(deadline if outer is None else min(outer, deadline))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def seconds_left(limit: float | None) -> float | None:
+    """How long the next wait may take, where `limit` holds outside of `within`. None: indefinitely."""
+    deadline = _deadline.get()
+    return limit if deadline is None else max(deadline - time.monotonic(), MIN_WAIT)
+
+
+def _expired() -> bool:
+    deadline = _deadline.get()
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def accepts_no_writes(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the server said so with its last answer: it is a standby, or a primary that was demoted.
+
+    Postgres reports both parameters with every change since version 14.
+    """
+    reported = connection.info.parameter_status
+    return "on" in (reported("in_hot_standby"), reported("default_transaction_read_only"))
+
+
+def wait_readable(descriptors: Iterable[int], seconds: float) -> bool:
+    """Wait at most so long; whether one became readable. Unlike `select`, it takes descriptors above 1,023."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+class _Bounded:
+    """What the connections of both sorts share. `answer_seconds` limits each wait; None is no limit."""
+
+    answer_seconds: float | None = None
+    pgconn: psycopg.pq.abc.PGconn
+
+    @classmethod
+    def _connect_gen(cls, conninfo: str = "") -> PQGenConn[Self]:
+        """Connect, but no longer than `within` allows: `connect_timeout` counts whole seconds from 2."""
+        steps: PQGenConn[Self] = super()._connect_gen(conninfo)  # type: ignore[misc]
+        waiting_for = next(steps)
+        try:
+            while True:
+                ready = yield waiting_for
+                if _expired():
+                    raise errors.ConnectionTimeout("connection timeout expired")
+                waiting_for = steps.send(ready)
+        except StopIteration as end:
+            connected: Self = end.value
+            return connected
+        finally:
+            steps.close()
+
+    def _give_up(self, seconds: float) -> psycopg.OperationalError:
+        self.pgconn.finish()  # an answer that comes now would be taken for the next statement's
+        return psycopg.OperationalError(f"no answer within {seconds:.3g} s")
+
+
+class Connection(_Bounded, psycopg.Connection[Any]):
+    """A blocking connection whose waits end."""
+
+    def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:
+        """Raises `OperationalError`, and closes the connection, when the limit has passed."""
+        limit = seconds_left(self.answer_seconds)
+        if limit is None or (timeout is not None and timeout <= limit):
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, limit)
+        except errors._WaitTimeout:
+            raise self._give_up(limit) from None
+
+
+class AsyncConnection(_Bounded, psycopg.AsyncConnection[Any]):
+    """A connection on an event loop whose waits end."""
+
+    async def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:  # noqa: ASYNC109 - psycopg's signature
+        """Raises `OperationalError`, and closes the connection, when the limit has passed."""
+        limit = seconds_left(self.answer_seconds)
+        own = limit is not None and (timeout is None or limit < timeout)
+        try:
+            return await wait_async(gen, self.pgconn.socket, interval=interval, timeout=limit if own else timeout)
+        except errors._WaitTimeout:
+            if own:
+                raise self._give_up(cast("float", limit)) from None
+            raise
+        except asyncio.CancelledError:
+            # psycopg would ask the server to cancel the statement, and wait for it. SQLAlchemy drops the connection.
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()
+            raise
+
+
+class _BoundedQueue:
+    """SQLAlchemy's pools have one timeout for all callers; here each one's own limit holds, too."""
+
+    @property
+    def _timeout(self) -> float:
+        left = seconds_left(POOL_SECONDS)
+        return POOL_SECONDS if left is None else min(left, POOL_SECONDS)
+
+    @_timeout.setter
+    def _timeout(self, _: float) -> None:
+        pass
+
+
+class Pool(_BoundedQueue, QueuePool):
+    """Connections for threads."""
+
+
+class AsyncPool(_BoundedQueue, AsyncAdaptedQueuePool):
+    """Connections for the tasks of an event loop."""

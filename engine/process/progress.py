@@ -48,20 +48,17 @@ class LoadingProgress:
             return
         self._shown = now
         text = f"{self._done / _GB:.1f} of {self._of / _GB:.1f} GB, {self._rate():.1f} GB/s"
-        if self._in_place:
-            self._write(f"{_CLEAR}Loading weights {self._bar(len(text))} {text}")
-        else:
+        if not self._in_place:
             log.info("loading weights: %s", text)
-
-    def _bar(self, beside: int) -> str:
+            return
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns - 1
         except (OSError, ValueError):  # a terminal without a size
             columns = 79
-        room = columns - beside - len("Loading weights   ")
+        room = columns - len(text) - len("Loading weights   ")
         width = max(_MIN_BAR, min(_MAX_BAR, room))
         full = round(width * self._done / max(self._of, 1))
-        return "█" * full + "░" * (width - full)
+        self._write(f"{_CLEAR}Loading weights {'█' * full}{'░' * (width - full)} {text}")
 
     def _rate(self) -> float:
         return self._done / _GB / self._seconds()

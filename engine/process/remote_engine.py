@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from thothy_ai.engine.api import EngineInfo
@@ -95,34 +94,25 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
     model = required_model(options)
     process = CoreProcess(options)
     try:
-        tools = _read_text(process, model)
-        info = process.expect(CoreReady).info
-        return RemoteEngine(process, tools(), info)
+        with transformers_without_torch():  # imported while the other process imports torch
+            is_folder = False
+            with suppress(OSError):  # the core says why it can't be looked at
+                is_folder = model.is_dir()
+            folder = model if is_folder else process.expect(FolderFound).path
+            text = LocalText()
+            configuration = _outcome(lambda: text.configuration(folder, model))
+            process.send(ConfigurationRead, lambda: ConfigurationRead.of(configuration.result()))
+            process.send(TokenizerRead, lambda: TokenizerRead.of(text.tokenizer(folder)))
+            tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.resolve().name)))
+        process.send(
+            JsonTokensRead,
+            lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
+        )
+        info = process.expect(CoreReady).info  # the core's errors come before those of the text tools
+        return RemoteEngine(process, tools.result(), info)
     except BaseException:
         process.close()
         raise
-
-
-def _read_text(process: CoreProcess, model: Path) -> Callable[[], TextTools]:
-    """Read the model's text files for both processes, and tell the core's what it needs of them.
-
-    What keeps the text tools from being made is raised by the call: the core's errors come first.
-    """
-    with transformers_without_torch():  # imported while the other process imports torch
-        is_folder = False
-        with suppress(OSError):  # the core says why it can't be looked at
-            is_folder = model.is_dir()
-        folder = model if is_folder else process.expect(FolderFound).path
-        text = LocalText()
-        configuration = _outcome(lambda: text.configuration(folder, model))
-        process.send(ConfigurationRead, lambda: ConfigurationRead.of(configuration.result()))
-        process.send(TokenizerRead, lambda: TokenizerRead.of(text.tokenizer(folder)))
-        tools = _outcome(lambda: text_tools(fast_tokenizer(text.loaded, folder.resolve().name)))
-    process.send(
-        JsonTokensRead,
-        lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
-    )
-    return tools.result
 
 
 def _outcome(make: Callable[[], T]) -> Future[T]:

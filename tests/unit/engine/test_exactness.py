@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -17,9 +19,15 @@ from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.weights.loader import LoadedModel
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    return tiny_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cpu"))
+@pytest.fixture(scope="module")
+def oracles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Oracle]:
+    """Makes each oracle once; a parametrized fixture is made again whenever the next test has another parameter."""
+    return cache(lambda family: tiny_oracle(family, tmp_path_factory.mktemp(family), torch.device("cpu")))
+
+
+@pytest.fixture
+def oracle(oracles: Callable[[str], Oracle], request: pytest.FixtureRequest) -> Oracle:
+    return oracles(request.param)
 
 
 @pytest.mark.parametrize(("oracle", *MATRIX_AXES), matrix(FAMILIES), indirect=["oracle"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -20,9 +22,15 @@ POINTS = {
 }
 
 
-@pytest.fixture(scope="module", params=CHECKED)
-def oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    return fallback_oracle(request.param, tmp_path_factory.mktemp(request.param), torch.device("cpu"))
+@pytest.fixture(scope="module")
+def oracles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Oracle]:
+    """Makes each oracle once; a parametrized fixture is made again whenever the next test has another parameter."""
+    return cache(lambda kind: fallback_oracle(kind, tmp_path_factory.mktemp(kind), torch.device("cpu")))
+
+
+@pytest.fixture(params=CHECKED)
+def oracle(oracles: Callable[[str], Oracle], request: pytest.FixtureRequest) -> Oracle:
+    return oracles(request.param)
 
 
 @pytest.mark.parametrize(("oracle", "point"), spread(CHECKED, [*POINTS], each=2), indirect=["oracle"])

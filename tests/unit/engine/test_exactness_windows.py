@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -12,19 +14,23 @@ from tests.support.sweep import combinations
 from tests.support.windows import WINDOWED, WINDOWS, Released
 
 
-@pytest.fixture(scope="module", params=WINDOWS)
-def model(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(scope="module")
-def oracle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    family, overrides = WINDOWS[model]
-    return tiny_oracle(family, tmp_path_factory.mktemp(family), torch.device("cpu"), **overrides)
+def oracles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Oracle]:
+    """Makes each oracle once; a parametrized fixture is made again whenever the next test has another parameter."""
+
+    def make(model: str) -> Oracle:
+        family, overrides = WINDOWS[model]
+        return tiny_oracle(family, tmp_path_factory.mktemp(family), torch.device("cpu"), **overrides)
+
+    return cache(make)
 
 
-@pytest.mark.parametrize(("model", *MATRIX_AXES), matrix(WINDOWS), indirect=["model"])
+@pytest.fixture
+def oracle(oracles: Callable[[str], Oracle], model: str) -> Oracle:
+    return oracles(model)
+
+
+@pytest.mark.parametrize(("model", *MATRIX_AXES), matrix(WINDOWS))
 def test_greedy_tokens_equal_transformers(
     model: str, oracle: Oracle, *, preempted: bool, chunked: bool, overlap: bool, prefix_cache: bool, graphs: bool
 ) -> None:
@@ -37,9 +43,7 @@ def test_greedy_tokens_equal_transformers(
     assert (released.blocks > 0) == (model in WINDOWED)
 
 
-@pytest.mark.parametrize(
-    ("model", "overlap", "prefix_cache"), combinations([*WINDOWS], [False, True], [False, True]), indirect=["model"]
-)
+@pytest.mark.parametrize(("model", "overlap", "prefix_cache"), combinations([*WINDOWS], [False, True], [False, True]))
 def test_though_higher_priorities_preempt(model: str, oracle: Oracle, *, overlap: bool, prefix_cache: bool) -> None:
     roomy = options(preempted=False, chunked=True, overlap=overlap, prefix_cache=prefix_cache)
     released = Released()
@@ -50,10 +54,8 @@ def test_though_higher_priorities_preempt(model: str, oracle: Oracle, *, overlap
 
 @pytest.mark.parametrize(
     ("model", "overlap", "prefix_cache"),
-    combinations(
-        [name for name in WINDOWS if name in WINDOWED], [False, True], [False, True]
-    ),  # others read everything
-    indirect=["model"],
+    # The others read everything.
+    combinations([name for name in WINDOWS if name in WINDOWED], [False, True], [False, True]),
 )
 def test_a_pool_that_holds_no_sequence_as_a_whole(
     model: str, oracle: Oracle, *, overlap: bool, prefix_cache: bool

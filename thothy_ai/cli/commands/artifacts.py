@@ -14,7 +14,16 @@ from thothy_ai.cli.shell import LONG_SECONDS, AsJson, database, fail, usage
 from thothy_ai.cli.views.artifact import provenance_lines, review_lines
 from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Format, Grouping, is_output, write
 from thothy_ai.cli.views.markdown import text_of
-from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, print_text, table, terminal_width
+from thothy_ai.cli.views.tables import (
+    Column,
+    count,
+    more_exist,
+    print_json,
+    print_text,
+    printable,
+    table,
+    terminal_width,
+)
 from thothy_ai.db.states import ArtifactVerdict
 
 app = typer.Typer(name="artifacts", no_args_is_help=True, help="List, show and export artifacts.")
@@ -76,10 +85,8 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
         return print_json(artifacts)
     for artifact in artifacts:
         why = f", {artifact['reason']}" if artifact["reason"] else ""
-        typer.secho(
-            f"{artifact['kind']} {artifact['locale']}, attempt {artifact['attempt']}: {artifact['verdict']}{why}",
-            bold=True,
-        )
+        about = f"{artifact['kind']} {artifact['locale']}, attempt {artifact['attempt']}: {artifact['verdict']}{why}"
+        typer.secho(printable(about), bold=True)
         if terminal_width() is not None:
             print_text(text_of(artifact))
         elif artifact["body"] is not None:

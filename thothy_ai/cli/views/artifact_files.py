@@ -28,7 +28,7 @@ COLUMNS = (
     "source_key", "parent_id", "model", "seed", "created_at", "title", "text",
 )  # fmt: skip
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # beginnings of formulas
+_FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formulas
 _SEPARATOR = re.compile(r"[^a-z0-9]+")
 Artifact = dict[str, Any]
 Artifacts = Iterator[Artifact]
@@ -135,7 +135,7 @@ def _write_csv(artifacts: Artifacts, to: Path) -> int:
             }
             # A spreadsheet must not run a text as a formula (OWASP, "CSV Injection").
             texts = {name: text for name, text in cells.items() if isinstance(text, str)}
-            rows.writerow(cells | {name: f"'{text}" for name, text in texts.items() if text.startswith(_FORMULA)})
+            rows.writerow(cells | {name: f"'{text}" for name, text in texts.items() if _FORMULA.match(text)})
     return written
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from thothy_ai.cli.views.markdown import section
+from thothy_ai.cli.views.markdown import body_of, heading
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -25,7 +25,7 @@ def fragment(artifact: Mapping[str, Any]) -> str:
     direction = ' dir="rtl"' if locale.partition("-")[0].lower() in _RIGHT_TO_LEFT else ""
     about = "".join(f' data-{name}="{escape(str(artifact[name]))}"' for name in ("kind", "job_id"))
     opening = f'<article lang="{escape(locale)}"{direction}{about.replace("_", "-", 1)}>'
-    return f"{opening}\n{_renderer().render(section(artifact))}</article>\n"
+    return f"{opening}\n{_renderer().render(heading(artifact) + body_of(artifact))}</article>\n"
 
 
 def fragments(artifacts: Iterable[Mapping[str, Any]]) -> str:

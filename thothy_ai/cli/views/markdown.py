@@ -2,17 +2,26 @@
 
 A kind may define how its artifact is published (`Artifact.markdown`). Otherwise a field that is named like a title
 becomes the heading, texts become paragraphs, lists become bullets, and other fields are named.
+
+Nothing in a document runs or loads anything, whoever wrote it: titles and front matter are plain text, and a body with
+such markup keeps it as text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from thothy_ai.cli.views.tables import json_text
 
 TITLES = ("title", "headline", "heading", "subject", "name")
-_LINE_BREAKS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u2028\u2029\ufeff"}  # YAML reads them as its own
+# YAML reads the first three as its own line breaks, and a reader that knows no front matter the others as markup.
+_ESCAPED = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u2028\u2029\ufeff<[]`"}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_MARK = re.compile(r"[\\`*_\[\]~]|(?<=\])\(|(?<=\s)#+$")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
+_LINE_END = re.compile(r"\r\n?")
 
 
 def title_of(body: Mapping[str, Any] | None) -> str | None:
@@ -48,20 +57,20 @@ def document(artifact: Mapping[str, Any]) -> str:
     """The artifact as Markdown, with its identifying fields as YAML front matter."""
     about = {name: value for name, value in artifact.items() if name not in {"body", "text"} and value is not None}
     matter = "".join(f"{name}: {_yaml(value)}\n" for name, value in about.items())
-    title = title_of(artifact["body"])
-    return f"---\n{matter}---\n\n" + (f"# {title}\n\n" if title else "") + body_of(artifact) + "\n"
+    title = heading(artifact) if title_of(artifact["body"]) else ""
+    return f"---\n{matter}---\n\n" + _harmless(f"{title}{body_of(artifact)}\n")
 
 
 def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
     """All artifacts of one source in one Markdown document, with the source and the jobs as YAML front matter."""
     jobs = [str(artifact["job_id"]) for artifact in artifacts]
     matter = f"source_key: {_yaml(artifacts[0]['source_key'])}\njobs: {_yaml(jobs)}\n"
-    return f"---\n{matter}---\n\n" + "\n".join(map(section, artifacts))
+    return f"---\n{matter}---\n\n" + _harmless("\n".join(f"{heading(each)}{body_of(each)}\n" for each in artifacts))
 
 
-def section(artifact: Mapping[str, Any]) -> str:
-    """An artifact under its title or, without one, the name of its kind."""
-    return f"# {title_of(artifact['body']) or _label(artifact['kind'])}\n\n{body_of(artifact)}\n"
+def heading(artifact: Mapping[str, Any]) -> str:
+    """The title or, without one, the name of the kind, as a heading and a blank line."""
+    return f"# {_literal(title_of(artifact['body']) or _label(artifact['kind']))}\n\n"
 
 
 def _published(kind: str, body: Mapping[str, Any]) -> str | None:
@@ -81,7 +90,30 @@ def _published(kind: str, body: Mapping[str, Any]) -> str | None:
 
 def _yaml(value: object) -> str:
     """JSON is YAML, except for a few line breaks."""
-    return json_text(value).translate(_LINE_BREAKS)
+    return _STRING.sub(lambda found: found[0].translate(_ESCAPED), json_text(value))
+
+
+def _literal(line: str) -> str:
+    """A line of plain text as Markdown that shows it as it is."""
+    return _MARK.sub(r"\\\g<0>", _ENTITY.sub("&amp;", line).replace("<", "&lt;"))
+
+
+def _harmless(text: str) -> str:
+    """The document as it is; with tags and links as text, except in fences, if one of them runs or loads something."""
+    from thothy_ai.jobs.checks import unsafe_markup
+
+    if unsafe_markup(text) is None:
+        return text
+    from markdown_it import MarkdownIt
+
+    text = _LINE_END.sub("\n", text)
+    fences = (token.map for token in MarkdownIt("commonmark", {"html": False}).parse(text) if token.type == "fence")
+    fenced = {line for first, end in filter(None, fences) for line in range(first, end)}
+    # Entities stand for characters of the text only. A backslash might meet another that is before it.
+    return "\n".join(
+        line if number in fenced else line.replace("<", "&lt;").replace("](", "]&#40;").replace("]:", "]&#58;")
+        for number, line in enumerate(text.split("\n"))
+    )
 
 
 def _blocks(fields: Mapping[str, Any], level: int) -> Iterator[str]:

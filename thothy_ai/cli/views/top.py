@@ -115,7 +115,7 @@ def _hour_panel(record: RecordFigures | Unreachable) -> Panel:
     cells = [(f"{number:,}", printable(reason)) for reason, number in hour.reasons[: 2 * REASON_LINES]]
     cells += [("", "")] * (2 * REASON_LINES - len(cells))
     for left, right in zip(cells[:REASON_LINES], cells[REASON_LINES:], strict=True):
-        reasons.add_row(*left, *right)
+        reasons.add_row(*map(Text, (*left, *right)))
     return _panel("Last hour", Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in summary), reasons))
 
 

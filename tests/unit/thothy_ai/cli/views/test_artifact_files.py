@@ -58,11 +58,13 @@ def test_no_artifact_manipulates_a_terminal(
 
 @pytest.mark.parametrize("title", ['=HYPERLINK("https://x.example")', "+1", "-1+2", "@SUM(A1)", "＝1"])
 def test_a_spreadsheet_takes_no_cell_for_a_formula(tmp_path: Path, title: str) -> None:
-    made = artifact(body={"title": title, "text": f"{title} more"}, audience=title, created_at=datetime.now(UTC))
-    write(iter([made]), tmp_path / "all.csv", Format.CSV)
+    texts = ("kind", "tenant", "reason", "idempotency_key", "channel", "audience", "source_key", "model")
+    made = artifact(body={"title": title, "text": f"{title} more"}, **dict.fromkeys(texts, f" {title}"))
+    write(iter([made | {"created_at": datetime.now(UTC)}]), tmp_path / "all.csv", Format.CSV)
     with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
         [row] = csv.DictReader(file)
-    assert (row["audience"], row["title"]) == (f"'{title}", f"'{title}")
+    assert {row[name] for name in texts} == {f"' {title}"}
+    assert (row["title"], row["text"]) == (f"'{title}", f"'{title} more")
     assert row["attempt"] == "2"
 
 

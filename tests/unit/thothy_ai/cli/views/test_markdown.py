@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from thothy_ai.cli.views.html_fragment import fragment
-from thothy_ai.cli.views.markdown import body_of, document
+from thothy_ai.cli.views.markdown import body_of, document, documents
 
 
 def artifact(body: dict[str, Any] | None, **values: Any) -> dict[str, Any]:
@@ -86,3 +88,77 @@ def test_fragments(body: dict[str, Any], expected: str) -> None:
 def test_a_fragment_says_how_it_is_read() -> None:
     assert fragment(artifact({"text": "T"}, job_id="1", locale="ar-EG")).startswith('<article lang="ar-EG" dir="rtl"')
     assert fragment(artifact({"text": "T"}, job_id="1", locale='x" onclick="y')).count('"') == 6
+
+
+HOSTILE = (
+    "</h2><script>alert(1)</script>",
+    "[x](javascript:alert(1))",
+    "![x](data:text/html,y) and <b onclick=alert(1)>",
+    "<iframe src=//x.example>",
+    "<javascript:alert(1)>",
+    "\\<script>alert(1)</script>",
+    "\\`<script>alert(1)</script>\\`",
+    "&lt;script&gt; <script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+)
+HOSTILE_BODIES = (
+    *HOSTILE,
+    "[x][y]\n\n[y]: javascript:alert(1)",
+    "[x\\][y\\]\n\n[y\\]: javascript:alert(1)",
+    "```\ncode\n```\n<script>alert(1)</script>",
+    "    ```\n<script>alert(1)</script>\n    ```",
+    "<div>\n```\n<script>alert(1)</script>\n```\n</div>",
+    "one\rtwo\r```\r<b>\r```\n\n<script>alert(1)</script>\n\n```\n\n\n\n<b>\n```",
+)
+
+
+class _Live(HTMLParser):
+    """What in a page runs or loads something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"script", "iframe", "img"}:
+            self.found.append(tag)
+        self.found += [f"{name}={value}" for name, value in attrs if name.startswith("on") or "script:" in f"{value}"]
+
+
+def live(markdown: str) -> list[str]:
+    """What runs or loads something where a reader of Markdown allows all HTML and every scheme of a link."""
+    renderer = MarkdownIt("commonmark", {"html": True})
+    renderer.validateLink = lambda url: True  # type: ignore[method-assign]
+    page = _Live()
+    page.feed(renderer.render(markdown))
+    return page.found
+
+
+@pytest.mark.parametrize("text", HOSTILE_BODIES)
+def test_no_text_runs_anything_where_it_is_published(text: str) -> None:
+    line = " ".join(text.split())
+    for body in ({"heading": line}, {"text": text}, {"title": "T", "citations": [{"quote": text}]}, None):
+        made = artifact(body, text=text, audience=line, source_key=line, job_id=line, idempotency_key=line)
+        assert live(document(made)) == []
+        assert live(documents([made, made])) == []
+        assert "<script" not in fragment(made)
+
+
+def test_a_careless_renderer_would_run_most_of_them() -> None:
+    assert sum(bool(live(text)) for text in HOSTILE_BODIES) >= len(HOSTILE_BODIES) - 4
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "C #", "a_b *c* `d`", "AT&T &amp; co.", "R&D (2026) [draft]", "~~no~~"])
+def test_a_title_is_shown_as_it_is(text: str) -> None:
+    told = fragment(artifact({"title": text, "text": "T"}, job_id="1"))
+    shown = told.partition("<h1>")[2].partition("</h1>")[0]
+    for entity, mark in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&amp;", "&")):
+        shown = shown.replace(entity, mark)
+    assert shown == text
+
+
+def test_code_and_harmless_markup_stay_as_they_are() -> None:
+    harmless = "Press <kbd>Q</kbd>, [read on](https://example.com).\n\n| a |\n|---|\n| 1 |"
+    assert document(artifact({"text": harmless})).endswith(harmless + "\n")
+    fenced = "~~~html\n<script>alert(1)</script>\n~~~"
+    assert document(artifact({"text": f"{fenced}\n<form>"})).endswith(f"{fenced}\n&lt;form>\n")

@@ -204,7 +204,19 @@ class RoleExistsError(DatabaseError):
 
 
 class BrokerUnreachableError(ThothyError):
-    """Redis cannot be reached at the configured host and port."""
+    """Redis cannot be reached at the configured host and port, or takes no writes there."""
+
+    def __init__(self, message: str, advice: str | None = None) -> None:
+        self.problem, self.advice = message, advice
+        super().__init__(message)
+
+
+class BrokerRefusedError(BrokerUnreachableError):
+    """Redis answers, and cannot be used: it is in cluster mode, or its user lacks rights."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(f"{problem}; {advice}", advice)
+        self.problem = problem
 
 
 class MigrationsBehindError(DatabaseError):

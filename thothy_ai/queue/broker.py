@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from kombu.exceptions import KombuError, OperationalError
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from thothy_ai.errors import BrokerUnreachableError
@@ -26,7 +24,8 @@ from thothy_ai.queue.hints import (
     parse_task_id,
     task_id,
 )
-from thothy_ai.settings import Settings, endpoint
+from thothy_ai.queue.redis_server import reaching_redis
+from thothy_ai.settings import Settings
 
 
 class WaitingHints(NamedTuple):
@@ -138,13 +137,13 @@ class Broker:
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
+        """Let go of all connections after an error: a server that has become a replica keeps them open."""
         try:
-            yield
-        except (RedisError, KombuError, OperationalError, OSError) as error:
-            where = endpoint(self._settings.require_redis_url())
-            raise BrokerUnreachableError(
-                f"Redis cannot be reached at {where}: {error or type(error).__name__}"
-            ) from error
+            with reaching_redis(self._settings):
+                yield
+        except BrokerUnreachableError:
+            self._redis.connection_pool.disconnect()
+            raise
 
 
 def _hint(element: bytes) -> Hint | None:

@@ -24,6 +24,7 @@ from thothy_ai.queue.collector import export_queue
 from thothy_ai.queue.dispatches import Dispatch, Dispatches
 from thothy_ai.queue.forecast.forecaster import Forecaster
 from thothy_ai.queue.leader import Leader
+from thothy_ai.queue.redis_server import refuse_unusable_redis
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -114,6 +115,7 @@ def main(settings: Settings) -> None:
     """Run a dispatcher in this process until SIGTERM."""
     configure_logging(settings)
     refuse_other_schema(settings)
+    refuse_unusable_redis(settings)
     dispatcher = Dispatcher(settings)
     dispatcher.stop_on_signals()
     export_queue(settings, dispatcher.list_lengths)

@@ -29,6 +29,7 @@ from thothy_ai.queue.dispatches import worker_silence
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
 from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
+from thothy_ai.queue.redis_server import refuse_unusable_redis
 from thothy_ai.queue.retention import Retention
 from thothy_ai.queue.rules import Rule, Rules
 from thothy_ai.queue.webhooks.deliverer import Deliverer
@@ -190,6 +191,7 @@ def main(settings: Settings) -> None:
     """Run a reaper in this process until SIGTERM, and deliver webhooks beside it."""
     configure_logging(settings)
     refuse_other_schema(settings)
+    refuse_unusable_redis(settings)
     reaper = Reaper(settings)
     reaper.stop_on_signals()
     serve_metrics(settings)

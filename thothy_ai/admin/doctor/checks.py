@@ -57,11 +57,14 @@ def reason_to_skip(name: str, settings: Settings, wrong: Collection[str]) -> str
 
 
 def run(name: str, settings: Settings) -> list[Diagnosis]:
-    """The findings of one check. A typed error is one of them."""
+    """The findings of one check. A typed error is the last of them; it may know how to fix its cause."""
+    found: list[Diagnosis] = []
     try:
-        return list(CHECKS[name](settings))
+        found.extend(CHECKS[name](settings))
     except (ThothyError, EngineError) as error:
-        return [Diagnosis(name, Level.WRONG, ERROR_NUMBER.sub("", str(error)), FIXES.get(name))]
+        says = ERROR_NUMBER.sub("", getattr(error, "problem", str(error)))
+        found.append(Diagnosis(name, Level.WRONG, says, getattr(error, "advice", None) or FIXES.get(name)))
+    return found
 
 
 def settings_in_use(settings: Settings) -> Iterator[Diagnosis]:

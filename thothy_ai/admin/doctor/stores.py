@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
-from redis import Redis
-from redis.exceptions import AuthenticationError, RedisError
 from sqlalchemy import Engine, Row
 
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
@@ -15,8 +13,9 @@ from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import ENCODING, ENCODING_ADVICE, check_schema
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import BrokerUnreachableError, CodeBehindError, MigrationsBehindError, PermissionDeniedError
+from thothy_ai.errors import BrokerRefusedError
 from thothy_ai.queue.hints import count_waiting
+from thothy_ai.queue.redis_server import check_redis, checking_client, reaching_redis
 from thothy_ai.settings import Settings, endpoint
 
 MIN_POSTGRES = 150000
@@ -60,12 +59,7 @@ def postgres(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def schema(settings: Settings) -> Iterator[Diagnosis]:
-    try:
-        revision = check_schema(settings)
-    except (MigrationsBehindError, CodeBehindError, PermissionDeniedError) as error:
-        yield Diagnosis("schema", Level.WRONG, error.problem, error.advice)
-        return
-    yield Diagnosis("schema", Level.OK, f"the schema is at revision {revision}")
+    yield Diagnosis("schema", Level.OK, f"the schema is at revision {check_schema(settings)}")
     with postgres_engine(settings) as engine:
         if not _one(engine, "admin/doctor_server").partitioned:
             says = "history has no partition for next month yet"
@@ -74,21 +68,19 @@ def schema(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def redis(settings: Settings) -> Iterator[Diagnosis]:
-    url = settings.require_redis_url()
-    where = endpoint(url)
-    try:
-        with closing(Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3, decode_responses=True)) as client:
-            client.ping()
-            info: Any = client.info()
-            waiting = sum(count_waiting(client, settings))
-    except AuthenticationError as error:
-        raise BrokerUnreachableError(f"Redis at {where} refuses the password: {error}") from None
-    except RedisError as error:
-        raise BrokerUnreachableError(f"Redis cannot be reached at {where}: {error}") from None
-    server = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
-    yield Diagnosis(
-        "redis", Level.OK, f"{server} at {where}, {waiting:,} {'message' if waiting == 1 else 'messages'} waiting"
-    )
+    with checking_client(settings) as client:
+        server = check_redis(client, settings)
+        waiting = sum(count_waiting(client, settings))
+        where = endpoint(settings.require_redis_url())
+        says = f"{server} at {where}, {waiting:,} {'message' if waiting == 1 else 'messages'} waiting"
+        yield Diagnosis("redis", Level.OK, says)
+        try:
+            with reaching_redis(settings):
+                info: Any = client.info("memory")
+        except BrokerRefusedError as error:  # only the doctor needs it
+            says = f"{error.problem}: whether it may evict messages is not known"
+            yield Diagnosis("redis", Level.WARNING, says, error.advice)
+            return
     if info.get("maxmemory") and info.get("maxmemory_policy") != "noeviction":
         says = f"Redis may evict jobs' messages: its maxmemory-policy is {info['maxmemory_policy']}"
         yield Diagnosis("redis", Level.WARNING, says, "set maxmemory-policy to noeviction")

@@ -13,6 +13,7 @@ from celery import signals
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.producer.drafts import load_kinds
 from thothy_ai.queue.hints import QUEUE
+from thothy_ai.queue.redis_server import refuse_unusable_redis
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 from thothy_ai.worker.celery.app import make_worker_app
@@ -31,6 +32,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     settings.require_database_url()
     settings.require_engine_url()
     refuse_other_schema(settings)
+    refuse_unusable_redis(settings)
     if connect is None:
         from thothy_ai.engine.serving.client import connect as connect_to  # noqa: PLC0415 - tests bring their own
 

@@ -29,6 +29,7 @@ class CoreRequest:
     priority: int = 0
     deadline: float | None = None
     schema: str | None = None
+    booked: bool = False
     submitted_at: float = 0.0  # monotonic seconds of this machine; 0 if its waiting is not measured
 
 

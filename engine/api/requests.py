@@ -47,6 +47,9 @@ class GenerationRequest:
     lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
     caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
 
+    Whoever sends a `booked` request accounts for its seconds (a worker books them on a job); the seconds of all others
+    are counted as `direct_seconds`.
+
     With `report_after`, a request that does not stream sends a delta once it has at least so many output tokens; with
     `report_again`, another one each time it has half as many again.
     `stop_repetition` ends an output that repeats itself, with REPETITION; None does so for requests with a schema.
@@ -69,6 +72,7 @@ class GenerationRequest:
     stream: bool = False  # send deltas; without it only the result comes back
     priority: int = 0
     deadline: float | None = None
+    booked: bool = False
     report_after: int = 0  # output tokens; 0: no early delta
     report_again: bool = False
     stop_repetition: bool | None = None

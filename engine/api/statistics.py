@@ -57,6 +57,7 @@ class CoreStats:
     busy_seconds: Finite = 0.0  # in steps; a GPU's launch gaps within a step count
     prefill_seconds: Finite = 0.0  # parts of busy_seconds
     decode_seconds: Finite = 0.0
+    direct_seconds: Finite = 0.0  # of requests that nobody books: not jobs
     mask_seconds: Finite = 0.0  # of the core's thread: preparing grammar masks, and waiting for those that fill them
     wait_seconds: Finite = 0.0  # of the host, in waiting for the device; none on a CPU
     replayed_steps: int = 0  # whose forward pass was replayed from a CUDA graph

@@ -50,6 +50,11 @@ class Counters:
             busy_seconds=result.seconds,
             prefill_seconds=shares.prefill,
             decode_seconds=shares.decode,
+            direct_seconds=sum(
+                share
+                for sequence, share in zip(scheduled.members, shares.members, strict=True)
+                if not sequence.request.booked
+            ),
             mask_seconds=self._mask_seconds,
             wait_seconds=self._wait_seconds,
             replayed_steps=result.replayed,

@@ -112,7 +112,7 @@ class NullEngine:
         """End a request that is not answered yet."""
         if (pending := self._take(request_id)) is not None:
             spent = min(self._latency, max(0.0, time.monotonic() - pending.started))
-            self._count(requests_aborted=1, steps=1, **_seconds(spent))
+            self._count(requests_aborted=1, steps=1, **_seconds(pending.request, spent))
             pending.sink([_result(pending.request, "", FinishReason.ABORTED, spent)])
             self._admit()
 
@@ -196,7 +196,7 @@ class NullEngine:
                     prefill_tokens=end.usage.prompt_tokens,
                     output_tokens=end.usage.output_tokens,
                     decode_tokens=end.usage.output_tokens,
-                    **_seconds(end.usage.compute_seconds),
+                    **_seconds(request, end.usage.compute_seconds),
                 )
             else:
                 self._count(requests_refused=1)
@@ -231,8 +231,14 @@ def _info(options: EngineOptions) -> EngineInfo:
     )
 
 
-def _seconds(spent: float) -> dict[str, float]:
-    return dict.fromkeys(("busy_seconds", "decode_seconds", "attributed_seconds"), spent)
+def _seconds(request: GenerationRequest, spent: float) -> dict[str, float]:
+    counters = (
+        "busy_seconds",
+        "decode_seconds",
+        "attributed_seconds",
+        *(() if request.booked else ("direct_seconds",)),
+    )
+    return dict.fromkeys(counters, spent)
 
 
 def _result(request: GenerationRequest, text: str, reason: FinishReason, seconds: float) -> GenerationResult:

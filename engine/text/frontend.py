@@ -148,6 +148,7 @@ class Frontend:
                     priority=request.priority,
                     deadline=request.deadline,
                     schema=request.schema,
+                    booked=request.booked,
                     submitted_at=0.0 if request.beam_search else submitted_at,
                 )
             for each in follower.begin(base):

@@ -170,6 +170,7 @@ CREATE TABLE engine_session (
     busy_seconds double precision NOT NULL DEFAULT 0,
     prefill_seconds double precision NOT NULL DEFAULT 0,
     decode_seconds double precision NOT NULL DEFAULT 0,
+    direct_seconds double precision NOT NULL DEFAULT 0,
     prompt_tokens bigint NOT NULL DEFAULT 0,
     cached_tokens bigint NOT NULL DEFAULT 0,
     output_tokens bigint NOT NULL DEFAULT 0,

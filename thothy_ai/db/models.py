@@ -285,6 +285,7 @@ class EngineSessionRow(Base):
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     prefill_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     decode_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    direct_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of requests that are not jobs
     prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)

@@ -78,6 +78,12 @@ FRAGMENTS: Final[dict[str, str]] = {
     ),
     "add_usage": "ON CONFLICT (hour, tenant, kind, model_name) DO UPDATE SET "
     + ", ".join(f"{name} = usage_by_hour.{name} + excluded.{name}" for name in SUMS),
+    # What each session's attempts of open hours are billed for; and its seconds for which nothing accounts (`recent` is
+    # left joined). Those of a session that is not settled may still be recorded.
+    "recent_usage": "SELECT engine_session_id AS id, sum(compute_seconds) AS seconds FROM attempt"
+    " WHERE finished_at >= (SELECT closed_until FROM usage_progress WHERE name = 'default') GROUP BY 1",
+    "unattributed_seconds": "CASE WHEN settled_at IS NULL THEN 0 ELSE greatest(0,"
+    " busy_seconds - direct_seconds - billed_seconds - coalesce(recent.seconds, 0)) END",
     # Seconds that were `added` to attempts of closed hours, while `progress` is locked; and how they restate the bill.
     "late_usage": "SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, engine_session_id, added,"
     f" {_of_session(MODEL_NAME)} AS model_name, {_of_session(f'added * {DEVICES}')} AS busy",

@@ -30,6 +30,7 @@ class RequestFactory:
     tenant: str
     priority: int = 0
     deadline: datetime | None = None
+    booked: bool = False  # on a job: a worker's
     stream: bool = False
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
 
@@ -61,6 +62,7 @@ class RequestFactory:
             stream=self.stream,
             priority=self.priority,
             deadline=self.deadline.timestamp() if self.deadline is not None else None,
+            booked=self.booked,
             report_after=EARLY_TOKENS if is_watched else 0,
             report_again=is_watched and call.early is not None,
             n=wanted.n,

@@ -158,7 +158,9 @@ class AttemptRunner:
         context = Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
         judgement = await follow(
             PlannedJob(claim.kind, claim.request, context),
-            RequestFactory(claim.key, claim.kind, claim.seed, claim.tenant, claim.priority, claim.deadline),
+            RequestFactory(
+                claim.key, claim.kind, claim.seed, claim.tenant, claim.priority, claim.deadline, booked=True
+            ),
             calls.submit,
             calls.log,
             advance=self._judges.advance,

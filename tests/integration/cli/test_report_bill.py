@@ -74,13 +74,25 @@ class TestFilled:
         with engine.begin() as connection:
             connection.execute(text("UPDATE engine_session SET ended_at = now(), settled_at = now()"))
         assert run("report", "check").stdout == (
-            "1 settled engine session: busy for 1.0 s, billed for 1.0 s; 0 not settled yet.\n"
+            "1 settled engine session: busy for 1.0 s, billed for 1.0 s, past the queue for 0.0 s, unattributed: 0.0 s;"
+            " 0 not settled yet.\n"
         )
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE engine_session SET busy_seconds = 3, direct_seconds = 2"))
+        assert "billed for 1.0 s, past the queue for 2.0 s, unattributed: 0.0 s" in run("report", "check").stdout
+        shown = run("report", "--since", "1h").stdout
+        assert "Requests past the queue: 2.0 GPU-seconds since the engines' start\n" in shown
+        assert "Unattributed" not in shown
         close_hours(engine)
         with engine.begin() as connection:
-            connection.execute(text("UPDATE engine_session SET busy_seconds = 3"))
+            connection.execute(text("UPDATE engine_session SET busy_seconds = 5"))
         done = run("report", "check", exit_code=1)
-        assert "was busy for 3.0 s, and its attempts are billed for 1.0 s" in done.stdout
+        assert "past the queue for 2.0 s, unattributed: 2.0 s" in done.stdout
+        assert (
+            "was busy for 5.0 s, for 2.0 s past the queue, and its attempts are billed for 1.0 s: 2.0 s are una"
+            in done.stdout
+        )
+        assert "\nUnattributed: 2.0 GPU-seconds since the engines' start\n" in run("report", "--since", "1h").stdout
         assert len(json.loads(run("report", "check", "--json", exit_code=1).stdout)["findings"]) == 1
 
 

@@ -103,7 +103,7 @@ class TestHours:
         attempt(queue, done, "succeeded", hour, 4.0, box)
         for end in (hour, hour + 2 * HOUR):  # the second one's hour is open
             lost = job(queue, "hook", "dead", hour, end)
-            attempt(queue, lost, "lost", end, 0.0, box)
+            attempt(queue, lost, "lost", end, 0.0, box, start=end - timedelta(seconds=3))
         queue.rows("UPDATE engine_session SET busy_seconds = 10")
         close_hours(queue.engine)
         settle(queue)

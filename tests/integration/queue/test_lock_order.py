@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -44,7 +44,7 @@ def test_usage_that_is_recorded_or_purged_while_its_session_is_settled_does_not_
     box = session(queue, hour, hour)
     jobs = sorted(job(queue, "hook", "dead", hour, hour) for _ in range(2))
     for each in jobs:
-        attempt(queue, each, "lost", hour, 0.0, box)
+        attempt(queue, each, "lost", hour, 0.0, box, start=hour - timedelta(seconds=10))
     queue.rows("UPDATE engine_session SET busy_seconds = 10")
     if not purges:  # which locks the sessions of open hours only
         close_hours(queue.engine)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
 
+from tests.support import book_rows
 from tests.support.fake_engine import FakeClient
 from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.served_engine import served, vanish
+from thothy_ai.admin.report.check import check_bill
+from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.db.statements import statement
-from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage
+from thothy_ai.engine.api import AbandonedRequest, AbandonedUsage, GenerationRequest
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.client import connect
-from thothy_ai.queue.books import settle_sessions
+from thothy_ai.queue.books import close_hours, settle_sessions
 from thothy_ai.queue.hints import Hint
 from thothy_ai.worker.record import unbilled as unbilled_usage
 from thothy_ai.worker.record.store import JobStore
@@ -26,6 +31,7 @@ from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 RETRY = {"retry_base_seconds": 0, "retry_cap_seconds": 0}
 LATENCY, NEVER = 0.25, 3600.0
+TOP = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
 
 
 @pytest.fixture
@@ -69,6 +75,11 @@ def attempts(queue: Queue) -> dict[tuple[UUID, int], tuple[str, UUID | None, flo
         (row.job_id, row.attempt): (row.outcome, row.engine_session_id, row.compute_seconds)
         for row in queue.rows("SELECT * FROM attempt")
     }
+
+
+def ran(queue: Queue, seconds: float) -> None:
+    """All attempts ran that long."""
+    queue.rows("UPDATE attempt SET started_at = finished_at - make_interval(secs => :seconds)", seconds=seconds)
 
 
 def settle(queue: Queue, silence_seconds: float = 0) -> None:
@@ -174,6 +185,7 @@ def test_what_a_killed_engine_leaves_is_divided_over_the_attempts_lost_with_it(q
         "UPDATE attempt SET compute_seconds = 1, engine_session_id = :id WHERE job_id = :job", id=session_id, job=billed
     )
     record(queue, session_id, busy=4)
+    ran(queue, 60)
     settle(queue)
     assert [attempts(queue)[job_id, 1][2] for job_id in (*ids, billed)] == [1.5, 1.5, 1.0]
     [session] = queue.rows("SELECT * FROM engine_session WHERE id = :id", id=session_id)
@@ -181,6 +193,86 @@ def test_what_a_killed_engine_leaves_is_divided_over_the_attempts_lost_with_it(q
     queue.rows("UPDATE attempt SET compute_seconds = 0")
     settle(queue)
     assert {row[2] for row in attempts(queue).values()} == {0}, "a session is settled once"
+
+
+@dataclass(frozen=True)
+class Left:
+    """Attempts as (outcome, seconds that they ran, seconds that they are billed for), before and after settling."""
+
+    busy: float
+    direct: float
+    attempts: tuple[tuple[str, float, float], ...]
+    billed: tuple[float, ...]
+    unattributed: float
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(Left(14, 11, (("cancelled", 4.5, 3),), (3,), 0), id="asked beside a job that was cancelled"),
+        pytest.param(Left(14, 0, (("cancelled", 4.5, 3),), (4.5,), 9.5), id="by something that is not counted"),
+        pytest.param(Left(14, 11, (("lost", 4, 0),), (3,), 0), id="asked beside a job that was lost"),
+        pytest.param(
+            Left(9, 0, (("lost", 1, 0), ("lost", 10, 0), ("lost", 10, 0)), (1, 4, 4), 0), id="one ran briefly"
+        ),
+        pytest.param(Left(9, 0, (("lost", 6, 0), ("lost", 1, 0), ("lost", 2, 0)), (6, 1, 2), 0), id="all to the full"),
+        pytest.param(Left(9.5, 0, (("lost", 6, 0), ("lost", 1, 0), ("lost", 2, 0)), (6, 1, 2), 0.5), id="and beyond"),
+        pytest.param(Left(9, 1, (("lost", 6, 5), ("failed", 3, 2)), (5.5, 2.5), 0), id="of which something is known"),
+        pytest.param(Left(9, 0, (("lost", 1, 0), ("failed", 9, 2)), (1, 2), 6), id="only where nothing is known"),
+        pytest.param(Left(9, 0, (("succeeded", 9, 1), ("rejected", 9, 2)), (1, 2), 6), id="all have their outputs"),
+        pytest.param(Left(9, 0, (("lost", -3, 0), ("lost", 0, 0)), (0, 0), 9), id="none ran, or the clock was set"),
+        pytest.param(Left(9, 0, (), (), 9), id="no job at all"),
+    ],
+)
+@pytest.mark.parametrize("closes", [False, True])
+def test_what_nobody_used_is_charged_to_nobody(queue: Queue, left: Left, closes: bool) -> None:
+    """Not beyond the time that an attempt ran, and not for what was asked past the queue."""
+    box = book_rows.session(queue, TOP, TOP + book_rows.HOUR)
+    jobs = []
+    for outcome, seconds, billed in left.attempts:
+        jobs.append(book_rows.job(queue, "hook", "cancelled", TOP, TOP))
+        start = TOP - timedelta(seconds=seconds)
+        book_rows.attempt(queue, jobs[-1], outcome, TOP, billed, box, start=start)
+    queue.rows(
+        "UPDATE engine_session SET busy_seconds = :busy, direct_seconds = :direct", busy=left.busy, direct=left.direct
+    )
+    if closes:
+        close_hours(queue.engine)
+    book_rows.settle(queue)
+    assert [attempts(queue)[job_id, 1][2] for job_id in jobs] == pytest.approx(left.billed)
+    checked = check_bill(queue.engine, TOP, TOP + 2 * book_rows.HOUR)
+    sums = (checked.busy_seconds, checked.direct_seconds, checked.billed_seconds, checked.unattributed_seconds)
+    assert sums == pytest.approx((left.busy, left.direct, sum(left.billed), left.unattributed))
+    assert bool(checked.findings) == (left.unattributed > 0)
+    report = drain_report(queue.engine, TOP - book_rows.HOUR, TOP + 2 * book_rows.HOUR)
+    gpus = 2
+    assert report.total.busy_seconds == pytest.approx(gpus * sum(left.billed))
+    assert (report.direct_seconds, report.unattributed_seconds) == pytest.approx(
+        (gpus * left.direct, gpus * left.unattributed)
+    )
+
+
+def test_what_is_asked_past_the_queue_is_counted_as_such(queue: Queue, tmp_path: Path) -> None:
+    """Also if its client leaves; and a job's seconds never are."""
+    url, backend = f"unix://{tmp_path}/e.sock", NullEngine(LATENCY)
+
+    async def ask() -> None:
+        client = connect(url)
+        await client.start()
+        await (await client.submit(GenerationRequest("one", text="x"))).result()
+        await client.submit(GenerationRequest("two", text="x"))
+        await client.close()
+
+    with served(backend, url), runner_bench(queue, connect(url)) as bench:
+        [job_id] = bench.work("ok")
+        asyncio.run(ask())
+        eventually(lambda: bench.done and backend.stats().core.requests_aborted == 1)
+        core = backend.stats().core
+        [(_, _, billed)] = attempts(queue).values()
+        assert queue.job(job_id).state == "succeeded"
+        assert billed == LATENCY
+        assert LATENCY <= core.direct_seconds <= 2 * LATENCY
+        assert core.busy_seconds == pytest.approx(core.direct_seconds + billed)
 
 
 def test_a_session_is_not_settled_while_something_runs_in_it(queue: Queue) -> None:
@@ -193,6 +285,7 @@ def test_a_session_is_not_settled_while_something_runs_in_it(queue: Queue) -> No
     [session] = queue.rows("SELECT * FROM engine_session WHERE id = :id", id=session_id)
     assert (session.ended_at is not None, session.settled_at) == (True, None)
     queue.ask("queue/reap_leases", **RETRY)
+    ran(queue, 60)
     settle(queue)
     [(_, _, seconds)] = attempts(queue).values()
     assert seconds == 2

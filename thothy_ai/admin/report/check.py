@@ -1,4 +1,4 @@
-"""The check that attempts are billed for the seconds that engines were busy, and that closed hours contain them all."""
+"""The check that the seconds for which engines were busy are accounted for, and that closed hours contain them all."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ class BilledSession:
     model_name: str
     engine_name: str
     busy_seconds: float
-    billed_seconds: float
+    direct_seconds: float  # on requests past the queue
+    billed_seconds: float  # to attempts
+    unattributed_seconds: float  # for which neither accounts
     settled: bool  # False while it works and just after its end: running attempts are not billed yet
 
     @property
     def holds(self) -> bool:
         allowed = max(TOLERANCE * max(self.busy_seconds, self.billed_seconds), NEGLIGIBLE)
-        return not self.settled or abs(self.busy_seconds - self.billed_seconds) <= allowed
+        return not self.settled or abs(self.busy_seconds - self.direct_seconds - self.billed_seconds) <= allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +44,24 @@ class CheckedBill:
         return sum(of.busy_seconds for of in self.sessions if of.settled)
 
     @property
+    def direct_seconds(self) -> float:
+        return sum(of.direct_seconds for of in self.sessions if of.settled)
+
+    @property
     def billed_seconds(self) -> float:
         return sum(of.billed_seconds for of in self.sessions if of.settled)
+
+    @property
+    def unattributed_seconds(self) -> float:
+        return sum(of.unattributed_seconds for of in self.sessions)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys, described in docs/report.md."""
         return {
             "busy_seconds": self.busy_seconds,
+            "direct_seconds": self.direct_seconds,
             "billed_seconds": self.billed_seconds,
+            "unattributed_seconds": self.unattributed_seconds,
             "sessions": [asdict(of) for of in self.sessions],
             "findings": list(self.findings),
         }
@@ -62,18 +74,26 @@ def check_bill(engine: Engine, since: datetime, until: datetime) -> CheckedBill:
     with snapshot(engine) as connection:
         sessions = tuple(
             BilledSession(
-                str(row.id), row.model_name, row.engine_name, row.busy_seconds, row.billed_seconds, row.settled
+                str(row.id),
+                row.model_name,
+                row.engine_name,
+                row.busy_seconds,
+                row.direct_seconds,
+                row.billed_seconds,
+                row.unattributed_seconds,
+                row.settled,
             )
             for row in connection.execute(statement("admin/check_sessions"), window)
         )
         hours = connection.execute(statement("admin/check_hours"), window).all()
     for of in (of for of in sessions if not of.holds):
-        causes = "results came after its last heartbeat"
-        if of.busy_seconds > of.billed_seconds:
-            causes = "requests that are not jobs (`thothy ask`), or history that was deleted"
+        cause = "results came after its last heartbeat"
+        if of.unattributed_seconds:
+            cause = f"{of.unattributed_seconds:,.1f} s are unattributed"
+        past = f" for {of.direct_seconds:,.1f} s past the queue," if of.direct_seconds else ""
         findings.append(
-            f"engine session {of.id} ({of.engine_name or of.model_name}) was busy for {of.busy_seconds:,.1f} s,"
-            f" and its attempts are billed for {of.billed_seconds:,.1f} s: {causes}"
+            f"engine session {of.id} ({of.engine_name or of.model_name}) was busy for {of.busy_seconds:,.1f} s,{past}"
+            f" and its attempts are billed for {of.billed_seconds:,.1f} s: {cause}"
         )
     for row in hours:
         what = f"{row.hour:%Y-%m-%d %H:%M} UTC for {row.kind} of {row.tenant} on {row.model_name or 'no model'}"

@@ -51,6 +51,8 @@ class Session:
     device: str
     gpus: int  # 0 on a CPU
     resident_seconds: float
+    direct_seconds: float  # busy on requests past the queue, since its start
+    unattributed_seconds: float  # busy, and neither those nor its attempts account for it, since its start
 
     @property
     def device_seconds(self) -> float:
@@ -171,6 +173,16 @@ class DrainReport:
     bill: Bill = field(default_factory=Bill)
 
     @property
+    def direct_seconds(self) -> float:
+        """Device-seconds of its engines for requests past the queue."""
+        return sum(session.direct_seconds * max(session.gpus, 1) for session in self.sessions)
+
+    @property
+    def unattributed_seconds(self) -> float:
+        """Device-seconds of its engines for which nothing accounts."""
+        return sum(session.unattributed_seconds * max(session.gpus, 1) for session in self.sessions)
+
+    @property
     def on_gpu(self) -> bool:
         """Whether all engines ran on GPUs: only then is a compute-hour a GPU-hour."""
         return bool(self.sessions) and all(session.gpus for session in self.sessions)
@@ -272,7 +284,16 @@ def read_report(
         share = _ratio(figures.busy_seconds, total.busy_seconds) or 0.0
         kinds[kind] = replace(figures, resident_seconds=total.resident_seconds * share)
     sessions = tuple(
-        Session(str(row.id), row.model, row.device, row.gpus, row.resident_seconds) for row in rows("report_sessions")
+        Session(
+            str(row.id),
+            row.model,
+            row.device,
+            row.gpus,
+            row.resident_seconds,
+            row.direct_seconds,
+            row.unattributed_seconds,
+        )
+        for row in rows("report_sessions")
     )
     return DrainReport(since, until, sessions, total, dict(sorted(kinds.items())), bill)
 

@@ -143,8 +143,8 @@ def drains(
 
 @app.command()
 def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> None:
-    """Check that attempts are billed for the seconds that engines were busy, within 1 %, and that closed hours contain
-    all of their attempts (default: 7 days). Exit with 1 if not.
+    """Check that attempts and requests past the queue account for the seconds that engines were busy, within 1 %, and
+    that closed hours contain all of their attempts (default: 7 days). Exit with 1 if not.
 
     Example: thothy report check --since 30d
     """
@@ -159,7 +159,8 @@ def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> 
         settled = sum(of.settled for of in checked.sessions)
         typer.echo(
             f"{count(settled, 'settled engine session')}: busy for {checked.busy_seconds:,.1f} s,"
-            f" billed for {checked.billed_seconds:,.1f} s; {len(checked.sessions) - settled} not settled yet."
+            f" billed for {checked.billed_seconds:,.1f} s, past the queue for {checked.direct_seconds:,.1f} s,"
+            f" unattributed: {checked.unattributed_seconds:,.1f} s; {len(checked.sessions) - settled} not settled yet."
         )
         for finding in checked.findings:
             print_text(f"- {finding}")

@@ -71,7 +71,18 @@ def report_lines(report: DrainReport, width: int, drained: str | None = None) ->
         *_figures({**report.kinds, "all": total}, _topics(report), width),
         *(_reasons(report, width) if total.unsuccessful else ()),
         *bill_lines(report.bill, report.unit, width),
+        *_beside_jobs(report),
     ]
+
+
+def _beside_jobs(report: DrainReport) -> Iterator[str]:
+    """The engines' seconds that no attempt is billed for."""
+    seconds = report.unit.replace("-hour", "-seconds")
+    spent = {"Requests past the queue": report.direct_seconds, "Unattributed": report.unattributed_seconds}
+    if lines := [
+        f"{name}: {each:,.1f} {seconds} since the engines' start" for name, each in spent.items() if each >= 0.05
+    ]:
+        yield from ("", *lines)
 
 
 def _joined(parts: Sequence[str], width: int) -> list[str]:

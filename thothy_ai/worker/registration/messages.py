@@ -8,7 +8,10 @@ from thothy_ai.db.states import EndReason
 from thothy_ai.engine.api import CoreStats
 from thothy_ai.engine.wire.codec import Codec
 
-COUNTERS = ("busy_seconds", "prefill_seconds", "decode_seconds", "prompt_tokens", "cached_tokens", "output_tokens")
+COUNTERS = (
+    "busy_seconds", "prefill_seconds", "decode_seconds", "direct_seconds",
+    "prompt_tokens", "cached_tokens", "output_tokens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

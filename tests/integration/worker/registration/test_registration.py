@@ -76,9 +76,10 @@ def test_a_session_without_any_worker(settings: Settings, rows: Rows) -> None:
 def test_the_last_counters_are_those_of_the_end(settings: Settings, rows: Rows) -> None:
     with engine_process(settings, "--null-latency", "0.01") as process:
         in_state(rows, "ready")
-        ask(process.url, *(GenerationRequest(str(number), text="x") for number in range(5)))
+        ask(process.url, *(GenerationRequest(str(number), text="x", booked=number > 1) for number in range(5)))
         process.stop()
-    assert in_state(rows, "ended").busy_seconds == pytest.approx(0.05)
+    ended = in_state(rows, "ended")
+    assert (ended.busy_seconds, ended.direct_seconds) == (pytest.approx(0.05), pytest.approx(0.02))
 
 
 def test_a_killed_engine_ended_when_it_was_killed(settings: Settings, rows: Rows) -> None:

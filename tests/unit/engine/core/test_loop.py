@@ -38,7 +38,9 @@ def test_every_request_gets_its_tokens_whatever_the_sizes(
         prefix_cache=prefix_cache,
         overlap=overlap,
     )
-    requests = [request(i, prompt, count, salt=salt) for i, (prompt, count, salt) in enumerate(prompts)]
+    requests = [
+        request(i, prompt, count, salt=salt, booked=i % 2 == 0) for i, (prompt, count, salt) in enumerate(prompts)
+    ]
     with drive(config) as driver:
         collected = driver.run(requests)
         stats = driver.core.stats()
@@ -49,6 +51,8 @@ def test_every_request_gets_its_tokens_whatever_the_sizes(
     seconds = sum(event.usage.compute_seconds for event in collected.finished.values())
     assert seconds == pytest.approx(stats.core.busy_seconds)
     assert stats.core.attributed_seconds == pytest.approx(stats.core.busy_seconds)
+    direct = sum(collected.finished[asked.id].usage.compute_seconds for asked in requests if not asked.booked)
+    assert stats.core.direct_seconds == pytest.approx(direct)
     assert stats.core.prefill_seconds + stats.core.decode_seconds == pytest.approx(stats.core.busy_seconds)
     assert stats.blocks.used == stats.scheduler.running == stats.scheduler.waiting == 0
     if not prefix_cache:

@@ -28,6 +28,8 @@ def test_a_call_asks_for_what_its_sampling_says() -> None:
     assert (request.n, request.best_of) == (2, 4)
     assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.min_tokens) == (0.2, 0.3, 5)
     assert sampling.logprobs == 0
+    assert not request.booked
+    assert RequestFactory("key", "hook", 7, "tenant", booked=True).request(CALL, 0).booked
     plain = RequestFactory("key", "hook", 7, "tenant").request(Call((Message("user", "x"),), {}, Sampling(90)), 0)
     assert (plain.n, plain.best_of, plain.sampling.logprobs) == (1, None, None)
 

@@ -134,11 +134,21 @@ def device_time(report: DrainReport, seconds: Mapping[str, float]) -> str:
 
 def engines(report: DrainReport) -> str:
     rows = [
-        [of.model, of.device, f"{of.gpus}" if of.gpus else "-", spell(of.resident_seconds)] for of in report.sessions
+        [
+            of.model,
+            of.device,
+            f"{of.gpus}" if of.gpus else "-",
+            spell(of.resident_seconds),
+            spell(of.direct_seconds),
+            spell(of.unattributed_seconds),
+        ]
+        for of in report.sessions
     ]
     if not rows:
         return section("Engines", note("No engine was resident in this window."))
-    return section("Engines", table("Resident engines", ["model", "device", "GPUs", "resident"], rows, texts=2))
+    heads = ["model", "device", "GPUs", "resident", "past the queue", "unattributed"]
+    explained = "Seconds past the queue are those of requests that are not jobs, since the engine's start."
+    return section("Engines", note(explained), table("Resident engines", heads, rows, texts=2))
 
 
 def bill(read: Bill, unit: str) -> str:

@@ -4,7 +4,7 @@
 INSERT INTO engine_session (
     id, engine_name, machine, address, model_name, model, device, devices, gpus, dtype, num_blocks, block_size, capacity,
     state, started_at, ready_at, heartbeat_at, ended_at, end_reason,
-    busy_seconds, prefill_seconds, decode_seconds, prompt_tokens, cached_tokens, output_tokens
+    busy_seconds, prefill_seconds, decode_seconds, direct_seconds, prompt_tokens, cached_tokens, output_tokens
 )
 VALUES (
     CAST(:id AS uuid), :engine_name, :machine, :address, :model_name, :model, :device, CAST(:devices AS text[]), :gpus,
@@ -12,7 +12,7 @@ VALUES (
     :state, now() - make_interval(secs => :age), now() - make_interval(secs => CAST(:ready_age AS float8)),
     coalesce(now() - make_interval(secs => CAST(:heartbeat_age AS float8)), now()),
     CASE WHEN :state = 'ended' THEN now() END, :end_reason,
-    :busy_seconds, :prefill_seconds, :decode_seconds, :prompt_tokens, :cached_tokens, :output_tokens
+    :busy_seconds, :prefill_seconds, :decode_seconds, :direct_seconds, :prompt_tokens, :cached_tokens, :output_tokens
 )
 ON CONFLICT (id) DO UPDATE SET
     engine_name = excluded.engine_name, machine = excluded.machine, address = excluded.address,
@@ -27,6 +27,7 @@ ON CONFLICT (id) DO UPDATE SET
     busy_seconds = greatest(engine_session.busy_seconds, excluded.busy_seconds),
     prefill_seconds = greatest(engine_session.prefill_seconds, excluded.prefill_seconds),
     decode_seconds = greatest(engine_session.decode_seconds, excluded.decode_seconds),
+    direct_seconds = greatest(engine_session.direct_seconds, excluded.direct_seconds),
     prompt_tokens = greatest(engine_session.prompt_tokens, excluded.prompt_tokens),
     cached_tokens = greatest(engine_session.cached_tokens, excluded.cached_tokens),
     output_tokens = greatest(engine_session.output_tokens, excluded.output_tokens)

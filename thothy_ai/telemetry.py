@@ -13,7 +13,8 @@ from thothy_ai.errors import ConfigError
 from thothy_ai.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-CHATTY = ("celery", "kombu", "sqlalchemy", "alembic", "amqp")
+# SQLAlchemy logs of a pool under the module of its class, which is the last one.
+CHATTY = ("celery", "kombu", "sqlalchemy", "alembic", "amqp", "thothy_ai.db.driver")
 # While Redis is away these log several lines per second, one of them with a traceback.
 REPETITIVE = ("celery.worker.consumer.consumer", "thothy_ai.queue.qos", "thothy_ai.queue.transport")
 QUIET_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""A message that repeats while a server is away is logged at intervals."""
+"""A message that repeats while a server is away is logged at intervals. Libraries log warnings only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from thothy_ai import telemetry
+from thothy_ai.db.connect import make_engine
+from thothy_ai.settings import Settings
 
 NAME = "test.rate_limit"
 
@@ -39,3 +41,9 @@ def test_a_repeated_message_is_logged_once_and_counted(
         "cannot connect: again (4 more of these since)",
         "something else",
     ]
+
+
+def test_the_pool_of_an_engine_is_among_what_logs_warnings_only() -> None:
+    """SQLAlchemy logs each time that it makes one anew."""
+    engine = make_engine(Settings(database_url="postgresql+psycopg://x:y@127.0.0.1:1/z"))
+    assert any(f"{engine.pool.logger.name}.".startswith(f"{name}.") for name in telemetry.CHATTY)

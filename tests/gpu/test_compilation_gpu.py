@@ -107,7 +107,7 @@ def test_nothing_is_compiled_while_a_graph_of_a_quantized_model_is_captured(
 def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass before a capture, of decode steps over one layer of each kind, has compiled and loaded all."""
     capture, during = graphs.capture_graph, dict[Any, list[list[str]]]()
-    capture_pieces = mixed_graphs._capture
+    record = mixed_graphs._Recorder.record
 
     def watched(run: Any, pool: Any) -> Any:
         compiled.clear()
@@ -117,12 +117,12 @@ def check_captures(folder: Path, weights: str, compiled: list[str], monkeypatch:
 
     def watched_pieces(*args: Any) -> Any:
         compiled.clear()
-        captured = capture_pieces(*args)
+        captured = record(*args)
         during.setdefault("pieces", []).append([*compiled])
         return captured
 
     monkeypatch.setattr(graphs, "capture_graph", watched)
-    monkeypatch.setattr(mixed_graphs, "_capture", watched_pieces)
+    monkeypatch.setattr(mixed_graphs._Recorder, "record", watched_pieces)
     device = torch.device("cuda", 0)
     options = EngineOptions(url="", device="cuda", kv_tokens=4096, max_rows=40, weights=weights)
     loaded = load_model(folder, device=device, dtype=torch.bfloat16, weights=weights)

@@ -119,6 +119,11 @@ FAILURES: dict[str, Reason] = {
         "yes, at once, on another engine; nothing is counted the first three times, then an engine death",
         "See why the machine, or its network, failed.",
     ),
+    "worker_lost": Reason(
+        "Its worker was killed or crashed, and `thothy up`, which had started it, saw that.",
+        "yes, at once; nothing is counted the first three times, then an engine death",
+        "Read the worker's log; look for the kernel's out-of-memory messages.",
+    ),
     "lease_lost": Reason(
         "The worker sent no heartbeat for `THOTHY_LEASE_SECONDS`: it was killed, or lost Postgres.",
         LATER,

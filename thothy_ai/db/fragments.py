@@ -84,11 +84,12 @@ NEXT_DUE: Final = f"""
         LIMIT wanted.places
     ) AS named
 """  # noqa: S608 - constants
-# Of a job that is lost with a machine once more: it may well be what takes machines down.
+# Of a job that is lost with a machine or a worker once more: it may well be what takes them down.
 LOST_TOO_OFTEN: Final = f"""(
     SELECT count(*) >= {FREE_MACHINE_LOSSES}
     FROM attempt
-    WHERE attempt.job_id = job.id AND attempt.attempt > budget_after AND attempt.reason = 'machine_lost'
+    WHERE attempt.job_id = job.id AND attempt.attempt > budget_after
+        AND attempt.reason IN ('machine_lost', 'worker_lost')
 )"""  # noqa: S608 - constants
 
 FRAGMENTS: Final[dict[str, str]] = {

@@ -105,5 +105,6 @@ REASONS = frozenset(
         "unknown_kind",
         "unstorable",
         "worker_error",
+        "worker_lost",
     }
 )

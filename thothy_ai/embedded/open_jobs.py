@@ -1,7 +1,9 @@
-"""`OpenJobs`: counts and requeues the open jobs of a stack's database while no process serves them."""
+"""`OpenJobs`: counts and requeues the open jobs of a stack's database that no process serves."""
 
 from __future__ import annotations
 
+import logging
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,10 +13,14 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.driver import within
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import Settings
 
+log = logging.getLogger(__name__)
+
+RELEASE_SECONDS: Final = 2.0  # for Postgres to answer a supervisor, which has other processes to watch
 # Whether an engine session that has ended may have begun one of these requests.
 Begun = Callable[[UUID | None, Sequence[str]], bool]
 MAX_CALLS: Final = 500  # of one attempt that are checked; kinds make a few
@@ -47,6 +53,18 @@ class OpenJobs:
         nothing. Only for a time when no worker can run: jobs that a worker still runs would run twice.
         """
         return self._ask("embedded/requeue", charged=list(charged), uptime=machine_uptime)
+
+    def release(self, engine: str | None, pid: int) -> bool:
+        """Queue the jobs of a worker that has ended; whether Postgres answered. `engine`: its engine, if named."""
+        worker = f"{socket.gethostname()}:{pid}:"  # as `worker/celery/app.py` begins its name
+        try:
+            with within(RELEASE_SECONDS):
+                jobs = self._ask("embedded/release", worker=worker, engine=engine)
+        except DatabaseError as error:
+            log.warning("the jobs of the worker with process id %d cannot be released yet: %s", pid, error)
+            return False
+        log.warning("%d jobs of the worker with process id %d are released", jobs, pid)
+        return True
 
     def requeue_killed(self, begun: Begun) -> int:
         """Requeue after a stack was killed, and charge the jobs that its engines had begun.

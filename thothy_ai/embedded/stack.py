@@ -10,7 +10,7 @@ Each engine has a worker beside it; with several, their processes, logs and sock
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from thothy_ai.embedded.postgres import Postgres
 from thothy_ai.embedded.process import Process, Program, service_argv
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, Readiness
 from thothy_ai.embedded.shutdown import Shutdown, StopObserver, Unobserved
-from thothy_ai.embedded.supervisor import Patience, Supervisor
+from thothy_ai.embedded.supervisor import Cleanup, Patience, Supervisor
 from thothy_ai.embedded.valkey import Valkey
 from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import PREFIX, Settings
@@ -85,7 +85,7 @@ class EmbeddedStack:
             self.settings.require_model()
         with contextlib.ExitStack() as undo:
             try:
-                self._start_servers(undo)
+                jobs = self._start_servers(undo)
             except OSError as error:
                 raise unusable(self.home, error) from error
             for server in (self.postgres, self.valkey):
@@ -94,7 +94,8 @@ class EmbeddedStack:
             others = [self._program(name, self.settings) for name in self._services if name not in {"engine", "worker"}]
             workers = [self._program(pair.worker, pair.settings, pair.number) for pair in self._pairs]
             self._start_together([*engines, *others])
-            self._start_together(workers if "worker" in self._services else [])
+            release = {pair.worker: partial(jobs.release, pair.settings.engine_name) for pair in self._pairs}
+            self._start_together(workers if "worker" in self._services else [], release)
             self._supervisor.watch()
             self._undo = undo.pop_all()
         return self
@@ -114,7 +115,7 @@ class EmbeddedStack:
         """Stop dispatcher, reaper, worker, engine, Valkey and Postgres; the data is kept, and no job stays claimed."""
         self._undo.close()
 
-    def _start_servers(self, undo: contextlib.ExitStack) -> None:
+    def _start_servers(self, undo: contextlib.ExitStack) -> OpenJobs:
         self.home.mkdir(parents=True, exist_ok=True)
         undo.enter_context(locked(self.home))
         for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
@@ -131,6 +132,7 @@ class EmbeddedStack:
         self.cancelled = jobs.cancel() if self._clean else 0
         undo.enter_context(announced(self.settings))
         undo.callback(self._stop_services, jobs)
+        return jobs
 
     def _stop_services(self, jobs: OpenJobs) -> None:
         self._shutdown.begin()
@@ -144,11 +146,11 @@ class EmbeddedStack:
         jobs.close()
         self._shutdown.stop_servers(left)
 
-    def _start_together(self, programs: Sequence[Program]) -> None:
+    def _start_together(self, programs: Sequence[Program], clean_ups: Mapping[str, Cleanup] | None = None) -> None:
         for program in programs:
             self._processes[program.name] = process = Process(program)
             process.spawn()
-            self._supervisor.add(process)
+            self._supervisor.add(process, (clean_ups or {}).get(program.name))
         for program in programs:
             self._processes[program.name].wait_ready(beside=self._processes.values())
 

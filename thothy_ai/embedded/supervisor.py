@@ -6,7 +6,8 @@ import contextlib
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from thothy_ai.embedded.process import Process
 from thothy_ai.errors import ServiceStartError
@@ -29,12 +30,17 @@ class Patience:
         return min(self.first_delay * 2.0 ** (failures - 1), self.max_delay)
 
 
+Cleanup = Callable[[int], bool]  # after the run with this process id; False: to be tried again
+
+
 @dataclass
 class _Watched:
     process: Process
+    clean_up: Cleanup | None
     started: float
     failures: int = 0
     start_at: float | None = None  # set while it is down
+    left: list[int] = field(default_factory=list)  # process ids of runs that are not cleaned up after
 
 
 class Supervisor:
@@ -48,9 +54,12 @@ class Supervisor:
         self._ended = threading.Event()  # gave up, or stopped
         self._thread = threading.Thread(target=self._run, name="thothy-supervisor", daemon=True)
 
-    def add(self, process: Process) -> None:
-        """Take over a started process. Processes are stopped in reverse order."""
-        self._watched.append(_Watched(process, time.monotonic()))
+    def add(self, process: Process, clean_up: Cleanup | None = None) -> None:
+        """Take over a started process. Processes are stopped in reverse order.
+
+        When one has ended although it is watched, `clean_up` is called, again at each check until it succeeds.
+        """
+        self._watched.append(_Watched(process, clean_up, time.monotonic()))
 
     def release_one(self, process: Process) -> None:
         """Stop watching this process: it belongs to the caller again."""
@@ -88,6 +97,8 @@ class Supervisor:
         while not self._stopping.wait(self._patience.check_every):
             for watched in self._watched:
                 self._check(watched)
+                if watched.clean_up is not None:
+                    watched.left = [pid for pid in watched.left if not watched.clean_up(pid)]
                 watched.process.bound_log()
             if self.error is not None:
                 self._ended.set()
@@ -106,6 +117,8 @@ class Supervisor:
             return
         if watched.process.alive:
             return
+        if watched.process.pid is not None and watched.clean_up is not None:
+            watched.left.append(watched.process.pid)
         healthy = now - watched.started >= self._patience.healthy_seconds
         watched.failures = 1 if healthy else watched.failures + 1
         if watched.failures >= self._patience.failures:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from thothy_ai.embedded.shutdown import Phase, StopProgress
 from thothy_ai.embedded.stack import DEADLINE_SECONDS
 from thothy_ai.engine.api.inflight_log import CORE, AdmissionFile
 from thothy_ai.engine.serving.client import had_begun
+from thothy_ai.errors import JobCancelledError
 from thothy_ai.jobs import Hook
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
@@ -157,6 +160,64 @@ def test_a_stack_that_was_killed_is_charged_to_what_its_engine_had_begun_with(ho
         released = ("released", "shutdown")
         assert ended == {begun: ("lost", "engine_lost"), waited: released, other: released}
         jobs.close()
+
+
+def test_the_jobs_of_a_worker_that_was_killed_run_again_at_once_and_uncharged(home: Path) -> None:
+    with (
+        NullStack(Settings.load(home=home, lease_seconds=600), latency=NEVER) as stack,
+        Producer(stack.settings) as producer,
+    ):
+        ids = [producer.enqueue(Hook(source=f"Crocks sold out in town {number}.")).id for number in range(3)]
+
+        def at_work() -> bool:
+            worker = f"%:{stack.pids()['worker']}:%"
+            return rows(stack.postgres, "SELECT count(*) FROM job WHERE worker LIKE %s", worker) == [(len(ids),)]
+
+        for _ in range(2):
+            eventually(at_work)
+            worker = stack.pids()["worker"]
+            assert worker is not None
+            os.kill(worker, signal.SIGKILL)
+            eventually(lambda killed=worker: stack.pids()["worker"] != killed)
+        eventually(at_work)
+        assert rows(stack.postgres, "SELECT DISTINCT attempt, failures, engine_deaths FROM job") == [(3, 0, 0)]
+        ended = rows(stack.postgres, "SELECT outcome, reason, count(*) FROM attempt GROUP BY 1, 2")
+        assert ended == [("lost", "worker_lost", 2 * len(ids))]
+
+
+def test_what_is_released_of_a_worker_that_died_is_its_own(home: Path) -> None:
+    """A job that was to be cancelled is, and whoever waits for it is told; another worker's jobs and messages stay."""
+    ours, others = f"{socket.gethostname()}:77:ab", f"{socket.gethostname()}:778:ab"
+    with EmbeddedStack(Settings.load(home=home), services=()) as stack, Producer(stack.settings) as producer:
+        ids = [producer.enqueue(Hook(source=f"Crocks sold out in town {number}.")).id for number in range(5)]
+        for job_id, worker in zip(ids[:3], (ours, ours, others), strict=True):
+            rows(stack.postgres, CLAIM, job_id)
+            rows(stack.postgres, "UPDATE job SET worker = %s WHERE id = %s", worker, job_id)
+        for job_id, engine in zip(ids[3:], ("box-0", "box-1"), strict=True):
+            dispatch = "UPDATE job SET state = 'dispatched', dispatched_at = now(), engine_name = %s WHERE id = %s"
+            rows(stack.postgres, dispatch, engine, job_id)
+        producer.cancel(ids[1])
+        jobs = OpenJobs(stack.settings)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(producer.job(ids[1]).result, timeout=60)
+            assert jobs.release("box-0", 77)
+            with pytest.raises(JobCancelledError):
+                waiting.result(60)
+        states = [row[0] for row in rows(stack.postgres, "SELECT state FROM job ORDER BY id")]
+        assert states == ["queued", "cancelled", "running", "queued", "dispatched"]
+        assert rows(stack.postgres, "SELECT event FROM job_event ORDER BY job_id") == [("lost",), ("cancelled",)]
+        assert jobs.release(None, 77)
+        assert [row[0] for row in rows(stack.postgres, "SELECT state FROM job ORDER BY id")][-1] == "queued"
+        for deaths in (*[0] * (FREE_MACHINE_LOSSES - 1), 1, 2, 3, 4):  # it may well be what takes workers down
+            rows(stack.postgres, CLAIM, ids[0])
+            rows(stack.postgres, "UPDATE job SET worker = %s WHERE id = %s", ours, ids[0])
+            assert jobs.release(None, 77)
+            assert rows(stack.postgres, "SELECT engine_deaths FROM job WHERE id = %s", ids[0]) == [(deaths,)]
+        assert rows(stack.postgres, "SELECT state, reason, failures FROM job WHERE id = %s", ids[0]) == [
+            ("dead", "engine_killer", 0)
+        ]
+    assert not jobs.release(None, 77)  # Postgres is gone: to be tried again
+    jobs.close()
 
 
 def test_a_machine_that_loses_power_is_charged_to_no_job_and_one_that_it_takes_down_again_and_again_ends(

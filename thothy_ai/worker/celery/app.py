@@ -35,5 +35,8 @@ def make_worker_app(settings: Settings, connect: Callable[[str], EngineClient]) 
 
 
 def worker_name() -> str:
-    """Names this process in the record: unique, even after a restart under the same process id."""
+    """Names this process in the record: unique, even after a restart under the same process id.
+
+    An embedded stack finds the jobs of a worker that has died by its host and process id.
+    """
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

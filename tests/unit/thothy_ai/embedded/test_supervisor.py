@@ -151,6 +151,30 @@ def test_one_that_dies_is_started_again(tmp_path: Path, supervisor: Supervisor) 
     assert not supervisor.wait(0)
 
 
+def test_what_one_leaves_is_cleaned_up_after_each_of_its_deaths_and_once(
+    tmp_path: Path, supervisor: Supervisor
+) -> None:
+    """Postgres may be down just then: it is tried until it succeeds."""
+    process = Process(program(tmp_path, "exec sleep 60"))
+    process.start()
+    died, tried = [process.pid], []
+
+    def clean_up(pid: int) -> bool:
+        tried.append(pid)
+        return tried.count(pid) == 3
+
+    supervisor.add(process, clean_up)
+    supervisor.watch()
+    process.kill()
+    until(lambda: process.pid != died[0] and process.alive)
+    died.append(process.pid)
+    process.kill()
+    until(lambda: len(tried) == 6)
+    until(lambda: process.pid != died[1] and process.alive)
+    supervisor.stop()
+    assert sorted(tried) == sorted(3 * died)
+
+
 def test_a_log_is_bounded_in_size(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thothy_ai.embedded.process.MAX_LOG_BYTES", 1000)
     go_on = tmp_path / "go-on"

@@ -165,7 +165,11 @@ class DatabaseError(ThothyError):
 
 
 class DatabaseUnreachableError(DatabaseError):
-    """Postgres cannot be reached at the configured host and port, or is read-only there."""
+    """Postgres cannot be reached at the configured host and port, refuses the login, is read-only or full there."""
+
+    def __init__(self, message: str, sqlstate: str | None = None, advice: str | None = None) -> None:
+        self.advice = advice  # None: nothing but starting it may help
+        super().__init__(message, sqlstate)
 
 
 class PoolerError(DatabaseError, ConfigError):
@@ -184,6 +188,7 @@ class PermissionDeniedError(DatabaseError):
 
     ADVICE: Final = {
         "row-level security": "THOTHY_TENANT is {tenant!r}: set it to the tenant of the role",
+        "FATAL": "let the owner of the database run GRANT CONNECT ON DATABASE",  # as the connection is opened
         "create role": "run the command as a role with CREATEROLE",
         "for database": "let its owner run GRANT CREATE ON DATABASE, or CREATE SCHEMA … AUTHORIZATION that role",
     }

@@ -6,6 +6,7 @@ finds it. Each session sets what the code relies on, so that neither a database'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -38,19 +39,45 @@ USER_TIMEOUT = 30_000  # milliseconds that sent data may go unacknowledged: keep
 # Postgres' side of the connection: a client whose machine is gone must not keep its locks for hours.
 SERVER_OPTIONS = "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
 
-# https://www.postgresql.org/docs/current/errcodes-appendix.html
-UNREACHABLE = {
-    "08": "cannot be reached",
-    "28": "refused the login",
-    "3D": "refused the connection",
-    "53": "is out of resources",
-    "57": "ended the statement or the connection",
-}
 READ_ONLY = "25006"
+REFUSED = "42501"  # insufficient privilege, or a row that a policy refuses
+LOGIN_ADVICE = (
+    "correct the user or the password in THOTHY_DATABASE_URL (or THOTHY_DATABASE_PASSWORD), or admit it in pg_hba.conf"
+)
+# By SQLSTATE or its class, what keeps Postgres from working, and what helps:
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+OBSTACLES: dict[str, tuple[str, str | None]] = {
+    "08": ("cannot be reached", None),
+    READ_ONLY: ("accepts no writes", "name the primary in THOTHY_DATABASE_URL"),
+    "28": ("refused the login", LOGIN_ADVICE),
+    "3D": ("has no such database", "create it, or correct its name in THOTHY_DATABASE_URL"),
+    "53": ("is out of resources", "see its log, and give it more"),
+    "53100": ("has no disk space left", "free space on the disk of Postgres, or extend it"),
+    "53300": (
+        "has no connection left",
+        "raise max_connections in Postgres or the limit of its role, or close clients that are not needed",
+    ),
+    "57": ("ended the statement or the connection", None),
+    "57P03": ("accepts no connections", "wait until it does: it starts, stops or recovers, and its log says why"),
+}
+# In their words, since a client that connects is told no code: Postgres' and pgbouncer's.
+TOLD_WITHOUT_CODE = (
+    (r"authentication failed|no password supplied|no such user", "28P01"),
+    (r'no pg_hba\.conf entry|role ".*" (does not exist|is not permitted to log in)', "28000"),
+    (r'database ".*" does not exist|no such database', "3D000"),
+    (r"permission denied for database", REFUSED),
+    (r"No space left on device|Disk quota exceeded", "53100"),
+    (r"too many (clients|connections)|connection slots are reserved|no more connections allowed", "53300"),
+    (r"the database system is |not (yet |currently )?accepting connections", "57P03"),
+    (r"session is read-only|server is in hot standby mode", READ_ONLY),
+)
+SEVERAL_ATTEMPTS = "All failures were:\n"  # psycopg's, before one for each host
+ATTEMPT = re.compile(
+    r"^- host: '?(.*?)'?, port: '?(\d+)'?, hostaddr: (?:'[^']*'|None): (.*?)(?=^- host: |\Z)", re.MULTILINE | re.DOTALL
+)
 # Lost with the server, or with its role: statements on other connections to it would fail, too.
 LOST = {READ_ONLY, "57P01", "57P02", "57P03", "57P04", "57P05"}
 SCHEMA_STATES = {"42P01", "42703"}  # undefined table, undefined column
-REFUSED = "42501"  # insufficient privilege, or a row that a policy refuses
 STARTUP_REFUSED = "unsupported startup parameter"  # what pgbouncer says of `options`
 PRODUCER = "producer"  # the application whose statements need no session: they name the schema
 
@@ -210,25 +237,39 @@ def reaching(settings: Settings) -> Iterator[None]:
 
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     where = endpoint(settings.require_database_url())
-    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    first = lines[0].strip()
+    told = str(error.orig).strip() or type(error.orig).__name__
+    cause = told.splitlines()[0].strip()
     state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)  # of psycopg 2
-    if STARTUP_REFUSED in str(error.orig):
+    if STARTUP_REFUSED in told:
         return PoolerError(f"the pooler at {where} refuses the options of a connection, such as its search path")
+    connecting = isinstance(error, OperationalError) and error.statement is None
+    broke = isinstance(error, OperationalError) and error.connection_invalidated
+    unreached = state is None and (connecting or broke)
+    if unreached:
+        state = next((code for words, code in TOLD_WITHOUT_CODE if re.search(words, told)), None)
+        cause = _cause_of_all(told)
     if state == REFUSED:
-        return PermissionDeniedError(first, settings.tenant, state)
+        return PermissionDeniedError(cause, settings.tenant, state)
     if state in SCHEMA_STATES:
         from thothy_ai.db.revisions import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
 
         return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
-    refusal = "accepts no writes" if state == READ_ONLY else UNREACHABLE.get((state or "")[:2])
-    if refusal is not None:
-        return DatabaseUnreachableError(f"Postgres at {where} {refusal}: {first}", state)
-    no_statement = isinstance(error, OperationalError) and error.statement is None  # connecting failed
-    broke = isinstance(error, OperationalError) and error.connection_invalidated
-    if state is None and (no_statement or broke):
-        # The last line that names a cause, without libpq's hint and without the server's address.
-        causes = [line for line in lines if "Is the server running" not in line] or lines
-        cause = " ".join(causes[-1].rpartition(" failed: ")[2].split())
+    says, advice = OBSTACLES.get(state or "") or OBSTACLES.get((state or "")[:2]) or (None, None)
+    if says is not None:
+        return DatabaseUnreachableError(f"Postgres at {where} {says}: {cause}", state, advice)
+    if unreached:
         return DatabaseUnreachableError(f"Postgres cannot be reached at {where}: {cause}")
-    return DatabaseError(f"Postgres at {where} refused a statement: {first}", state)
+    return DatabaseError(f"Postgres at {where} refused a statement: {cause}", state)
+
+
+def _cause_of_all(told: str) -> str:
+    """Why no connection was opened, or why one broke: the hosts' common cause, or the cause of each."""
+    attempts = ATTEMPT.findall(told.partition(SEVERAL_ATTEMPTS)[2]) or [("", "", told)]
+    causes = {}
+    for host, port, text in attempts:
+        lines = text.strip().splitlines()
+        last = ([line for line in lines if " failed: " in line] or lines[:1])[-1]  # others are hints
+        causes[f"{host}:{port}"] = " ".join(last.rpartition(" failed: ")[2].split())  # without the address
+    if len(set(causes.values())) == 1:
+        return next(iter(causes.values()))
+    return "; ".join(f"{place}: {cause}" for place, cause in causes.items())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
-from thothy_ai.db.connect import reaching
+from tests.conftest import Services
+from thothy_ai.admin.doctor import Level, examine, stores
+from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
@@ -48,6 +50,82 @@ def test_a_refusal_is_recognized_by_its_code(
     refusal = _refusal(settings, engine, *statements)
     assert (type(refusal), refusal.sqlstate) == (kind, sqlstate)
     assert len(str(refusal).splitlines()) == 1
+
+
+ROLE = "LOGIN PASSWORD 'sesame'"
+
+
+@pytest.mark.parametrize(
+    ("login", "prepare", "says", "sqlstate"),
+    [
+        ("{user}:wrong@", "", "refused the login: FATAL: password authentication failed", "28P01"),
+        ("{user}@", "", "refused the login: fe_sendauth: no password supplied", "28P01"),
+        ("nobody_here:x@", "", "refused the login: FATAL: password authentication failed", "28P01"),
+        ("asked:sesame@", "CREATE ROLE asked PASSWORD 'sesame'", "refused the login: FATAL: role", "28000"),
+        (
+            "asked:sesame@",
+            f"CREATE ROLE asked {ROLE} CONNECTION LIMIT 0",
+            "has no connection left: FATAL: too",
+            "53300",
+        ),
+        ("{user}:{password}@", "", 'has no such database: FATAL: database "missing" does not exist', "3D000"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "127.0.0.1:9,"], ids=["alone", "after a host that is away"])
+def test_why_no_connection_is_opened(
+    settings: Settings, services: Services, login: str, prepare: str, says: str, sqlstate: str, before: str
+) -> None:
+    url = make_url(settings.require_database_url())
+    login = login.format(user=url.username, password=url.password)
+    database = "missing" if "missing" in says else url.database
+    refused = Settings.load(
+        home=settings.home, database_url=f"postgresql://{login}{before}127.0.0.1:{url.port}/{database}"
+    )
+    if prepare:
+        services.postgres.execute(prepare)
+    try:
+        engine = make_engine(refused)
+        refusal = _refusal(refused, engine, "SELECT 1")
+    finally:
+        services.postgres.execute("DROP ROLE IF EXISTS asked")
+    assert (type(refusal), refusal.sqlstate) == (DatabaseUnreachableError, sqlstate)
+    if before:
+        assert f"127.0.0.1:9, 127.0.0.1:{url.port}" in str(refusal)
+        assert "127.0.0.1:9: Connection refused; " in str(refusal)
+    else:
+        assert str(refusal).startswith(f"Postgres at 127.0.0.1:{url.port} {says}")
+    (finding,) = examine(lambda: refused, ["postgres"])
+    assert finding.level is Level.WRONG
+    assert not str(finding.fix).startswith("start Postgres")
+
+
+def test_a_full_disk_is_named(settings: Settings, services: Services, engine: Engine) -> None:
+    _fill_disk(settings, services, engine)
+    refusal = _refusal(settings, engine, "INSERT INTO written VALUES (1)")
+    assert (type(refusal), refusal.sqlstate) == (DatabaseUnreachableError, "53100")
+    assert "has no disk space left: could not extend file" in str(refusal)
+
+
+def test_the_doctor_writes_to_the_disk(
+    settings: Settings, services: Services, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [finding.level for finding in examine(lambda: settings, ["postgres"])] == [Level.OK]
+    _fill_disk(settings, services, engine)
+    monkeypatch.setattr(stores, "WRITE", "INSERT INTO written VALUES (1)")
+    (*_, finding) = examine(lambda: settings, ["postgres"])
+    assert "has no disk space left" in finding.says
+    assert str(finding.fix).startswith("free space on the disk of Postgres")
+
+
+def _fill_disk(settings: Settings, services: Services, engine: Engine) -> None:
+    """Make a table whose file cannot grow: it is the device that is always full."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE written (n int)"))
+        path = connection.scalar(text("SELECT pg_relation_filepath('written')"))
+    engine.dispose()  # a session keeps the file open
+    file = services.postgres._cluster.data / str(path)
+    file.unlink()
+    file.symlink_to("/dev/full")
 
 
 def test_too_many_parameters_do_not_make_postgres_unreachable(settings: Settings, engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Checks of each part of the service: what is wrong, and how to fix it. A check never changes anything."""
+"""Checks of each part of the service: what is wrong, and how to fix it. A check changes nothing that stays."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Engine, Row
@@ -13,12 +14,19 @@ from thothy_ai.admin.processes import connected
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.schema import ENCODING, ENCODING_ADVICE, check_schema
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import BrokerRefusedError
+from thothy_ai.errors import BrokerRefusedError, PermissionDeniedError
 from thothy_ai.queue.hints import count_waiting
 from thothy_ai.queue.redis_server import check_redis, checking_client, reaching_redis
 from thothy_ai.settings import Settings, endpoint
 
 MIN_POSTGRES = 150000
+LOW_BYTES, NO_BYTES = 1 << 30, 64 << 20  # of a disk, which warn and stop: Postgres writes its log in files of 16 MB
+# Half a megabyte into a table of this transaction, on the disk of the database's others; it is rolled back.
+WRITE = """
+    SET LOCAL temp_tablespaces = '';
+    CREATE TEMPORARY TABLE written ON COMMIT DROP AS
+    SELECT uuid_send(gen_random_uuid()) AS bytes FROM generate_series(1, 10000)
+"""
 
 
 @contextmanager
@@ -37,8 +45,12 @@ def _one(engine: Engine, name: str) -> Row[Any]:
 
 
 def postgres(settings: Settings) -> Iterator[Diagnosis]:
+    yield from _disk(settings)
     with postgres_engine(settings) as engine:
         server = _one(engine, "admin/doctor_server")
+        if not server.read_only:
+            with suppress(PermissionDeniedError), reaching(settings), engine.connect() as connection:
+                connection.exec_driver_sql(WRITE)
     where = endpoint(settings.require_database_url())
     yield Diagnosis(
         "postgres",
@@ -56,6 +68,16 @@ def postgres(settings: Settings) -> Iterator[Diagnosis]:
     if server.connections > 0.9 * server.max_connections:
         fix = "raise max_connections in Postgres, or close clients that are not needed"
         yield Diagnosis("postgres", Level.WARNING, "connections are running out", fix)
+
+
+def _disk(settings: Settings) -> Iterator[Diagnosis]:
+    """Whether the disk of an embedded stack is nearly full. Postgres may be unable to say so."""
+    with suppress(OSError):
+        free = shutil.disk_usage(settings.home).free
+        if free < LOW_BYTES:
+            says = f"the disk of {settings.home} has only {free / 1e6:,.0f} MB left"
+            level = Level.WARNING if free >= NO_BYTES else Level.WRONG
+            yield Diagnosis("postgres", level, says, "free space on it, or extend it")
 
 
 def schema(settings: Settings) -> Iterator[Diagnosis]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from thothy_ai.settings.addresses import endpoint
 from thothy_ai.settings.settings import OwnSettings, Settings
 from thothy_ai.settings.stack import STACK_LOCK
-from thothy_ai.settings.values import PublishingTime, endpoint
+from thothy_ai.settings.values import PublishingTime
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, UnknownVariable, unknown_variables
 
 __all__ = [

@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from thothy_ai.errors import ConfigError, NotConnectedError
+from thothy_ai.settings.addresses import with_password
 from thothy_ai.settings.problems import first_problem
 from thothy_ai.settings.secret_files import SecretFileSource, is_secret, secret_variable
 from thothy_ai.settings.stack import StackSettingsSource
@@ -36,7 +37,6 @@ from thothy_ai.settings.values import (
     WebhookSecrets,
     split,
     text_of,
-    with_password,
 )
 from thothy_ai.settings.variables import PREFIX, STACK_ENV, check_stack_env
 
@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     database_url: DatabaseUrl | None = Field(
         default=None,
         description="Postgres, as postgresql+psycopg://user:password@host:port/database; with TLS, followed by"
-        " ?sslmode=verify-full&sslrootcert=/path/ca.pem. A running embedded stack sets it for all commands with the"
-        " same home.",
+        " ?sslmode=verify-full&sslrootcert=/path/ca.pem. Of several hosts, separated by commas, the one that accepts"
+        " writes is used. A running embedded stack sets it for all commands with the same home.",
     )
     database_schema: DatabaseSchema = Field(
         default="thothy",
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     )
     redis_url: RedisUrl | None = Field(
         default=None,
-        description="Redis or Valkey, as redis://:password@host:port/0; with TLS,"
+        description="Redis or Valkey, not in cluster mode, as redis://:password@host:port/0; with TLS,"
         " rediss://:password@host:port/0?ssl_ca_certs=/path/ca.pem. A running embedded stack sets it, too.",
     )
     redis_password: SecretStr | None = Field(

@@ -10,25 +10,17 @@ from datetime import datetime, time, timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+from urllib.parse import parse_qs
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, SecretStr
 from pydantic_settings import NoDecode
 
+from thothy_ai.settings.addresses import database_url_in_one_form, split_url
+
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 MIN_SECRET_CHARS = 24
-
-
-def _split(url: str) -> SplitResult:
-    """Split a URL. Raises `ValueError` without the library's own message, which may quote part of a password."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # reading the port validates it
-    except ValueError:
-        raise ValueError("is not a URL (special characters in a password must be percent-encoded)") from None
-    return parts
 
 
 def _database_url(value: SecretStr) -> SecretStr:
@@ -36,7 +28,8 @@ def _database_url(value: SecretStr) -> SecretStr:
     if not separator or scheme not in {"postgres", "postgresql", "postgresql+psycopg"}:
         raise ValueError("must look like postgresql+psycopg://user:password@host:port/database")
     url = f"postgresql+psycopg://{rest}"
-    if not _split(url).path.strip("/"):
+    url = database_url_in_one_form(url)
+    if not split_url(url).path.strip("/"):
         raise ValueError("does not name a database")
     return SecretStr(url)
 
@@ -50,7 +43,7 @@ def _database_schema(value: str) -> str:
 
 
 def _redis_url(value: SecretStr) -> SecretStr:
-    parts = _split(value.get_secret_value())
+    parts = split_url(value.get_secret_value())
     if parts.scheme not in {"redis", "rediss"}:
         raise ValueError("must look like redis://:password@host:port/0")
     query = parse_qs(parts.query)  # the client's own error does not name the file
@@ -61,7 +54,7 @@ def _redis_url(value: SecretStr) -> SecretStr:
 
 
 def _engine_url(value: str) -> str:
-    parts = _split(value)
+    parts = split_url(value)
     complete = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
     if not complete:
         raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
@@ -198,25 +191,3 @@ PublishBy = Annotated[
 ]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PositiveOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def with_password(url: SecretStr, password: SecretStr | None) -> str:
-    """The URL with the password, unless it has one already."""
-    text = url.get_secret_value()
-    parts = urlsplit(text)
-    if password is None or parts.password is not None:
-        return text
-    user, _, host = parts.netloc.rpartition("@")
-    secret = quote(password.get_secret_value(), safe="")
-    return text.replace(f"//{parts.netloc}", f"//{user.removesuffix(':')}:{secret}@{host}", 1)
-
-
-def endpoint(url: str) -> str:
-    """`host:port` or the socket path of a URL, for messages: never the user or password."""
-    parts = urlsplit(url)
-    default = {"redis": 6379, "rediss": 6379}.get(parts.scheme, 5432)
-    if parts.scheme == "unix":
-        return parts.path
-    query = parse_qs(parts.query)  # libpq also accepts host and port in the query: ?host=/run/postgresql
-    host = parts.hostname or query.get("host", ["localhost"])[0]
-    return host if host.startswith("/") else f"{host}:{parts.port or query.get('port', [default])[0]}"

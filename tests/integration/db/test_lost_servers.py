@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from tests.conftest import TEMPLATE, Services
 from tests.support.echo_kind import Echo
@@ -84,6 +84,27 @@ def test_work_goes_on_after_a_failover_that_leaves_connections_open(
         check_each_once(queue, 601)
     engine.dispose()
     assert resumed < 15, f"work went on after {resumed:.1f} s"
+
+
+def test_of_several_hosts_the_one_that_takes_writes_is_used(cluster: tuple[Settings, Forwarder, Standby]) -> None:
+    settings, name, replica = cluster
+    url = make_url(settings.require_database_url())
+    login = f"{url.username}:{url.password}"
+    for hosts in (f"127.0.0.1:{replica.port},127.0.0.1:{name.port}", f"127.0.0.1:9,localhost:{name.port}"):
+        several = Settings.load(home=settings.home, database_url=f"postgresql://{login}@{hosts}/{url.database}")
+        engine = make_engine(several)
+        with reaching(several), engine.connect() as connection:
+            assert not connection.scalar(text("SELECT pg_is_in_recovery()"))
+        engine.dispose()
+    hosts = f"127.0.0.1:9,localhost:{replica.port}"
+    read_only = Settings.load(home=settings.home, database_url=f"postgresql://{login}@{hosts}/{url.database}")
+    engine = make_engine(read_only)
+    with pytest.raises(DatabaseUnreachableError) as caught, reaching(read_only):
+        engine.connect()
+    assert str(caught.value) == (
+        f"Postgres at 127.0.0.1:9, localhost:{replica.port} accepts no writes:"
+        f" 127.0.0.1:9: Connection refused; localhost:{replica.port}: session is read-only"
+    )
 
 
 def test_a_pool_lets_go_of_a_server_that_lost_its_role(cluster: tuple[Settings, Forwarder, Standby]) -> None:

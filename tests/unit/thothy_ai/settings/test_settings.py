@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from sqlalchemy import make_url
+from sqlalchemy.dialects.postgresql import psycopg
 
 from thothy_ai.embedded.home import locked
 from thothy_ai.errors import ConfigError
@@ -76,6 +78,58 @@ def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.M
 def test_postgres_urls_are_normalized_to_one_driver(scheme: str) -> None:
     url = Settings.load(database_url=f"{scheme}://me@db/thothy").require_database_url()
     assert url == "postgresql+psycopg://me@db/thothy"
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "ports"),
+    [
+        ("me:pw@a:1,b:2/x", "a,b", "1,2"),
+        ("me:pw@a,b/x", "a,b", "5432,5432"),
+        ("me:pw@[::1]:1,b:2/x", "::1,b", "1,2"),
+        ("me:pw@a:1,[::1]:2/x", "a,::1", "1,2"),
+        ("me:pw@/x?host=a:1&host=b:2", "a,b", "1,2"),
+        ("me:pw@/x?host=a:1,b:2", "a,b", "1,2"),
+        ("me:pw@/x?host=a,b&port=1,2", "a,b", "1,2"),
+        ("me:pw@/x?host=a,b&port=7", "a,b", "7,7"),
+        ("me:pw@/x?host=a&host=b", "a,b", "5432,5432"),
+        ("me:pw@ignored/x?host=a,b", "a,b", "5432,5432"),
+        ("me:pw@/x?hostaddr=10.0.0.1,10.0.0.2&port=1,2", "10.0.0.1,10.0.0.2", "1,2"),
+        ("me:pw@/x?host=/run/a,b&port=1,2", "/run/a,b", "1,2"),
+        ("me:pw@/x?host=::1", "::1", "5432"),
+        ("me:pw@/x?host=a:1", "a", "1"),
+        ("me:pw@%2Frun%2Fa/x", "/run/a", "5432"),
+    ],
+)
+def test_hosts_of_a_database_in_every_form(given: str, hosts: str, ports: str) -> None:
+    url = Settings.load(database_url=f"postgresql://{given}").require_database_url()
+    [], options = psycopg.dialect().create_connect_args(make_url(url))
+    assert (options["host"], options["port"], options["user"], options["password"]) == (hosts, ports, "me", "pw")
+    assert options.get("target_session_attrs") == ("read-write" if "," in hosts else None)
+    assert Settings.load(database_url=url).require_database_url() == url
+
+
+def test_a_url_says_which_of_several_hosts_is_wanted(tmp_path: Path) -> None:
+    given = "postgresql://me@a,b/x?target_session_attrs=any&sslmode=require&sslrootcert=/ca.pem"
+    url = Settings.load(database_url=given, database_password="p@w/d").require_database_url()
+    [], options = psycopg.dialect().create_connect_args(make_url(url))
+    assert (options["target_session_attrs"], options["password"]) == ("any", "p@w/d")
+    assert (options["sslmode"], options["sslrootcert"]) == ("require", "/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("me:hunter2/x@a:1,b:2/x", "is not a URL (special characters in a password must be percent-encoded)"),
+        ("me:hunter2@a:1,b:port/x", "is not a URL (special characters in a password must be percent-encoded)"),
+        ("me:hunter2@a:1,b:70000/x", "is not a URL (special characters in a password must be percent-encoded)"),
+        ("me:hunter2@/x?host=a,b,c&port=1,2", "names 3 hosts and 2 ports"),
+        ("me:hunter2@a,b", "does not name a database"),
+    ],
+)
+def test_wrong_hosts_of_a_database(given: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(database_url=f"postgresql://{given}")
+    assert str(caught.value) == f"THOTHY_DATABASE_URL: {says}"
 
 
 def test_kinds_of_a_stack_count_only_while_it_runs(tmp_path: Path) -> None:
@@ -228,6 +282,11 @@ def test_passwords_are_not_printed() -> None:
         ("postgresql://me:pw@/x?host=/run/postgresql", "/run/postgresql"),
         ("postgresql:///x?host=db.example&port=6543", "db.example:6543"),
         ("postgresql:///x", "localhost:5432"),
+        ("postgresql://me:pw@a:1,b,[::1]:3/x", "a:1, b:5432, [::1]:3"),
+        ("postgresql:///x?host=a:1&host=b:2", "a:1, b:2"),
+        ("postgresql:///x?host=a,b&port=1,2", "a:1, b:2"),
+        ("postgresql:///x?host=/run/a,/run/b", "/run/a, /run/b"),
+        ("redis://:pw@[::1]:6390/0", "[::1]:6390"),
         ("tcp://127.0.0.1:9", "127.0.0.1:9"),
         ("unix:///run/engine.sock", "/run/engine.sock"),
     ],

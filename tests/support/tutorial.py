@@ -1,11 +1,11 @@
-"""Reads `docs/tutorial.md` and plays it in two terminals, word for word.
+"""Reads a page such as `docs/tutorial.md` and plays it in two terminals, word for word.
 
 A `bash` block is typed. A `text` block is what the block above it prints; `…` stands for what differs from run to run,
-a line of it for any number of lines. The first `bash` block installs, and is not typed. A block with `thothy up` is
-typed into the first terminal, where it stays; everything else into the second one. A `text` block that begins with `^C`
-is what Ctrl-C in the first terminal leads to.
+a line of it for any number of lines. A block with `make install` is not typed. A block with `thothy up` is typed into
+the first terminal, where it stays; everything else into the second one. A `text` block that begins with `^C` is what
+Ctrl-C in the first terminal leads to.
 
-`python -m tests.support.tutorial FOLDER` plays it, prints it, and writes every screen into the folder, as text.
+`python -m tests.support.tutorial FOLDER [PAGE]` plays it, prints it, and writes every screen into the folder, as text.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ class Step:
     @property
     def stays(self) -> bool:
         """Whether it runs until Ctrl-C."""
-        return any("thothy up" in line for command in self.commands for line in command)
+        return self.types("thothy up")
 
     @property
     def stops(self) -> bool:
         """Whether it is the Ctrl-C."""
         return not self.commands
+
+    def types(self, words: str) -> bool:
+        """Whether these words are typed."""
+        return any(words in line for command in self.commands for line in command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,10 @@ class Played:
         return self.step.expected is None or agrees(self.step.expected, self.rows)
 
 
-def steps() -> list[Step]:
+def steps(page: Path = PAGE) -> list[Step]:
     """The steps of the page, without the installation."""
     found: list[Step] = []
-    for language, text in _BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+    for language, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
         lines = tuple(text.splitlines())
         if language == "bash":
             found.append(Step(tuple(_commands(lines)), None))
@@ -71,7 +75,7 @@ def steps() -> list[Step]:
             found.append(Step((), lines[1:]))
         elif language == "text":
             found[-1] = Step(found[-1].commands, lines)
-    return found[1:]
+    return [step for step in found if not step.types("make install")]
 
 
 def _commands(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -103,20 +107,20 @@ def _pattern(line: str) -> str:
 
 
 class Tutorial:
-    """Plays the page in a folder of its own."""
+    """Plays a page in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, page: Path = PAGE) -> None:
         (folder / ".venv").symlink_to(ROOT / ".venv" if (ROOT / ".venv").exists() else sys.prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
         environment = kept | {"PATH": f"{folder}/.venv/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "2"}
         environment["THOTHY_METRICS_PORT"] = str(free_ports(20))  # other tests start stacks at the same moment
         self.service = Terminal(folder, environment)
         self.shell = Terminal(folder, environment)
-        self.folder = folder
+        self.folder, self.page = folder, page
 
     def play(self) -> Iterator[Played]:
         """Every step, as it ended."""
-        for step in steps():
+        for step in steps(self.page):
             if step.stops:
                 yield self._stop(step)
             elif step.stays:
@@ -147,21 +151,21 @@ class Tutorial:
 
 
 @contextmanager
-def tutorial() -> Iterator[Tutorial]:
-    """A fresh folder with the page to play in it."""
+def tutorial(page: Path = PAGE) -> Iterator[Tutorial]:
+    """A fresh folder with a page to play in it."""
     with tempfile.TemporaryDirectory(prefix="thothy-tutorial-") as folder:
         Path(folder).chmod(0o755)  # Postgres may have to run as nobody
-        played = Tutorial(Path(folder))
+        played = Tutorial(Path(folder), page)
         try:
             yield played
         finally:
             played.close()
 
 
-def record(to: Path) -> None:
-    """Play the page, and write every screen of both terminals."""
+def record(to: Path, page: Path = PAGE) -> None:
+    """Play a page, and write every screen of both terminals."""
     to.mkdir(parents=True, exist_ok=True)
-    with tutorial() as played:
+    with tutorial(page) as played:
         for each in played.play():
             mark = "as written" if each.as_written else "DIFFERS"
             typed = [line for command in each.step.commands for line in command] or ["Ctrl-C"]
@@ -172,4 +176,4 @@ def record(to: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]))
+    record(*map(Path, sys.argv[1:]))

@@ -7,13 +7,17 @@ CLOSING = {"{": "}", "[": "]"}
 
 
 class LiveJson:
-    """Takes the text of one JSON value in pieces. Other text passes through, without its spaces."""
+    """Takes the text of JSON values in pieces. What follows one begins on a new line: a plan may make several calls.
+
+    Other text passes through, without its spaces.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._escaped = False
         self._opened = False  # the last character opened an object or an array, which may turn out to be empty
+        self._ended = False  # the last character ended a value
 
     def feed(self, text: str) -> str:
         return "".join(map(self._shown, text))
@@ -27,10 +31,11 @@ class LiveJson:
         if char.isspace():
             return ""
         was_opened, self._opened = self._opened, char in CLOSING
+        was_ended, self._ended = self._ended, char in CLOSING.values() and self._depth <= 1
         if char in CLOSING.values():
             self._depth = max(0, self._depth - 1)
             return char if was_opened else self._line() + char
-        begins = self._line() if was_opened else ""
+        begins = self._line() if was_opened or was_ended else ""
         self._in_string = char == '"'
         self._depth += self._opened
         after = {",": self._line(), ":": " "}.get(char, "")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from typer import BadParameter
 
@@ -66,7 +68,8 @@ class JobLines:
 
 def _entry(line: str) -> tuple[Request, EnqueueOptions]:
     try:
-        document = json.loads(line.rstrip())  # an error at the end is then on this line, not on a next one
+        # An error at the end is then on this line, not on a next one.
+        document = json.loads(line.rstrip(), object_pairs_hook=_distinct)
     except json.JSONDecodeError as error:
         raise InvalidJobError("line", f"is not JSON: {error.msg} at column {error.colno}") from None
     except (ValueError, RecursionError) as error:  # the latter: thousands of nested brackets
@@ -86,3 +89,12 @@ def _entry(line: str) -> tuple[Request, EnqueueOptions]:
         except BadParameter as error:
             raise InvalidJobError(name, str(error)) from None
     return request, EnqueueOptions(**options)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, at any depth. Raises `InvalidJobError` for a key that it has twice: JSON does not say which counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise InvalidJobError(twice, "occurs twice in one object")
+    return found

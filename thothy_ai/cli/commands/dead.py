@@ -27,7 +27,18 @@ from thothy_ai.cli.inputs.job_options import (
     find_jobs,
 )
 from thothy_ai.cli.inputs.parameters import with_fields
-from thothy_ai.cli.shell import LONG_SECONDS, AsJson, Yes, check_note, confirm, database, fail, load_settings, usage
+from thothy_ai.cli.shell import (
+    LONG_SECONDS,
+    AsJson,
+    Yes,
+    check_note,
+    confirm,
+    database,
+    fail,
+    load_settings,
+    stdin_is_a_terminal,
+    usage,
+)
 from thothy_ai.cli.views.job import job_json, print_job
 from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, printable, table
 from thothy_ai.cli.views.times import local, spell
@@ -154,18 +165,25 @@ def redrive(
     every: All = False,
     why: Annotated[str | None, typer.Option(help="Reason, recorded in each job's history with your user name.")] = None,
     deadline: Deadline = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Queue dead jobs again. Their history is kept; their failure count restarts at zero.
 
-    Example: thothy dead redrive --reason engine_error --since 12h --why "driver updated"
+    On a terminal, it prints counts and asks for confirmation first, unless the jobs are named by their ids.
+
+    Example: thothy dead redrive --reason engine_error --since 12h --why "driver updated" --yes
     """
     from thothy_ai.admin import dead_letters
 
     check_note("--why", why)
     filters.require(job_ids, every)
     with database(LONG_SECONDS) as engine:
-        selection = filters.selection(engine, job_ids)
+        selection = dead_letters.until_now(engine, filters.selection(engine, job_ids))
+        if not (yes or job_ids or as_json) and stdin_is_a_terminal():
+            groups = dead_letters.groups(engine, selection)
+            _print_groups(groups)
+            confirm(f"Queue {count(_total(groups), 'job')} again?")
         user = f"uid {os.getuid()}"
         with suppress(KeyError, OSError):  # the user of a container may have no name
             user = getuser()

@@ -5,6 +5,7 @@ A kind has no access to a database or a model: its plan turns a request into cal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,6 +20,7 @@ from thothy_ai.jobs.api.plan import Context, Plan
 from thothy_ai.jobs.text.strings import check_content, check_encodable, strings_in
 
 SOURCE_KEY_DIGITS = 32
+KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # it is part of commands and of files' names
 
 
 A = TypeVar("A", bound=Artifact, default=Artifact)
@@ -74,8 +76,8 @@ class JobKind(Generic[R, A]):
     `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
     the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
     nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
-    model or alias that its jobs run on unless they name one; None: any. Raises `TypeError` if the request class names
-    another artifact class.
+    model or alias that its jobs run on unless they name one; None: any. Raises `ValueError` for a name that cannot be
+    one, and `TypeError` if the request class names another artifact class.
     """
 
     name: str
@@ -90,6 +92,9 @@ class JobKind(Generic[R, A]):
     model: str | None = None
 
     def __post_init__(self) -> None:
+        if not KIND_NAME.fullmatch(self.name):
+            rule = "at most 60 letters, digits, dots, hyphens and underscores, with a letter first"
+            raise ValueError(f"{self.name!r} is not the name of a kind: {rule}")
         for alias in (alias for base in self.request.__mro__ for alias in base.__dict__.get("__orig_bases__", ())):
             origin = alias.__origin__ if isinstance(alias, GenericAlias) else None
             if not (isinstance(origin, type) and issubclass(origin, _NamesArtifact)):

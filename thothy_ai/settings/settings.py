@@ -34,6 +34,7 @@ from thothy_ai.settings.values import (
     PublishBy,
     RedisUrl,
     Seconds,
+    Tenant,
     WebhookSecrets,
     split,
     text_of,
@@ -104,9 +105,8 @@ class Settings(BaseSettings):
         description="Name by which jobs ask for the engine's model. Default: that of the model's folder, or of its file"
         " without the suffix.",
     )
-    tenant: str = Field(
+    tenant: Tenant = Field(
         default="default",
-        min_length=1,
         description="Tenant of the jobs that this process enqueues. Tenants share neither idempotency keys nor cached"
         " prefixes.",
     )

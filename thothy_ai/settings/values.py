@@ -20,6 +20,7 @@ from thothy_ai.settings.addresses import database_url_in_one_form, split_url
 
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_TENANT = re.compile(r"[^\W_](?:[\w .@:+&'-]{0,98}[\w.@+'-])?")
 MIN_SECRET_CHARS = 24
 
 
@@ -64,6 +65,13 @@ def _engine_url(value: str) -> str:
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError("must consist of at most 100 letters, digits, dots, hyphens and underscores")
+    return value
+
+
+def check_tenant(value: str) -> str:
+    """The tenant. Raises `ValueError` for a name that would be a path, markup or a formula where it is printed."""
+    if not _TENANT.fullmatch(value):
+        raise ValueError("must be 1 to 100 letters, digits, spaces and . _ - @ : + & ', with a letter or digit first")
     return value
 
 
@@ -179,6 +187,7 @@ DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
 DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 Name = Annotated[str, AfterValidator(_name)]
+Tenant = Annotated[str, AfterValidator(check_tenant)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]

@@ -189,3 +189,10 @@ def test_importing_and_finding_kinds_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["", "../../evil", "a/b", ".x", "1x", "a b", "<b>", "a\nb", "x" * 61, "é"])
+def test_a_name_that_could_be_a_path_or_markup_is_refused(modules: Path, name: str) -> None:
+    (modules / "odd.py").write_text(NOTE.format(request="Odd", name=name.replace("\n", "\\n")))
+    with pytest.raises(KindError, match="is not the name of a kind: at most 60 letters"):
+        registry.load_extra(["odd"])

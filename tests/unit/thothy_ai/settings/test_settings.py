@@ -317,3 +317,14 @@ def test_a_producer_is_imported_as_fast_as_its_libraries_allow() -> None:
     command = [sys.executable, "-c", IMPORTS]
     times = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
     assert min(times) < 3
+
+
+@pytest.mark.parametrize("tenant", ["", " ", "../../evil", ".x", "a/b", "<b>", "=1+1", "-x", "a\nb", "a ", "x" * 101])
+def test_a_tenant_is_a_name_that_can_be_printed_anywhere(tenant: str) -> None:
+    with pytest.raises(ConfigError, match="THOTHY_TENANT: must be 1 to 100 letters"):
+        Settings.load(tenant=tenant)
+
+
+@pytest.mark.parametrize("tenant", ["acme", "Acme GmbH & Co", "ops@acme.example", "a", "日本", "it's", "7:eu-west"])
+def test_tenants(tenant: str) -> None:
+    assert Settings.load(tenant=tenant).tenant == tenant

@@ -55,6 +55,22 @@ READING: Final = {"source_text": ("id", "tenant", "digest")}
 LOCKING: Final = {"source_text": ("digest",)}
 FIRST: Final = "producer_select_{role}"  # the policy that says which tenant a role has
 
+# Postgres gives these rights to everybody, and each takes disk past the policies: the statement that takes one back,
+# whether PUBLIC has it, and whether this session may take it.
+PUBLIC: Final = (
+    (
+        "REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
+        "has_database_privilege('public', datname, 'TEMPORARY')",
+        "pg_has_role(datdba, 'USAGE')",
+    ),
+    (
+        "REVOKE EXECUTE ON FUNCTION lo_create(oid), lo_creat(integer), lo_from_bytea(oid, bytea) FROM PUBLIC",
+        "has_function_privilege('public', 'lo_create(oid)', 'EXECUTE')",
+        "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)",
+    ),
+)
+TAKEN_TURNS: Final = text("SELECT pg_advisory_xact_lock(hashtextextended('thothy rights of everybody', 0))")
+
 ROLES = text(
     """
     SELECT roles[1]::text AS role, obj_description(pol.oid, 'pg_policy') AS tenant, rolcanlogin AS login
@@ -126,6 +142,22 @@ def list_roles(connection: Connection) -> list[Role]:
     return [Role(row.role, row.tenant or "", row.login) for row in connection.execute(ROLES)]
 
 
+def rights_of_everybody(connection: Connection, *, may_take: bool = False) -> list[str]:
+    """Statements that take from PUBLIC what a tenant's role has by it; with `may_take`, those that we may run.
+
+    Such a right lets a tenant fill the disk: with temporary tables or large objects.
+    """
+    found = []
+    for statement, given, allowed in PUBLIC:
+        asked = f"{given} AND {allowed}" if may_take else given
+        database = connection.scalar(
+            text(f"SELECT datname FROM pg_database WHERE datname = current_database() AND {asked}")  # noqa: S608
+        )
+        if database is not None:
+            found.append(sql.SQL(statement).format(database=_name(database)).as_string(None))
+    return found
+
+
 def refresh_roles(connection: Connection) -> None:
     """Give each role the rights and policies that this version's statements need: after a migration."""
     for role in list_roles(connection):
@@ -158,7 +190,10 @@ def _refuse_existing(connection: Connection, name: str) -> None:
 
 
 def _allow(connection: Connection, role: Role) -> None:
-    """The rights and policies of a role, those that it has already left out."""
+    """The rights and policies of a role, those that it has already left out, and no rights that everybody has."""
+    connection.execute(TAKEN_TURNS)
+    for statement in rights_of_everybody(connection, may_take=True):
+        connection.exec_driver_sql(statement)
     schema = str(connection.scalar(text("SELECT current_schema()")))
     _run(connection, sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_name(schema), _name(role.name)))
     for table in dict.fromkeys(policy[0] for policy in POLICIES):

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import ProgrammingError
 
 from tests.support.command_line import SOURCE, Run, one_line
 from thothy_ai.errors import PermissionDeniedError
@@ -45,6 +46,9 @@ def test_a_role_to_be_granted_has_no_password(run: Run) -> None:
 
 def test_names_that_cannot_be_one(run: Run) -> None:
     assert "lower-case letters" in one_line(run("roles", "create", "Bad Name", "--tenant", "acme", exit_code=2))
+    assert "the tenant is empty" in one_line(run("roles", "create", "acme", "--tenant", "", exit_code=2))
+    for tenant in ("../../evil", "<b>", "=1+1", "a\nb", "x" * 101, " acme"):
+        assert "must be 1 to 100 letters" in one_line(run("roles", "create", "acme", "--tenant", tenant, exit_code=2))
     assert "no tenant's role is called postgres" in one_line(run("roles", "drop", "postgres", "--yes", exit_code=1))
 
 
@@ -53,3 +57,21 @@ def test_a_role_that_is_not_ours_is_left_alone(run: Run, engine: Engine) -> None
         name = str(connection.scalar(text("SELECT current_user")))
     said = one_line(run("roles", "create", name, "--tenant", "acme", exit_code=1))
     assert said == f"Postgres has a role {name} that is no tenant's role here: choose another name"
+
+
+def test_a_role_makes_neither_temporary_tables_nor_large_objects(run: Run, engine: Engine) -> None:
+    name = f"acme_{uuid4().hex[:8]}"
+    assert "disk" not in run("roles", "create", name, "--tenant", "acme", "--no-login").stderr
+    for statement in (
+        "CREATE TEMPORARY TABLE mine (x int)",
+        "SELECT lo_create(0)",
+        "SELECT lo_creat(-1)",
+        "SELECT lo_from_bytea(0, 'x')",
+    ):
+        with engine.connect() as connection:
+            connection.execute(text(f"SET LOCAL ROLE {name}"))
+            with pytest.raises(ProgrammingError, match="permission denied"):
+                connection.execute(text(statement))
+    with engine.connect() as connection:  # the owner still may
+        connection.execute(text("CREATE TEMPORARY TABLE mine (x int)"))
+    run("roles", "drop", name, "--yes")

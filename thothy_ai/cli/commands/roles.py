@@ -29,14 +29,18 @@ def create(name: Name, tenant: Tenant, no_login: NoLogin = False, as_json: AsJso
     """
     from sqlalchemy import make_url
 
-    from thothy_ai.db.roles import check_name, create_role
+    from thothy_ai.db.roles import check_name, create_role, rights_of_everybody
+    from thothy_ai.settings.values import check_tenant
 
     try:
         check_name(name, tenant)
+        check_tenant(tenant)
     except ValueError as error:
         usage(str(error))
     with database() as engine:
         role = create_role(engine, name, tenant, login=not no_login)
+        with engine.connect() as connection:
+            left = rights_of_everybody(connection)
     url = None
     if role.password:
         own = make_url(load_settings().require_database_url())
@@ -44,6 +48,8 @@ def create(name: Name, tenant: Tenant, no_login: NoLogin = False, as_json: AsJso
     if as_json:
         return print_json({"role": name, "tenant": tenant, "password": role.password, "database_url": url})
     typer.echo(f"Role {name} can enqueue, follow and cancel the jobs of tenant {tenant}.", err=True)
+    for statement in left:
+        typer.echo(f"It can fill the disk, too, unless a superuser runs {statement}", err=True)
     if url is None:
         return typer.echo(f"Grant it to the role of your application: GRANT {name} TO your_role;")
     return typer.echo(f"THOTHY_TENANT={shlex.quote(tenant)}\nTHOTHY_DATABASE_URL={shlex.quote(url)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,6 +22,9 @@ from thothy_ai.queue.live import interest_channel, presence_channel
 from thothy_ai.settings import Settings
 
 ENGINE_SECONDS, REDIS_SECONDS = 5.0, 3.0  # for an answer
+STILL_SECONDS = 5.0  # without a finished step: a step of a CPU may take a few
+RECORDED_SECONDS = STILL_SECONDS + 4.0  # the same by its records in Postgres, which it writes every two seconds
+LOOK_SECONDS = 0.25
 _SILENT = logging.NullHandler()  # one for all calls: a logger takes the same handler only once
 
 
@@ -45,6 +49,7 @@ class EngineStatus:
     state: str
     heartbeat_age: float  # seconds
     ready_seconds: float  # since it was ready, or started
+    busy_seconds: float  # of its device, as last recorded
     running: int  # jobs
     tokens_per_second: float  # of output, over the last minute
 
@@ -100,6 +105,31 @@ async def engine_state(url: str, token: str | None) -> tuple[EngineInfo, EngineS
             await client.start()
             return await client.info(), await client.stats()
     except (OSError, TimeoutError) as error:
-        raise EngineLostError(f"no engine answers at {url}: {error or type(error).__name__}") from None
+        why = str(error) or f"no answer within {ENGINE_SECONDS:g} s"
+        raise EngineLostError(f"no engine answers at {url}: {why}") from None
     finally:
         await client.close()
+
+
+async def stands_still(url: str, token: str | None) -> bool:
+    """Whether the engine has sequences, and finishes no step for `STILL_SECONDS`. Raises `EngineLostError`."""
+    _, first = await engine_state(url, token)
+    until = time.monotonic() + STILL_SECONDS
+    stats = first
+    while stats.core.steps == first.core.steps and (stats.scheduler.running or stats.scheduler.waiting):
+        if time.monotonic() >= until:
+            return True
+        await asyncio.sleep(LOOK_SECONDS)
+        _, stats = await engine_state(url, token)
+    return False
+
+
+def recorded_still(engine: Engine, among: Collection[UUID]) -> list[EngineStatus]:
+    """Which of these engines have jobs, and record no work for `RECORDED_SECONDS`."""
+    until = time.monotonic() + RECORDED_SECONDS
+    first = still = {each.id: each for each in engines(engine) if each.id in among and each.running}
+    while still and time.monotonic() < until:
+        time.sleep(4 * LOOK_SECONDS)
+        now = [each for each in engines(engine) if each.id in still and each.running]
+        still = {each.id: each for each in now if each.busy_seconds == first[each.id].busy_seconds}
+    return list(still.values())

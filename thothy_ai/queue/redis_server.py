@@ -182,4 +182,4 @@ def _translated(error: BaseException, settings: Settings) -> BrokerUnreachableEr
     for kind, says, advice in CAUSES:
         if isinstance(error, kind):
             return BrokerUnreachableError(f"Redis at {where} {says.format(error)}", advice)
-    return BrokerUnreachableError(f"Redis cannot be reached at {where}: {error or type(error).__name__}")
+    return BrokerUnreachableError(f"Redis cannot be reached at {where}: {str(error) or type(error).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -9,8 +10,9 @@ from contextlib import suppress
 from redis.exceptions import RedisError
 
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
+from thothy_ai.admin.doctor.processes import HANGS
 from thothy_ai.admin.doctor.stores import postgres_engine
-from thothy_ai.admin.engines import EngineStatus, WorkerCounts, workers
+from thothy_ai.admin.engines import RECORDED_SECONDS, EngineStatus, WorkerCounts, recorded_still, workers
 from thothy_ai.admin.engines import engines as read_engines
 from thothy_ai.settings import Settings
 
@@ -36,6 +38,13 @@ def engines(settings: Settings) -> Iterator[Diagnosis]:
             )
             fix = "give each a THOTHY_ENGINE_NAME of its own, and start them again"
             yield Diagnosis("engines", Level.WRONG, f"{number} engines are named {name}: {where}", fix)
+    asked = {each.id for each in live if each.address == settings.engine_url and each.machine == socket.gethostname()}
+    with postgres_engine(settings) as engine:
+        still = recorded_still(engine, {each.id for each in live} - asked)  # the check of the engine has asked those
+    for each in still:
+        jobs = "1 job that runs" if each.running == 1 else f"{each.running:,} jobs that run"
+        says = f"engine {each.name} on {each.machine} has {jobs}, and has computed nothing for {RECORDED_SECONDS:g} s"
+        yield Diagnosis("engines", Level.WRONG, says, HANGS)
     with suppress(RedisError):  # the check of Redis reports it
         yield from _workers(found, workers(settings, sorted({each.name for each in found})))
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
-from thothy_ai.admin.engines import engine_state
+from thothy_ai.admin.engines import STILL_SECONDS, engine_state, stands_still
 from thothy_ai.admin.processes import connected
 from thothy_ai.settings import Settings
 
 FULL = 0.95
+HANGS = "if it goes on, restart the engine; its log may say why, and it ends by itself after --stall-seconds"
 QUIET_SECONDS = 60  # a process that has not used Postgres for this long hangs
 CELERY_NEEDS = {
     "task_acks_late": True,
@@ -52,6 +53,10 @@ def engine(settings: Settings) -> Iterator[Diagnosis]:
         f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
         f"{stats.blocks.used:,} of {stats.blocks.total:,} KV blocks in use"
     )
+    if asyncio.run(stands_still(url, settings.reveal_engine_token())):
+        says = f"{info.model} on {info.device} at {url} has finished no step for {STILL_SECONDS:g} s: {load}"
+        yield Diagnosis("engine", Level.WRONG, says, HANGS)
+        return
     yield Diagnosis("engine", Level.OK, f"{info.model} on {info.device} at {url}: {load}")
     if stats.memory.total_bytes and stats.memory.used_bytes > FULL * stats.memory.total_bytes:
         says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is in use"

@@ -10,7 +10,7 @@ SELECT
     END AS state,
     extract(epoch FROM now() - heartbeat_at)::float8 AS heartbeat_age,
     extract(epoch FROM now() - coalesce(ready_at, started_at))::float8 AS ready_seconds,
-    coalesce(running, 0) AS running,
+    busy_seconds, coalesce(running, 0) AS running,
     coalesce(tokens, 0) / least(60, greatest(1, extract(epoch FROM now() - coalesce(ready_at, started_at))))::float8
         AS tokens_per_second
 FROM engine_session

@@ -17,7 +17,8 @@ from thothy_ai.jobs import registry
 from thothy_ai.jobs.registry import AnyKind
 from thothy_ai.jobs.text.locales import LANGUAGES
 from thothy_ai.jobs.text.strings import MAX_CHARACTERS
-from thothy_ai.producer.drafts import MAX_KEY_LENGTH
+from thothy_ai.producer.drafts import MAX_CALL_CHARS, MAX_KEY_LENGTH
+from thothy_ai.queue.canonical import MAX_REQUEST_CHARS
 
 MEANINGS = {
     "kind": ("text", "Required. The job kind."),
@@ -87,7 +88,9 @@ def jsonl_page() -> str:
         "The format of the file that `thothy enqueue --jsonl FILE` reads: one JSON object per line, in UTF-8, one job"
         " each.",
         "Blank lines are skipped. All jobs are enqueued in one transaction, or none if a line is wrong: the error names"
-        " the line.\n`-` reads standard input: `generate-jobs | thothy enqueue --jsonl -`.",
+        " the line.\n`-` reads standard input: `generate-jobs | thothy enqueue --jsonl -`. A request may have"
+        f" {MAX_REQUEST_CHARS:,} characters, and those of a file\n{MAX_CALL_CHARS:,}, a text that several have counted"
+        " once.",
         table(("Key", "Value", "Meaning"), keys),
         "A time is a duration from now, such as `2h`, or a date and time, such as `2026-11-21T06:00` (local time) or"
         " `2026-11-21T06:00+01:00`.",

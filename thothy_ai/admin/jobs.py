@@ -18,7 +18,7 @@ from thothy_ai.errors import UnknownJobError
 from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.queue.seeds import attempt_seed
 
-BATCH = 1000  # jobs cancelled per transaction
+BATCH = 1000  # jobs changed per transaction
 HOUR = 3600.0
 
 
@@ -117,14 +117,15 @@ def ended_jobs(engine: Engine, state: str, *, kind: str | None = None, reason: s
 def redrive(
     engine: Engine, ids: Sequence[UUID], *, deadline: datetime | None = None, note: str | None = None
 ) -> set[UUID]:
-    """Queue dead, cancelled and expired jobs again; returns those that were. Failures start at 0.
+    """Queue dead, cancelled and expired jobs again, in batches; returns those that were. Failures start at 0.
 
     History stays, and records the `note`. A deadline that has passed is dropped, unless a new one is given.
     """
-    wanted = {"ids": list(ids), "deadline": deadline, "detail": note}
-    with engine.begin() as connection:
-        redriven = set(connection.scalars(statement("admin/redrive"), wanted))
-        if redriven:
+    redriven: set[UUID] = set()
+    for start in range(0, len(ids), BATCH):
+        wanted = {"ids": list(ids[start : start + BATCH]), "deadline": deadline, "detail": note}
+        with engine.begin() as connection:
+            redriven.update(connection.scalars(statement("admin/redrive"), wanted))
             connection.execute(WAKE_DISPATCHER)
     return redriven
 

@@ -40,8 +40,8 @@ ENGINE_SILENCE: Final = f"interval '{ENGINE_SILENCE_SECONDS} seconds'"
 DELAY_MARGIN: Final = (
     "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
 )
-# New jobs, one JSON array: parallel arrays take their driver five times as long to write. Ordered by key, so that two
-# batches over the same keys cannot deadlock.
+# New jobs, one JSON array: parallel arrays take their driver five times as long to write. Ordered by key as
+# `drafts.portions` orders the statements of one call, so that two calls with the same keys cannot deadlock.
 INSERTED_JOBS: Final = f"""given AS (
     SELECT *
     FROM json_to_recordset(CAST(:jobs AS json)) AS given (
@@ -59,7 +59,7 @@ inserted AS (
            source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model,
            CAST(:batch_id AS uuid)
     FROM given
-    ORDER BY idempotency_key, id
+    ORDER BY idempotency_key COLLATE "C", id
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
     RETURNING id
 )"""  # noqa: S608 - constants

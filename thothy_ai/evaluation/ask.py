@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
@@ -29,8 +28,8 @@ from thothy_ai.plans.advance import Judgement, PlannedJob
 from thothy_ai.plans.follow import CallLog, follow
 from thothy_ai.plans.requests import RequestFactory
 from thothy_ai.plans.running_call import RunningCall, abort, first_text, total
-from thothy_ai.producer.drafts import EnqueueOptions, draft, parse_request
-from thothy_ai.settings import Settings
+from thothy_ai.producer.drafts import parse_request
+from thothy_ai.queue.canonical import canonical
 
 PRIORITY = MAX_PRIORITY  # before every job: a person waits for the answer
 
@@ -193,10 +192,9 @@ class JobPrompt:
         return AskAttempt(seed, time.monotonic() - began, tuple(call.result for call in log.sent), judgement)
 
 
-def request_body(kind: AnyKind, values: Mapping[str, Any], settings: Settings) -> Any:
+def request_body(kind: AnyKind, values: Mapping[str, Any]) -> Any:
     """A request as JSON values, with its defaults, as the queue would keep it. Raises `InvalidJobError`."""
-    drafted = draft(parse_request(kind.name, values), EnqueueOptions(), settings, datetime.now(UTC))
-    return json.loads(drafted.request)
+    return json.loads(canonical(parse_request(kind.name, values)).request)
 
 
 async def _one_by_one(screen: Screen, calls: Sequence[RunningCall]) -> Outputs:

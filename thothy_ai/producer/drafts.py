@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +23,11 @@ from thothy_ai.queue.canonical import canonical, invalid
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
+# One statement carries so many jobs, and requests of at most that size and one more request; Postgres takes 1 GB at
+# once, and must answer in time. All statements of a call are one transaction.
+STATEMENT_JOBS = 10_000
+STATEMENT_CHARS = 16_000_000
+MAX_CALL_CHARS = 4_000_000_000  # all requests of a call are in memory until the last one is checked
 MODEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # as of THOTHY_MODEL_NAME
 
 
@@ -51,14 +56,14 @@ Entry = Request[A] | tuple[Request[A], EnqueueOptions]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One job, ready to be inserted. `request` is canonical JSON; `digest` covers tenant, kind and request.
+    """One job, ready to be inserted. `body` is its canonical request; `digest` covers tenant, kind and request.
 
     `entry` is its index in `enqueue_many`. `existed`: its idempotency key is that of another job, whose id it has.
     """
 
     id: UUID
     kind: str
-    request: str
+    body: texts.StoredRequest
     digest: str
     source_key: str
     options: EnqueueOptions
@@ -94,23 +99,31 @@ def validated(kind: AnyKind, fields: Mapping[str, Any]) -> Request:
 def draft_all(entries: Iterable[Entry[A]], settings: Settings) -> list[Draft]:
     """Drafts of requests, or of (request, options).
 
-    Raises `InvalidJobError` for the first invalid entry, and `IdempotencyConflictError` for a key that two entries with
-    different requests share.
+    A text that several requests have is kept once. Raises `InvalidJobError` for the first invalid entry, or the one
+    with which the call is too large, and `IdempotencyConflictError` for a key that two entries with different requests
+    share.
     """
     now = datetime.now(UTC)
     drafts: list[Draft] = []
+    known: dict[str, str] = {}  # texts by digest
+    size = 0  # characters of the requests, each text counted once
     first: dict[str, int] = {}  # the first entry of each key
     for number, entry in enumerate(entries):
+        texts_before = len(known)
         try:
             match entry:
                 case (Request() as request, EnqueueOptions() as options):
-                    drafts.append(draft(request, options, settings, now, number))
+                    new = draft(request, options, settings, now, number, known)
                 case Request():
-                    drafts.append(draft(entry, EnqueueOptions(), settings, now, number))
+                    new = draft(entry, EnqueueOptions(), settings, now, number, known)
                 case _:
                     raise InvalidJobError("request", "must be a request, or a pair of a request and its EnqueueOptions")
-            key = drafts[-1].options.idempotency_key
-            if key is not None and drafts[first.setdefault(key, number)].digest != drafts[-1].digest:
+            drafts.append(new)
+            size += len(new.body.request) + (len(new.body.text or "") if len(known) > texts_before else 0)
+            if size > MAX_CALL_CHARS:
+                raise InvalidJobError("request", f"the call has more than {MAX_CALL_CHARS:,} characters; divide it")
+            key = new.options.idempotency_key
+            if key is not None and drafts[first.setdefault(key, number)].digest != new.digest:
                 raise IdempotencyConflictError(key, other=first[key])
         except EntryError as error:
             raise error.at(number) from None
@@ -118,14 +131,19 @@ def draft_all(entries: Iterable[Entry[A]], settings: Settings) -> list[Draft]:
 
 
 def draft(
-    request: Request, options: EnqueueOptions, settings: Settings, now: datetime, entry: int | None = None
+    request: Request,
+    options: EnqueueOptions,
+    settings: Settings,
+    now: datetime,
+    entry: int | None = None,
+    known: dict[str, str] | None = None,
 ) -> Draft:
-    """A job for this request. Raises `InvalidJobError`, naming the field."""
+    """A job for this request; `known` is that of `texts.stored`. Raises `InvalidJobError`, naming the field."""
     body = canonical(request)
     return Draft(
         id=uuid7(),
         kind=body.kind,
-        request=body.request,
+        body=texts.stored(body.request, known),
         digest=body.digest(settings.tenant),
         source_key=body.source_key,
         options=_checked(options, settings, body.model, now),
@@ -133,20 +151,33 @@ def draft(
     )
 
 
+def portions(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    """What one statement each inserts, in the order in which it locks keys: calls with the same keys never deadlock."""
+    part: list[Draft] = []
+    size, digests = 0, set[str | None]()
+    for draft in sorted(drafts, key=lambda each: each.options.idempotency_key or ""):
+        part.append(draft)
+        size += len(draft.body.request) + (0 if draft.body.digest in digests else len(draft.body.text or ""))
+        digests.add(draft.body.digest)
+        if size >= STATEMENT_CHARS or len(part) == STATEMENT_JOBS:
+            yield part
+            part, size, digests = [], 0, set()
+    if part:
+        yield part
+
+
 def insertion(drafts: Sequence[Draft], tenant: str, batch: UUID | None = None) -> tuple[str, dict[str, Any]]:
     """The statement that inserts these jobs, and its parameters: texts, which every driver can send."""
-    stored = [texts.stored(draft.request) for draft in drafts]
-    rows = [_row(draft, body) for draft, body in zip(drafts, stored, strict=True)]
-    jobs = json.dumps(rows, ensure_ascii=False)
+    jobs = json.dumps([_row(draft) for draft in drafts], ensure_ascii=False)
     given = {"tenant": tenant, "batch_id": str(batch) if batch else None, "jobs": jobs}
-    if long := texts.shared(stored):
+    if long := texts.shared(draft.body for draft in drafts):
         return "producer/enqueue_texts", given | {"texts": json.dumps(long, ensure_ascii=False)}
     return "producer/enqueue", given
 
 
-def _row(draft: Draft, body: texts.StoredRequest) -> dict[str, Any]:
+def _row(draft: Draft) -> dict[str, Any]:
     """A job as the statement reads it. What it lacks is NULL."""
-    options = draft.options
+    options, body = draft.options, draft.body
     row = {
         "id": str(draft.id),
         "kind": draft.kind,

@@ -13,6 +13,7 @@ from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_a
 
 LINGER_SECONDS = 0.05  # after a notification, for those of further jobs: one query serves them all
 ARTIFACTS_AT_ONCE = 500
+JOBS_AT_ONCE = 10_000  # whose states one statement reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,11 @@ class Gathering:
         """Whether all jobs have ended."""
         return not self._open
 
-    def ask(self, notified: set[UUID] | None) -> list[UUID]:
-        """Open jobs to read: those notified as ended, or all of them (None)."""
-        return list(self._open) if notified is None else [job_id for job_id in self._open if job_id in notified]
+    def ask(self, notified: set[UUID] | None) -> Iterator[list[UUID]]:
+        """Open jobs to read, in parts: those notified as ended, or all of them (None)."""
+        asked = [job_id for job_id in self._open if notified is None or job_id in notified]
+        for start in range(0, len(asked), JOBS_AT_ONCE):
+            yield asked[start : start + JOBS_AT_ONCE]
 
     def note(self, asked: Sequence[UUID], rows: Iterable[Any]) -> None:
         """Note the rows of the statement `producer/snapshots`. Raises `UnknownJobError` for a job without one."""

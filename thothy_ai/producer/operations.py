@@ -18,7 +18,7 @@ from thothy_ai.db.statements import qualified
 from thothy_ai.errors import DatabaseError, ResultTimeoutError
 from thothy_ai.jobs import Artifact
 from thothy_ai.producer.batches import BatchDraft
-from thothy_ai.producer.drafts import Draft, insertion, load_kinds, settle, taken_keys
+from thothy_ai.producer.drafts import Draft, insertion, load_kinds, portions, settle, taken_keys
 from thothy_ai.producer.gathering import Ended, Gathering
 from thothy_ai.producer.listener import Listener, Waiter
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, read_artifact
@@ -61,11 +61,12 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
 
     Raises `IdempotencyConflictError`.
     """
-    name, parameters = insertion(drafts, tenant, batch.id if batch else None)
-    (inserted,) = yield Query(name, parameters)
-    if inserted["taken"]:
-        holders = yield Query("producer/jobs_by_key", {"keys": taken_keys(drafts, inserted["taken"])})
-        drafts = settle(drafts, holders)
+    holders: list[RowMapping] = []
+    for part in portions(drafts):
+        (inserted,) = yield Query(*insertion(part, tenant, batch.id if batch else None))
+        if inserted["taken"]:
+            holders += yield Query("producer/jobs_by_key", {"keys": taken_keys(part, inserted["taken"])})
+    drafts = settle(drafts, holders)
     count = len({draft.id for draft in drafts if not draft.existed})
     if batch is None or not count:
         return drafts, None
@@ -116,7 +117,7 @@ def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]
     bodies: dict[UUID, object] = {}
     try:
         while True:
-            if asked := gathering.ask(notified):
+            for asked in gathering.ask(notified):
                 gathering.note(asked, (yield Query("producer/snapshots", {"ids": asked})))
             if gathering.done:
                 break

@@ -84,7 +84,10 @@ class Producer(ProducerBase):
         notify: str = "batch",
         connection: Given | None = None,
     ) -> Jobs[Job[A]]:
-        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one statement: all of them or none.
+        """Enqueue requests, or pairs of request and `EnqueueOptions`, in one transaction: all of them or none.
+
+        Each statement inserts up to 10,000 jobs, and 16 million characters of requests. One request may have 16 million
+        characters as JSON, and those of a call 4,000 million, a text that several have counted once.
 
         With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is notified when all of them
         have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -12,6 +13,10 @@ from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Request, registry
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import KindError
+
+MAX_REQUEST_CHARS: Final = (
+    16_000_000  # of its JSON: no model reads that much, and a claim sends dozens of requests at once
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ def canonical(request: Request) -> Canonical:
         raise invalid(error, kind.request) from None
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
+    if len(body) > MAX_REQUEST_CHARS:
+        raise InvalidJobError("request", f"has {len(body):,} characters as JSON; the limit is {MAX_REQUEST_CHARS:,}")
     return Canonical(kind.name, body, kind.source_key(request), kind.model)
 
 

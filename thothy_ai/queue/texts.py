@@ -23,8 +23,11 @@ class StoredRequest:
     digest: str | None = None  # of the text: SHA-256, in hexadecimal
 
 
-def stored(request: str) -> StoredRequest:
-    """How to store a request, a JSON object: without its longest text on the top level, if that is long."""
+def stored(request: str, known: dict[str, str] | None = None) -> StoredRequest:
+    """How to store a request, a JSON object: without its longest text on the top level, if that is long.
+
+    `known` has the texts of other requests by digest: a text that is there already is kept only once. It gets new ones.
+    """
     if len(request) < MIN_SHARED_CHARS:
         return StoredRequest(request)
     values = from_json(request)
@@ -33,7 +36,10 @@ def stored(request: str) -> StoredRequest:
     if len(texts.get(field, "")) < MIN_SHARED_CHARS:
         return StoredRequest(request)
     text = values.pop(field)
-    return StoredRequest(to_json(values).decode(), field, text, sha256(text.encode()).hexdigest())
+    digest = sha256(text.encode()).hexdigest()
+    if known is not None:
+        text = known.setdefault(digest, text)
+    return StoredRequest(to_json(values).decode(), field, text, digest)
 
 
 def shared(requests: Iterable[StoredRequest]) -> list[dict[str, Any]]:

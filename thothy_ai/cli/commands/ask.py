@@ -66,7 +66,7 @@ class AskCommands(KindCommands):
             **given: Any,
         ) -> None:
             settings, options = load_settings(), _template_options(template_option)
-            body = request_body(kind, values_of(flags, given), settings)
+            body = request_body(kind, values_of(flags, given))
             _run(settings, JobPrompt(kind.name, settings.tenant, body, options), seed, attempts, model, as_json)
 
         help_text = (

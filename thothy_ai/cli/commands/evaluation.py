@@ -86,7 +86,7 @@ def evaluate(
             chosen = _cases(found, cases, cases_file, review=review)
             if against is not None and not against.startswith(URL_SCHEMES) and not Path(against).exists():
                 usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
-            trial = _trial(settings, found, chosen, attempts, seed)
+            trial = _trial(found, chosen, attempts, seed)
             _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
     except KeyboardInterrupt:
         typer.echo("Interrupted; the requests are aborted.", err=True)
@@ -111,7 +111,7 @@ def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, review: bool)
     return tuple(replace(case, request={**case.request, "review": "record"}) for case in found[:limit])
 
 
-def _trial(settings: Settings, kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:
+def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:
     """The requests as JSON values, with their defaults. Raises `BadParameter`."""
     from thothy_ai.errors import ThothyError
     from thothy_ai.evaluation.ask import request_body
@@ -120,7 +120,7 @@ def _trial(settings: Settings, kind: AnyKind, cases: Sequence[Case | Injection],
     bodies = []
     for case in cases:
         try:
-            bodies.append(request_body(kind, case.request, settings))
+            bodies.append(request_body(kind, case.request))
         except ThothyError as error:
             usage(f"case {case.id!r}: {error}")
     return Trial(kind.name, tuple(bodies), attempts, seed)
@@ -191,7 +191,7 @@ def _run_injections(
     from thothy_ai.jobs.evaluation import cases
 
     chosen = [_for_kind(kind, injection) for injection in cases.injections()[:limit]]
-    trial = _trial(settings, kind, chosen, 1, seed)
+    trial = _trial(kind, chosen, 1, seed)
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
         info, attempts = asyncio.run(run(settings, endpoint, trial, ended_counter(len(chosen))))
     results = [injection_result(injection, made) for injection, made in zip(chosen, attempts, strict=True)]

@@ -22,7 +22,9 @@ def locked(home: Path) -> Iterator[None]:
 
     Raises `StackRunningError`, OSError.
     """
-    with (home / STACK_LOCK).open("a+", encoding="ascii") as lock:
+    descriptor = os.open(home / STACK_LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "a+", encoding="ascii") as lock:
+        os.fchmod(descriptor, 0o600)  # who can open it can hold the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

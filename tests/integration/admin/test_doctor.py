@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -72,6 +73,16 @@ def test_a_leader_is_distinguished_from_a_standby(look: Look, settings: Settings
 def test_an_unreachable_postgres(look: Look, check: str) -> None:
     wrong = only_wrong(look(check, database_url=SecretStr("postgresql+psycopg://u:sesame@127.0.0.1:9/db")))
     assert wrong.says == "Postgres cannot be reached at 127.0.0.1:9: Connection refused"
+
+
+@pytest.mark.parametrize(("free", "level"), [(1 << 29, Level.WARNING), (1 << 20, Level.WRONG)])
+def test_little_room_on_the_disk_of_the_home(
+    look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: Level
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    room, fine = look("postgres", home=tmp_path)
+    assert (room.level, fine.level) == (level, Level.OK)
+    assert f"the disk of {tmp_path} has only {free / 1e6:,.0f} MB left" == room.says
 
 
 def test_a_database_without_a_schema(look: Look, empty_database: str) -> None:

@@ -45,7 +45,11 @@ def _one(engine: Engine, name: str) -> Row[Any]:
 
 
 def postgres(settings: Settings) -> Iterator[Diagnosis]:
-    yield from _disk(settings)
+    with suppress(OSError):  # Postgres, in the home of a stack, may be unable to say that its disk is full
+        if (free := shutil.disk_usage(settings.home).free) < LOW_BYTES:
+            says = f"the disk of {settings.home} has only {free / 1e6:,.0f} MB left"
+            level = Level.WARNING if free >= NO_BYTES else Level.WRONG
+            yield Diagnosis("postgres", level, says, "free space on it, or extend it")
     with postgres_engine(settings) as engine:
         server = _one(engine, "admin/doctor_server")
         if not server.read_only:
@@ -68,16 +72,6 @@ def postgres(settings: Settings) -> Iterator[Diagnosis]:
     if server.connections > 0.9 * server.max_connections:
         fix = "raise max_connections in Postgres, or close clients that are not needed"
         yield Diagnosis("postgres", Level.WARNING, "connections are running out", fix)
-
-
-def _disk(settings: Settings) -> Iterator[Diagnosis]:
-    """Whether the disk of an embedded stack is nearly full. Postgres may be unable to say so."""
-    with suppress(OSError):
-        free = shutil.disk_usage(settings.home).free
-        if free < LOW_BYTES:
-            says = f"the disk of {settings.home} has only {free / 1e6:,.0f} MB left"
-            level = Level.WARNING if free >= NO_BYTES else Level.WRONG
-            yield Diagnosis("postgres", level, says, "free space on it, or extend it")
 
 
 def schema(settings: Settings) -> Iterator[Diagnosis]:

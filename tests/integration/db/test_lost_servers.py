@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pydantic import SecretStr
@@ -23,7 +24,7 @@ from thothy_ai.db.connect import make_async_engine, make_engine, reaching
 from thothy_ai.db.driver import within
 from thothy_ai.db.schema import migrate
 from thothy_ai.embedded import Postgres
-from thothy_ai.errors import DatabaseUnreachableError, ResultTimeoutError, ThothyError, WaitTimeoutError
+from thothy_ai.errors import DatabaseUnreachableError, JobCancelledError, ResultTimeoutError, WaitTimeoutError
 from thothy_ai.jobs import registry
 from thothy_ai.producer import AsyncProducer, Producer
 from thothy_ai.settings import Settings
@@ -107,13 +108,12 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(cluster: tuple[Setti
     )
 
 
-def test_a_pool_lets_go_of_a_server_that_lost_its_role(cluster: tuple[Settings, Forwarder, Standby]) -> None:
+def test_readers_and_waiters_follow_a_failover(cluster: tuple[Settings, Forwarder, Standby]) -> None:
     settings, name, replica = cluster
     where = text("SELECT inet_server_port()")
-    reader = make_engine(settings)
-    writer = make_engine(settings)
+    reader, writer = make_engine(settings), make_engine(settings)
 
-    async def switched() -> None:
+    async def switch() -> None:
         engine = make_async_engine(settings, application="worker")
         async with engine.connect() as connection:
             await connection.scalar(where)
@@ -123,44 +123,37 @@ def test_a_pool_lets_go_of_a_server_that_lost_its_role(cluster: tuple[Settings, 
             assert await connection.scalar(where) == replica.port
         await engine.dispose()
 
-    with reader.connect() as first, writer.connect() as held:
-        assert first.scalar(where) != replica.port
-        held.scalar(where)
-        held.rollback()
-        asyncio.run(switched())
-        with pytest.raises(DatabaseUnreachableError), reaching(settings):
-            held.execute(text("CREATE TABLE written ()"))
-    with reader.connect() as again, writer.begin() as elsewhere:
-        assert again.scalar(where) == replica.port  # though it has only read
-        elsewhere.execute(text("CREATE TABLE written ()"))
+    with Producer(settings) as waiting, Producer(settings) as other:
+        job = waiting.enqueue(Echo(text="ok"))
+        with pytest.raises(ResultTimeoutError):
+            job.result(timeout=0.5)  # it listens now
+        with reader.connect() as first, writer.connect() as held:
+            assert first.scalar(where) != replica.port
+            held.scalar(where)
+            held.rollback()
+            asyncio.run(switch())
+            with pytest.raises(DatabaseUnreachableError), reaching(settings):
+                held.execute(text("CREATE TABLE written ()"))
+        with reader.connect() as again, writer.begin() as elsewhere:
+            assert again.scalar(where) == replica.port  # though it has only read
+            elsewhere.execute(text("CREATE TABLE written ()"))
+        eventually(lambda: _cancelled(other, job.id))
+        began = time.monotonic()
+        with pytest.raises(JobCancelledError):
+            job.result(timeout=60)
+        assert time.monotonic() - began < 10
     reader.dispose()
     writer.dispose()
 
 
-def test_a_waiter_that_only_reads_follows_a_failover(cluster: tuple[Settings, Forwarder, Standby]) -> None:
-    settings, name, replica = cluster
-    with Producer(settings) as waiting:
-        job = waiting.enqueue(Echo(text="ok"))
-        with pytest.raises(ResultTimeoutError):
-            job.result(timeout=0.5)  # it listens now
-        replica.promote()
-        name.point_to(replica.port)
-        with Producer(settings) as other:
-            eventually(lambda: _cancelled(other, job.id))
-        began = time.monotonic()
-        with pytest.raises(ThothyError, match="cancelled"):
-            job.result(timeout=60)
-        assert time.monotonic() - began < 10
-
-
-def _cancelled(producer: Producer, job_id: object) -> bool:
+def _cancelled(producer: Producer, job_id: UUID) -> bool:
     try:
-        return producer.cancel(job_id)  # type: ignore[arg-type]
+        return producer.cancel(job_id)
     except DatabaseUnreachableError:
         return False
 
 
-@pytest.mark.parametrize("timeout", [0, 0.3, 3])
+@pytest.mark.parametrize("timeout", [0, 1.5])
 def test_timeouts_are_kept_by_a_server_that_hangs(hanging: tuple[Settings, Forwarder], timeout: float) -> None:
     settings, name = hanging
     with Producer(settings) as producer:
@@ -177,7 +170,7 @@ def test_timeouts_are_kept_by_a_server_that_hangs(hanging: tuple[Settings, Forwa
                 assert timeout <= time.monotonic() - began < timeout + SECOND
 
 
-@pytest.mark.parametrize("timeout", [0, 0.3, 3])
+@pytest.mark.parametrize("timeout", [0, 1.5])
 def test_async_timeouts_are_kept_by_a_server_that_hangs(hanging: tuple[Settings, Forwarder], timeout: float) -> None:
     settings, name = hanging
 

@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from thothy_ai.admin.report.drain_report import Figures, attempted
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.forecast.store import current
 from thothy_ai.queue.hints import count_waiting
 from thothy_ai.queue.live import interest_channel
 from thothy_ai.queue.status import QueueStatus, queue_status
@@ -33,11 +34,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """The queue, counted `age_seconds` ago, and the rate of the last minute, 0 if too few ended."""
+    """The queue, counted `age_seconds` ago, and the rate of the last minute, 0 if too few ended.
+
+    `forecast_seconds`: until all jobs that may run have ended, as `thothy drain` and the forecast say; None: not known.
+    """
 
     status: QueueStatus
     age_seconds: float
     jobs_per_second: float
+    forecast_seconds: float | None = None
 
     @property
     def delayed(self) -> int:
@@ -51,7 +56,9 @@ class QueueFigures:
 
     @property
     def seconds_to_go(self) -> float | None:
-        """Until all jobs that may run have ended, at this rate."""
+        """Until all jobs that may run have ended: as forecast, and at this rate while there is no forecast."""
+        if self.forecast_seconds is not None:
+            return self.forecast_seconds
         return self.due / self.jobs_per_second if self.jobs_per_second else None
 
 
@@ -109,6 +116,7 @@ class QueueSource:
         self._engine = make_engine(settings, application="cli", pool_size=1)
         self._status = Paced(lambda: queue_status(self._engine), 0.5)
         self._hour = Paced(lambda: _hour(self._engine), 5.0)
+        self._forecast = Paced(lambda: current(self._engine), 2.0)
 
     def read(self) -> RecordFigures:
         with reaching(self._settings):
@@ -116,7 +124,8 @@ class QueueSource:
                 ended = connection.execute(statement("admin/top_rate"), {"window": RATE_SECONDS}).one()
             rate = float(ended.ended / ended.seconds) if ended.seconds >= MIN_RATE_SECONDS else 0.0
             status, age = self._status.value()
-            return RecordFigures(QueueFigures(status, age, rate), self._hour.value()[0])
+            made, made_ago = self._forecast.value()
+            return RecordFigures(QueueFigures(status, age, rate, made.after(made_ago).p50), self._hour.value()[0])
 
     def close(self) -> None:
         self._engine.dispose()

@@ -66,7 +66,7 @@ def _queue_panel(frame: Frame) -> Panel:
     if status.paused:
         last = ("paused", printable(status.note or "`thothy queue resume`"))
     else:
-        last = ("to go", "nothing" if not queue.due else times.spell(queue.seconds_to_go))
+        last = ("to go", "nothing" if not queue.due else _to_go(queue.seconds_to_go))
     lines = [
         ("queued", f"{status['queued'].jobs - queue.delayed:,}"),
         ("for later", f"{queue.delayed:,}"),
@@ -134,6 +134,10 @@ def _unreachable(title: str, part: Unreachable) -> Panel:
 
 def _panel(title: str, content: RenderableType, style: str = "") -> Panel:
     return Panel(content, title=title, title_align="left", height=PANEL_LINES + 2, border_style=style or "none")
+
+
+def _to_go(seconds: float | None) -> str:
+    return "-" if seconds is None else f"about {times.spell_whole(seconds)}"
 
 
 def _whole(number: float | None) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from thothy_ai.admin.top.engines import EngineFigures
 from thothy_ai.admin.top.polling import Unreachable
 from thothy_ai.admin.top.queue import HourFigures, QueueFigures, RecordFigures, WorkerFigures
+from thothy_ai.cli.views.times import spell_whole
 from thothy_ai.cli.views.top import Frame, render
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.queue.status import QueueStatus, StateCount
@@ -108,3 +109,9 @@ def test_an_idle_service_has_dashes_and_no_nonsense() -> None:
 def test_control_characters_do_not_reach_the_terminal() -> None:
     bad = HourFigures(1, 0, 1, (("rejected: \x1b[2J", 1),))
     assert "\x1b" not in shown(Frame(RecordFigures(record().queue, bad), WORKERS, ENGINE))
+
+
+def test_the_time_to_go_is_the_forecast_s_as_in_a_drain() -> None:
+    assert QueueFigures(status(), 0.0, 123.4, 90.0).seconds_to_go == 90.0
+    forecast = RecordFigures(QueueFigures(status(), 0.0, 123.4, 5400.0), HOUR)
+    assert f"about {spell_whole(5400.0)}" in shown(Frame(forecast, WORKERS, ENGINE))

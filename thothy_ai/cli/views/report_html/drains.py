@@ -1,4 +1,7 @@
-"""The page of `thothy report drains --html`: when the queue was not empty, and what each drain took."""
+"""The page of `thothy report drains --html`: when the queue was not empty, and what each drain took.
+
+Each drain has a bar of the same width: drains of minutes would be invisible on the time axis of a week.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from thothy_ai.admin.report.recorded_drains import RecordedDrain
 from thothy_ai.cli.views.drains import HEADS, cells, took
-from thothy_ai.cli.views.report_html.axes import count_axis, time_axis
+from thothy_ai.cli.views.report_html.axes import NARROW, WIDE, count_axis
 from thothy_ai.cli.views.report_html.page import document
 from thothy_ai.cli.views.report_html.plots import BLUE, GREY, ORANGE, PALE, VERMILION, Plot, plotted
 from thothy_ai.cli.views.report_html.tables import figure, note, section, table
@@ -18,7 +21,8 @@ from thothy_ai.cli.views.times import local
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MIN_PIXELS = 3  # of a short drain's width
+MIN_BARS = 12  # that there is room for: a single drain does not fill the plot
+MAX_LABELS = {WIDE: 6, NARROW: 3}
 OUTCOMES = {"succeeded": BLUE, "dead": VERMILION, "expired": ORANGE, "cancelled": GREY}
 USES = {"useful": BLUE, "wasted": VERMILION, "idle": PALE}
 
@@ -35,12 +39,14 @@ def render(drains: Sequence[RecordedDrain], since: datetime, until: datetime) ->
         "wasted": [of.busy_seconds - of.useful_seconds for of in drains],
         "idle": [max(of.resident_seconds - of.busy_seconds, 0.0) for of in drains],
     }
-    jobs_plot = _plot("Jobs of each drain over time, stacked by final state", jobs, OUTCOMES, drains, since, until)
-    label = "Device-seconds of each drain over time: useful, wasted, idle"
-    seconds_plot = _plot(label, seconds, USES, drains, since, until)
+    jobs_plot = _plot("Jobs of each drain, the oldest first, stacked by final state", jobs, OUTCOMES, drains)
+    label = "Device-seconds of each drain, the oldest first: useful, wasted, idle"
+    seconds_plot = _plot(label, seconds, USES, drains)
     heads = ["from", "took", *HEADS[:5], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[10:]]
     rows = [[local(of.started_at), took(of), *cells(of)] for of in drains]
-    explained = "A bar stands where a drain stood in time, and is as high as the jobs that ended in it."
+    explained = (
+        "A bar for each drain, the oldest first, as high as the jobs that ended in it. Labels say when one began."
+    )
     sections = [
         head,
         section("Jobs", note(explained), figure(jobs_plot)),
@@ -50,27 +56,19 @@ def render(drains: Sequence[RecordedDrain], since: datetime, until: datetime) ->
     return document(f"Thothy drains, {window}", sections)
 
 
-def _plot(
-    label: str,
-    series: dict[str, list[float]],
-    colours: dict[str, str],
-    drains: Sequence[RecordedDrain],
-    since: datetime,
-    until: datetime,
-) -> Plot:
+def _plot(label: str, series: dict[str, list[float]], colours: dict[str, str], drains: Sequence[RecordedDrain]) -> Plot:
     shown = {name: values for name, values in series.items() if any(values)}
-    first, last = min(since, drains[0].started_at), max(until, drains[-1].ended_at)
+    places = range(len(drains))
 
     def draw(axes: Axes, width: int) -> None:
-        least = (last - first).total_seconds() * MIN_PIXELS / width
-        starts, widths = [of.started_at.timestamp() for of in drains], [max(of.seconds, least) for of in drains]
         below = [0.0] * len(drains)
         for name, values in shown.items():
-            axes.bar(starts, values, widths, below, align="edge", color=colours[name], edgecolor="white", linewidth=0.3)
+            axes.bar(places, values, 0.8, below, color=colours[name], edgecolor="white", linewidth=0.3)
             below = [low + value for low, value in zip(below, values, strict=True)]
-        axes.set_xlim(first.timestamp(), last.timestamp() + least)
+        axes.set_xlim(-0.5, max(len(drains), MIN_BARS) - 0.5)
         axes.set_ylim(0, max([*below, 1e-9]) * 1.06)
         count_axis(axes, whole=False)
-        time_axis(axes, first, last, width)
+        labelled = places[:: -(-max(len(drains), MIN_BARS) // MAX_LABELS[width])]
+        axes.set_xticks(labelled, [f"{drains[at].started_at.astimezone():%d %b %H:%M}" for at in labelled])
 
     return plotted(label, {name: colours[name] for name in shown}, 220, draw)

@@ -101,11 +101,11 @@ def bill(
         window = {"since": utc(read.since), "until": utc(read.until)}
         lines = {name: line.to_json() for name, line in read.bill.by(by.value).items()}
         return print_json({**window, **read.bill.to_json(), f"by_{by.value}": lines})
-    typer.echo(heading(read.bill, read.unit))
-    for line in dimension_lines(read.bill, by.value, read.unit, terminal_width() or NO_LIMIT):
+    print_text(heading(read.bill, read.unit))
+    for line in dimension_lines(read.bill, by.value, terminal_width() or NO_LIMIT):
         typer.echo(line)
     for line in restated_lines(read.bill, read.unit):
-        typer.echo(line)
+        print_text(line)
     return None
 
 
@@ -157,7 +157,7 @@ def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> 
         print_json(checked.to_json())
     else:
         settled = sum(of.settled for of in checked.sessions)
-        typer.echo(
+        print_text(
             f"{count(settled, 'settled engine session')}: busy for {checked.busy_seconds:,.1f} s,"
             f" billed for {checked.billed_seconds:,.1f} s, past the queue for {checked.direct_seconds:,.1f} s,"
             f" unattributed: {checked.unattributed_seconds:,.1f} s; {len(checked.sessions) - settled} not settled yet."

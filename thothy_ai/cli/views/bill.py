@@ -7,7 +7,7 @@ from datetime import datetime
 
 from thothy_ai.admin.report.bill import Bill, BillLine, Dimension
 from thothy_ai.admin.report.usage import UsageRow
-from thothy_ai.cli.views.tables import Column, count, layout
+from thothy_ai.cli.views.tables import Column, count, folded
 from thothy_ai.cli.views.times import local
 
 NO_MODEL = "(no engine)"
@@ -24,7 +24,7 @@ def bill_lines(bill: Bill, unit: str, width: int) -> Iterator[str]:
     shown += ["model"] if len(bill.by("model").keys() - {""}) > 1 else []
     shown += ["tenant"] if len(bill.by("tenant")) > 1 else []
     for dimension in shown:
-        yield from ("", *dimension_lines(bill, dimension, unit, width))
+        yield from ("", *dimension_lines(bill, dimension, width))
     yield from restated_lines(bill, unit)
 
 
@@ -38,11 +38,11 @@ def heading(bill: Bill, unit: str) -> str:
     return f"Bill in {seconds} and {bill.prices.currency}, at {', '.join([*default, *models])} per {unit}"
 
 
-def dimension_lines(bill: Bill, dimension: Dimension, unit: str, width: int) -> list[str]:
+def dimension_lines(bill: Bill, dimension: Dimension, width: int) -> list[str]:
     """A table with a row for each kind, model, tenant or hour, then idle time and the total."""
     rows = dimension_rows(bill, dimension)
-    heads = [Column(dimension, text=True), *(Column(head, number=True) for head in columns(bill, unit))]
-    return layout("", heads, rows, width=width, short=False)
+    heads = [Column(dimension, text=True), *(Column(head, number=True) for head in columns(bill))]
+    return folded(heads, rows, width)
 
 
 def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
@@ -71,9 +71,8 @@ def restatement(row: UsageRow) -> str:
     return f"{local(row.hour)}  {what}: {row.restated_by:+,.1f} s on {local(row.restated_at)}"
 
 
-def columns(bill: Bill, unit: str) -> Sequence[str]:
-    second = unit.replace("-hour", "-s")
-    seconds = ("artifacts", "busy s", "useful s", "wasted s", "idle s", f"{second} per artifact")
+def columns(bill: Bill) -> Sequence[str]:
+    seconds = ("artifacts", "busy s", "useful s", "wasted s", "idle s", "s per artifact")
     return (*seconds, "cost", "cost of waste", "cost per artifact") if bill.priced else seconds
 
 

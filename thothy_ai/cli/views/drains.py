@@ -10,7 +10,7 @@ from thothy_ai.cli.views.times import local, spell
 
 HEADS = ("jobs", "failed", "yield", "peak", "wait p50", "p95", "p99", "run p50", "p95", "p99",
          "busy s", "useful s", "resident s", "per hour")  # fmt: skip
-DROP = {"useful s": 4, "failed": 3, "peak": 2, "p95": 1}
+DROP = {"useful s": 8, "resident s": 7, "failed": 6, "peak": 5, "p95": 4, "p99": 3, "busy s": 2, "run p50": 1}
 
 
 def print_drains(drains: Sequence[RecordedDrain]) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.cli.views.bill import bill_lines
-from thothy_ai.cli.views.tables import PIPE_WIDTH, Column, count, layout, percent
+from thothy_ai.cli.views.tables import PIPE_WIDTH, Column, count, folded, layout, percent
 from thothy_ai.cli.views.times import local, spell
 
 PAIR = ("attempts", "wasted s")
@@ -108,7 +108,7 @@ def _figures(kinds: Mapping[str, Figures], topics: Sequence[Sequence[ReportRow]]
     for topic in topics:
         heads = [Column("kind", text=True), *(Column(row.head, number=True) for row in topic)]
         rows = [[kind, *(row.show(figures) for row in topic)] for kind, figures in kinds.items()]
-        yield from ("", *layout("", heads, rows, width=width, short=False))
+        yield from ("", *folded(heads, rows, width))
 
 
 def _topics(report: DrainReport) -> list[list[ReportRow]]:

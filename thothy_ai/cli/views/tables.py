@@ -116,6 +116,24 @@ def layout(
     return [*([title] if title else []), draw([head.head for head in heads]), rule, *map(draw, cells)]
 
 
+def folded(columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int) -> list[str]:
+    """The lines of a table that shows every column: those too many for `width` stand below, beside the first one again.
+
+    The first column is cut only if one other does not fit beside it.
+    """
+    lines: list[str] = []
+    at = 1
+    while at < len(columns):
+        for end in range(len(columns), at, -1):
+            shown = [0, *range(at, end)]
+            part = [columns[place] for place in shown], [[row[place] for place in shown] for row in rows]
+            if end == at + 1 or max(map(_width, layout("", *part, width=PIPE_WIDTH, short=False))) <= width:
+                break
+        lines += ["", *layout("", *part, width=width, short=False)]
+        at = end
+    return lines[1:]
+
+
 def cell(value: object, *, short: bool = False) -> str:
     """Format a table cell: a dash for None and the empty string, times in local time; `short` ids and times."""
     match value:

@@ -155,7 +155,7 @@ def bill(read: Bill, unit: str) -> str:
     parts = [note(f"{heading(read, unit)}. {BILL_NOTE}")]
     for dimension in DIMENSIONS[:3]:
         rows = dimension_rows(read, dimension)
-        parts.append(table(f"Bill by {dimension}", [dimension, *columns(read, unit)], rows, total=True))
+        parts.append(table(f"Bill by {dimension}", [dimension, *columns(read)], rows, total=True))
     if read.restated:
         parts.append(note("Restated since their hour was closed: " + "; ".join(map(restatement, read.restated[-20:]))))
     return section("Bill", *parts)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+
+import pytest
 
 from thothy_ai.admin.report.bill import Bill, Prices
 from thothy_ai.admin.report.usage import BilledUsage, UsageRow
@@ -22,7 +25,7 @@ NOTHING = row("hook", "", BilledUsage(attempts=1))
 
 def table(bill: Bill, dimension: str = "model") -> dict[str, list[str]]:
     """The cells of each row, by its first."""
-    lines = (line.split() for line in dimension_lines(bill, dimension, "GPU-hour", 200))  # type: ignore[arg-type]
+    lines = (line.split() for line in dimension_lines(bill, dimension, 200))  # type: ignore[arg-type]
     return {first: rest for first, *rest in (line for line in lines if line)}
 
 
@@ -38,3 +41,14 @@ def test_attempts_that_never_had_an_engine_have_no_row_unless_they_used_somethin
     assert not any(name.startswith("(no") for name in names)
     billed = row("hook", "", BilledUsage(busy_seconds=1.0))
     assert any(name.startswith("(no") for name in table(Bill((USED, billed))))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("prices", [Prices(), Prices(default=3600.0)])
+def test_a_bill_of_large_figures_fits_the_width_and_loses_none(prices: Prices, width: int) -> None:
+    usage = BilledUsage(busy_seconds=1_234_567.8, useful_seconds=1_234_000.5, accepted=654_321)
+    kinds = [row(f"regional_round_up_{at}", "small", usage) for at in range(3)]
+    bill = Bill((*kinds, replace(RESIDENT, usage=BilledUsage(resident_seconds=9_999_999.9))), prices)
+    lines, wide = dimension_lines(bill, "kind", width), dimension_lines(bill, "kind", 10_000)
+    assert max(map(len, lines)) <= width
+    assert {word for line in wide for word in line.split() if word[0] not in "─r"} <= set(" ".join(lines).split())

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from rich.console import Console
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, text
 
 from thothy_ai.admin.report.drain_report import AttemptKey, DrainReport, drain_report
 from thothy_ai.cli.views.report import ReportText
@@ -215,3 +215,18 @@ def test_every_json_key_is_documented(afternoon: DrainReport) -> None:
     document = afternoon.to_json()
     keys = {*document, *document["total"], *document["engines"][0], *document["total"]["jobs"]}
     assert {key for key in keys if not re.search(rf"\b{key}\b", described)} == set()
+
+
+def test_the_recorded_drains_of_the_window_are_counted(engine: Engine) -> None:
+    """One that was cut after a day is not another one; neither is one that ended before the window."""
+    record = text("INSERT INTO drain (started_at, ended_at, emptied) VALUES (:started, :ended, :emptied)")
+    with engine.begin() as connection:
+        for started, ended, emptied in (
+            (-9, -1, True),
+            (-5, 5, False),
+            (5, 10, True),
+            (20, 30, True),
+            (130, 140, True),
+        ):
+            connection.execute(record, {"started": at(started), "ended": at(ended), "emptied": emptied})
+    assert drain_report(engine, NOON, at(120)).drains == 2

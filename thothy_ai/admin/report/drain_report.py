@@ -9,6 +9,7 @@ read from the bill, which outlives attempts. Reasons come from attempts; deleted
   attempts that were lost, released, cancelled or expired.
 - *saved tokens*: the rest of the token budgets of calls that were stopped early, in a loop or in the wrong language.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
+  Over several drains that is not the time of one; `recorded_drains` has each.
 - *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
 - *artifact yield*: jobs with an accepted artifact over jobs that produced output.
 """
@@ -165,12 +166,15 @@ SUMS = tuple(f.name for f in fields(Figures) if f.name not in {"first_enqueued",
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
+    """A window's figures. `drains`: recorded ones that overlap it; the latest may not be recorded yet."""
+
     since: datetime
     until: datetime
     sessions: tuple[Session, ...]
     total: Figures
     kinds: Mapping[str, Figures]
     bill: Bill = field(default_factory=Bill)
+    drains: int = 0
 
     @property
     def direct_seconds(self) -> float:
@@ -198,6 +202,7 @@ class DrainReport:
             "since": _iso(self.since),
             "until": _iso(self.until),
             "unit": self.unit,
+            "drains": self.drains,
             "engines": [asdict(session) for session in self.sessions],
             "total": self._figures(self.total),
             "kinds": {kind: self._figures(self.kinds[kind]) for kind in sorted(self.kinds)},
@@ -295,7 +300,8 @@ def read_report(
         )
         for row in rows("report_sessions")
     )
-    return DrainReport(since, until, sessions, total, dict(sorted(kinds.items())), bill)
+    drains = sum(row.emptied for row in rows("list_drains"))  # one of several days is cut
+    return DrainReport(since, until, sessions, total, dict(sorted(kinds.items())), bill, drains)
 
 
 def attempted(row: Row[Any]) -> Figures:

@@ -57,7 +57,8 @@ def report_lines(report: DrainReport, width: int, drained: str | None = None) ->
         return textwrap.wrap(f"{sentence}; {count(total.open, 'job')} {be} open ({states}).", width)
     if drained is None:
         due = total.still_due
-        drained = f"{count(due, 'job')} still open" if due else f"drained in {spell(total.drain_seconds)}"
+        ended = f"{report.drains:,} drains" if report.drains > 1 else f"drained in {spell(total.drain_seconds)}"
+        drained = f"{count(due, 'job')} still open" if due else ended
     headline = (
         f"{rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
         drained,
@@ -83,6 +84,11 @@ def _beside_jobs(report: DrainReport) -> Iterator[str]:
         f"{name}: {each:,.1f} {seconds} since the engines' start" for name, each in spent.items() if each >= 0.05
     ]:
         yield from ("", *lines)
+
+
+def drain_time(report: DrainReport) -> str:
+    """What the time from the first enqueueing to the last finish is called: over several drains, it is not one's."""
+    return "first to last" if report.drains > 1 else "drain time"
 
 
 def _joined(parts: Sequence[str], width: int) -> list[str]:
@@ -129,7 +135,7 @@ def _topics(report: DrainReport) -> list[list[ReportRow]]:
             ReportRow(f"wasted {seconds}", "wasted s", lambda f: f"{f.wasted_seconds:,.1f}"),
         ],
         [
-            ReportRow("drain time", "drain time", lambda f: spell(f.drain_seconds)),
+            ReportRow(drain_time(report), drain_time(report), lambda f: spell(f.drain_seconds)),
             ReportRow("attempts", "attempts", lambda f: f"{f.attempts.total():,}"),
             ReportRow("prompt tokens", "prompt tokens", lambda f: f"{f.prompt_tokens:,}"),
             ReportRow("prefix-cache hit rate", "cached", lambda f: percent(f.prefix_hit_rate)),

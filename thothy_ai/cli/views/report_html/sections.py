@@ -9,7 +9,7 @@ from thothy_ai.admin.report.bill import DIMENSIONS, Bill
 from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.admin.report.timeline import Bin, Percentiles
 from thothy_ai.cli.views.bill import columns, dimension_rows, heading, restatement
-from thothy_ai.cli.views.report import rate
+from thothy_ai.cli.views.report import drain_time, rate
 from thothy_ai.cli.views.report_html import plots
 from thothy_ai.cli.views.report_html.tables import details, figure, note, section, table, tiles
 from thothy_ai.cli.views.tables import count, percent
@@ -26,7 +26,7 @@ def headline(report: DrainReport) -> str:
     figures = {
         f"jobs per {report.unit}": rate(total.jobs_per_compute_hour),
         "artifact yield": percent(total.artifact_yield),
-        "drain time": "not drained" if total.still_due else spell(total.drain_seconds),
+        drain_time(report): "not drained" if total.still_due else spell(total.drain_seconds),
         "failure rate": percent(total.failure_rate),
         "jobs finished": f"{total.finished:,}",
     }
@@ -51,7 +51,7 @@ def jobs_over_time(bins: Sequence[Bin], unit: str) -> str:
 
 
 def kinds(report: DrainReport) -> str:
-    heads = ["kind", "succeeded", "dead", "expired", "cancelled", "open", "failure rate", "drain time",
+    heads = ["kind", "succeeded", "dead", "expired", "cancelled", "open", "failure rate", drain_time(report),
              f"jobs per {report.unit}"]  # fmt: skip
     rows = [
         [

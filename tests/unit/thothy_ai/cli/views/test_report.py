@@ -108,3 +108,14 @@ def test_a_window_without_jobs_is_one_sentence(jobs: dict[str, int], words: str)
     (line,) = report_lines(report({"hook": Figures(jobs=Counter(jobs))} if jobs else {}), 200)
     assert line.startswith("No job ended from ")
     assert line.endswith(words)
+
+
+def test_a_window_of_several_drains_has_no_drain_time() -> None:
+    one = report({"hook": figures({"succeeded": 5})})
+    assert " · drained in 1 h 00 m · " in report_lines(one, 120)[0]
+    several = report_lines(replace(one, drains=3), 120)
+    assert " · 3 drains · " in several[0]
+    assert [line.split()[:3] for line in several if "1 h 00 m" in line] == [["first", "to", "last"]]
+    assert not any("drain time" in line or "drained" in line for line in several)
+    still = replace(one, drains=3, total=replace(one.total, jobs=one.total.jobs + Counter({"queued": 2})))
+    assert " · 2 jobs still open · " in report_lines(still, 120)[0]

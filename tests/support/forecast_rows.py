@@ -52,3 +52,15 @@ def history(engine: Engine, session: UUID, jobs: int = 40, kind: str = "hook") -
 def recorded(engine: Engine) -> list[ForecastRow]:
     with engine.connect() as connection:
         return list(connection.execute(text("SELECT * FROM forecast ORDER BY made_at")))  # type: ignore[arg-type]
+
+
+def past_drains(engine: Engine, drains: int, held: float = 1.0) -> None:
+    """Earlier drains of a minute, with a forecast each, whose p90 held in this share of them."""
+    now = datetime.now(UTC)
+    for number in range(drains):
+        began = now - timedelta(hours=number + 2)
+        slow = 70.0 if number < held * drains else 50.0
+        made = {"made_at": began, "began_at": began, "open_jobs": 10, "late_jobs": 0, "p50_seconds": 45.0}
+        ended = {"p90_seconds": slow, "ended_at": began + timedelta(seconds=60)}
+        with engine.begin() as connection:
+            connection.execute(insert(ForecastRow), {**made, **ended})

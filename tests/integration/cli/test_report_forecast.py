@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.support.command_line import Run
-from tests.support.forecast_rows import history, job, resident
+from tests.support.forecast_rows import history, job, past_drains, resident
 from tests.support.queue_bench import eventually, running
 from thothy_ai.cli.views.forecast import accuracy_words, time_fields
 from thothy_ai.queue.control import set_paused
@@ -23,6 +23,7 @@ from thothy_ai.settings import Settings
 
 def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     history(engine, resident(engine))
+    past_drains(engine, 5)
     for _ in range(30):
         job(engine, "queued")
     job(engine, "queued", model="absent")
@@ -35,7 +36,7 @@ def test_in_words(run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     assert "GPU-seconds left 150" in said
     assert "without an engine 1 job whose model no engine serves, not counted above" in said
     assert re.search(r"publishing at \S+ \S+, \d+ jobs? will still be open, or \d+ at a slow pace", said)
-    assert "earlier forecasts none to compare with yet" in said
+    assert "earlier forecasts median error 25 %; the time of 90 % probability held in 100 % (5 forecasts" in said
     assert "hook any 30 150.0 40" in said
 
 
@@ -94,13 +95,33 @@ def test_seconds_of_devices_that_are_not_known_are_not_said(run: Run, engine: En
     assert json.loads(run("report", "forecast", "--json").output)["gpu_seconds"] is None
 
 
+@pytest.mark.parametrize(
+    ("drains", "held", "believed"),
+    [(0, 1.0, False), (4, 1.0, False), (5, 1.0, True), (20, 0.75, True), (20, 0.7, False), (20, 0.2, False)],
+)
+def test_a_bound_that_has_not_held_is_not_shown(
+    run: Run, engine: Engine, drains: int, held: float, believed: bool
+) -> None:
+    history(engine, resident(engine))
+    past_drains(engine, drains, held)
+    job(engine, "queued")
+    said = " ".join(run("report", "forecast").output.split())
+    assert ("with 90 % probability" in said) is believed
+    assert ("(90 %: not enough history yet)" in said) is not believed
+    assert re.search(r"empty in about \S+", said)
+    found = json.loads(run("report", "forecast", "--json").output)
+    assert (found["p90"] is not None, found["past"]["p90_believed"]) == (believed, believed)
+    assert found["p50"] is not None
+
+
 def test_as_json(run: Run, engine: Engine) -> None:
     history(engine, resident(engine))
+    past_drains(engine, 5)
     job(engine, "queued")
     found = json.loads(run("report", "forecast", "--json").output)
     assert found["basis"] == "learnt"
     assert found["p50"] < found["p90"]
-    assert found["past"]["median_error"] is None
+    assert found["past"]["median_error"] == pytest.approx(0.25)
     assert found["kinds"][0]["kind"] == "hook"
     assert found["on_gpu"] is True
 

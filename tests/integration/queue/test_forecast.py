@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, insert, text
 
-from tests.support.forecast_rows import COMPUTE_SECONDS, history, job, recorded, resident
+from tests.support.forecast_rows import COMPUTE_SECONDS, history, job, past_drains, recorded, resident
 from tests.support.queue_bench import eventually, running
 from thothy_ai.db.models import AttemptRow, ForecastRow, JobRow
 from thothy_ai.queue.collector import QueueCollector
@@ -24,6 +24,7 @@ from thothy_ai.settings import PublishingTime, Settings
 
 def test_a_service_learns_from_its_history_at_once(engine: Engine) -> None:
     history(engine, resident(engine))
+    past_drains(engine, 5)
     for _ in range(30):
         job(engine, "queued")
     made = current(engine)

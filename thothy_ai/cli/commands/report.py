@@ -182,7 +182,11 @@ def forecast(as_json: AsJson = False) -> None:
     with database(LONG_SECONDS) as engine:
         made = current(engine, load_settings().publish_by)
         past = past_accuracy(engine)
-    return print_json({**made.to_json(), "past": asdict(past)}) if as_json else print_forecast(made, past)
+    return (
+        print_json({**made.to_json(), "past": {**asdict(past), "p90_believed": past.p90_believed}})
+        if as_json
+        else print_forecast(made, past)
+    )
 
 
 def prices() -> Prices:

@@ -17,6 +17,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from thothy_ai.admin.drain import DrainProgress, DrainStatus
+from thothy_ai.cli.views.forecast import UNPROVED
 from thothy_ai.cli.views.queue import obstacle_sentences
 from thothy_ai.cli.views.times import per_time, spell_whole
 from thothy_ai.queue.forecast.outlook import Forecast
@@ -71,8 +72,9 @@ def words(now: DrainProgress, rate: float | None, ahead: Forecast | None = None)
         parts.append(per_time(rate))
     elif now.running and not now.finished:
         parts.append("none finished yet")
-    if ahead is not None and not ahead.paused and ahead.p50 and ahead.p90 is not None and now.open and not now.later:
-        parts.append(f"about {spell_whole(ahead.p50)} left (90 %: {spell_whole(ahead.p90)})")
+    if ahead is not None and not ahead.paused and ahead.p50 and now.open and not now.later:
+        slow = UNPROVED if ahead.p90 is None else spell_whole(ahead.p90)
+        parts.append(f"about {spell_whole(ahead.p50)} left (90 %: {slow})")
     return ", ".join(parts)
 
 

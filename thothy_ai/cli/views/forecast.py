@@ -19,6 +19,7 @@ WHY_UNKNOWN = {
     "no_engine": "not known: no engine is ready. `thothy doctor` says what to do.",
     "no_history": "not known: no job has finished yet, and what a job costs is learnt from those that have.",
 }
+UNPROVED = "not enough history yet"
 MAX_LATE_ROWS = 10
 MIN_ARRIVALS = 0.05 / 60  # per second: fewer are shown as 0.0 jobs/min
 
@@ -60,12 +61,10 @@ def time_fields(made: Forecast) -> Iterator[tuple[str, object]]:
     else:
         back = f", {made.returning:,} starting again" if made.returning else ""
         yield "queue", f"{_jobs(made.open_jobs)} due or running, {count(made.engines, 'engine')} ready{back}"
-        within = "-"
-        if made.p50 is not None and made.p90 is not None:
-            within = f"about {spell_whole(made.p50)}, and within {spell_whole(made.p90)} with 90 % probability"
+        within, at = _times(made)
         yield "empty in", WHY_UNKNOWN.get(made.basis, within)
         if made.p50 is not None and not made.paused:
-            yield "empty at", f"{_clock(made, made.p50)}, and by {_clock(made, made.p90)} with 90 % probability"
+            yield "empty at", at
         if made.basis == "learnt" and made.arrivals_per_second >= MIN_ARRIVALS:
             rate = per_time(made.arrivals_per_second)
             if made.with_arrivals_p50 is None:
@@ -78,6 +77,17 @@ def time_fields(made: Forecast) -> Iterator[tuple[str, object]]:
         yield "not due yet", f"{_jobs(made.delayed)}, not counted above"
     if made.unserved:
         yield "without an engine", f"{_jobs(made.unserved)} whose model no engine serves, not counted above"
+
+
+def _times(made: Forecast) -> tuple[str, str]:
+    """The time to empty and the moment, with their bounds if earlier bounds have held."""
+    if made.p50 is None:
+        return "-", "-"
+    within, at = f"about {spell_whole(made.p50)}", _clock(made, made.p50)
+    if made.p90 is None:
+        return f"{within} (90 %: {UNPROVED})", at
+    slow, by = spell_whole(made.p90), _clock(made, made.p90)
+    return f"{within}, and within {slow} with 90 % probability", f"{at}, and by {by} with 90 % probability"
 
 
 def risk_fields(made: Forecast) -> Iterator[tuple[str, object]]:
@@ -109,5 +119,5 @@ def _jobs(number: float) -> str:
     return count(round(number), "job")
 
 
-def _clock(made: Forecast, seconds: float | None) -> str:
-    return local(datetime.fromtimestamp(made.at + (seconds or 0.0), UTC))
+def _clock(made: Forecast, seconds: float) -> str:
+    return local(datetime.fromtimestamp(made.at + seconds, UTC))

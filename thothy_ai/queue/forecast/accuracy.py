@@ -8,6 +8,7 @@ from statistics import median
 
 DRAINS = 20  # that are looked back on
 MIN_SECONDS = 5.0  # a shorter time to empty has no meaningful relative error
+MIN_DRAINS, MIN_HELD = 5, 0.75  # before a ninth decile is believed: it may hold in fewer cases by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class Accuracy:
     disturbed: int
     median_error: float | None
     p90_held: float | None
+
+    @property
+    def p90_believed(self) -> bool:
+        """Whether enough drains have shown that p90 holds about as often as it says."""
+        return self.drains >= MIN_DRAINS and self.p90_held is not None and self.p90_held >= MIN_HELD
 
 
 def accuracy(past: Iterable[Past]) -> Accuracy:

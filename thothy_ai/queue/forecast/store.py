@@ -52,16 +52,19 @@ def asking(connection: Connection) -> Ask:
 def current(engine: Engine, publish_by: PublishingTime | None = None) -> Forecast:
     """The latest forecast if the dispatcher makes any, otherwise one that is made here and not kept.
 
-    `publish_by`: the publishing time for one that is made here.
+    It has no p90 unless earlier ones have held. `publish_by`: the publishing time for one that is made here.
     """
     with engine.connect().execution_options(**SNAPSHOT) as connection:
         ask = asking(connection)
         kept = read_kept(ask)
         if kept is not None and kept.fresh:
-            return kept.forecast.after(kept.age)
-        before = kept.history if kept else History()
-        seen = observe(ask, before.at)
-        return made_of(learn(before, seen), seen, publish_by)
+            made = kept.forecast.after(kept.age)
+        else:
+            before = kept.history if kept else History()
+            seen = observe(ask, before.at)
+            made = made_of(learn(before, seen), seen, publish_by)
+        believed = made.p90 is not None and _past(ask, DRAINS).p90_believed
+        return made if believed else replace(made, p90=None)
 
 
 def made_of(history: History, seen: Observation, publish_by: PublishingTime | None) -> Forecast:
@@ -90,7 +93,11 @@ def keep(ask: Ask, history: History, made: Forecast, every: float) -> None:
 def past_accuracy(engine: Engine, drains: int = DRAINS) -> Accuracy:
     """How wrong the forecasts of the last drains were."""
     with engine.connect() as connection:
-        rows = connection.execute(statement("forecast/past"), {"drains": drains}).all()
+        return _past(asking(connection), drains)
+
+
+def _past(ask: Ask, drains: int) -> Accuracy:
+    rows = ask("forecast/past", drains=drains)
     return accuracy(Past(row.began_at.timestamp(), row.p50, row.p90, row.actual, row.disturbed) for row in rows)
 
 

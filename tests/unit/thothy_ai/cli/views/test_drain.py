@@ -53,6 +53,8 @@ def test_words_of_the_forecast() -> None:
     waiting = replace(START, queued=99, finished=9)
     assert words(waiting, 0.1, KNOWN) == "99 queued, 6.0 jobs/min, about 16 m 30 s left (90 %: 18 m 20 s)"
     assert words(waiting, None, KNOWN) == "99 queued, about 16 m 30 s left (90 %: 18 m 20 s)"
+    unproved = replace(KNOWN, p90=None)
+    assert words(waiting, None, unproved) == "99 queued, about 16 m 30 s left (90 %: not enough history yet)"
     assert words(waiting, 0.1, AHEAD) == "99 queued, 6.0 jobs/min"  # nothing is learnt
     assert words(waiting, 0.1, replace(KNOWN, paused=True)) == "99 queued, 6.0 jobs/min"
     assert words(replace(START, later=3, running=1), 1.0, KNOWN) == "1 running, 3 delayed, 1.0 jobs/s"

@@ -67,6 +67,25 @@ def test_up_until_ctrl_c(home: Home) -> None:
     assert "`thothy up` starts a stack" in home.run("jobs", "list").stderr
 
 
+@pytest.mark.timeout(600)
+def test_up_without_a_model_for_tests_of_a_producer(home: Home) -> None:
+    kind = ["tests.support.echo_kind"]
+    home.environment |= {"THOTHY_KINDS": json.dumps(kind), "THOTHY_ENGINE_NULL_LATENCY": "0.01"}
+    stack = home.up("--null")
+    try:
+        assert stack.stdout is not None
+        while "Ctrl-C" not in (line := stack.stdout.readline()):
+            assert line, [log.read_text() for log in home.folder.glob("logs/*")]
+        assert home.run("doctor").returncode == 0
+        job_id = json.loads(home.run("enqueue", "echo", "--text", "ok", "--json").stdout)["id"]
+        assert home.run("drain", "--timeout", "5m").returncode == 0
+        assert json.loads(home.run("jobs", "show", job_id, "--json").stdout)["state"] == "succeeded"
+    finally:
+        stack.send_signal(signal.SIGINT)
+        stack.communicate(timeout=120)
+    assert stack.returncode == 0
+
+
 def test_up_with_a_model_that_is_not_there(home: Home) -> None:
     done = home.run("up", "--model", "/no/such/model")
     assert done.returncode == 2

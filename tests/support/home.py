@@ -27,8 +27,8 @@ class Home:
             [*THOTHY, *arguments], env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
         )
 
-    def up(self) -> subprocess.Popen[str]:
-        return subprocess.Popen([*THOTHY, "up"], env=self.environment, stdout=subprocess.PIPE, text=True)
+    def up(self, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([*THOTHY, "up", *options], env=self.environment, stdout=subprocess.PIPE, text=True)
 
 
 @contextmanager

@@ -45,9 +45,10 @@ class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
     `services` is a subset of `SERVICES`; there is an engine and a worker for each of `engines`. `observer` receives
-    the progress of a stop. With `clean`, jobs that an earlier stack left open are cancelled before anything can run.
-    `begun` says whether engines at these URLs, which were killed, had begun a request of a session
-    (`engine.serving.client.had_begun`); without it, they count as having begun all that ran.
+    the progress of a stop. With `null`, the engines answer without a model. With `clean`, jobs that an earlier stack
+    left open are cancelled before anything can run. `begun` says whether engines at these URLs, which were killed, had
+    begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having begun all that
+    ran.
 
     Raises `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
@@ -61,6 +62,7 @@ class EmbeddedStack:
         engines: Sequence[Placement] = (ANYWHERE,),
         patience: Patience | None = None,
         observer: StopObserver | None = None,
+        null: bool = False,
         clean: bool = False,
         begun: HadBegun = lambda _urls, _session_id, _request_ids: True,
     ) -> None:
@@ -72,6 +74,7 @@ class EmbeddedStack:
         self._services = [name for name in SERVICES if name in services]
         self._placements = engines
         self._pairs: tuple[Pair, ...] = ()
+        self._null = null
         self._clean = clean
         self._begun = begun
         self._supervisor = Supervisor(patience)
@@ -81,7 +84,7 @@ class EmbeddedStack:
 
     def start(self) -> Self:
         """Start everything and wait until it is ready; on failure, stop what has started."""
-        if "engine" in self._services:
+        if "engine" in self._services and not self._null:
             self.settings.require_model()
         with contextlib.ExitStack() as undo:
             try:
@@ -180,7 +183,7 @@ class EmbeddedStack:
         )
 
     def _engine_arguments(self) -> tuple[str, ...]:
-        return "--model", str(self.settings.model)
+        return ("--null",) if self._null else ("--model", str(self.settings.model))
 
     def _with_urls(self) -> Settings:
         model = self.settings.model

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import INTERRUPTED, fail, find_model
+from thothy_ai.cli.shell import INTERRUPTED, fail, find_model, usage
 from thothy_ai.cli.views.tables import count
 
 if TYPE_CHECKING:
@@ -52,6 +52,15 @@ def up(
     engines: Annotated[
         int | None, typer.Option(min=1, help="Run N engines on the CPU instead, to try out a fleet.", metavar="N")
     ] = None,
+    null: Annotated[
+        bool,
+        typer.Option(
+            "--null",
+            envvar=NULL_ENGINE,
+            help="Run without a model, to test what uses the queue: the engine answers at once with values that are"
+            " made up to fit the schema. The checks of most kinds reject them.",
+        ),
+    ] = False,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
 
@@ -66,11 +75,15 @@ def up(
     from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
     from thothy_ai.engine.serving.client import had_begun
     from thothy_ai.producer.drafts import load_kinds
+    from thothy_ai.settings import OwnSettings
     from thothy_ai.telemetry import configure_logging
 
+    if null and model is not None:
+        usage("--null runs without a model")
     where = placements(gpus, engines, visible_gpus(all_gpus()))
-    settings = _own_settings()
-    settings = settings.model_copy(update={"model": find_model(settings, model)})
+    settings = OwnSettings.load()
+    if not null:
+        settings = settings.model_copy(update={"model": find_model(settings, model)})
     load_kinds(settings)
     configure_logging(settings)
     began, ready = time.monotonic(), False
@@ -78,7 +91,7 @@ def up(
         settings = settings.model_copy(update={"metrics_port": port})
         try:
             typer.echo("Starting...")
-            with EmbeddedStack(settings, engines=where, observer=display, begun=had_begun) as stack:
+            with EmbeddedStack(settings, engines=where, observer=display, null=null, begun=had_begun) as stack:
                 ready = True
                 typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
                 stack.wait()
@@ -97,19 +110,13 @@ def demo() -> None:
     Example: thothy demo
     """
     from thothy_ai.cli.commands.demo import run_demo
-
-    if left := run_demo(_own_settings()):
-        fail(f"{count(left, 'job')} {'is' if left == 1 else 'are'} still open")
-
-
-def _own_settings() -> Settings:
-    """The settings of an embedded stack. Raises `ConfigError` if its engine would have no model."""
     from thothy_ai.errors import ConfigError
     from thothy_ai.settings import OwnSettings
 
     if os.environ.get(NULL_ENGINE, "").strip().lower() in SWITCHED_ON:
-        raise ConfigError(f"{NULL_ENGINE} is for `thothy engine`, to measure a queue without a model: unset it")
-    return OwnSettings.load()
+        raise ConfigError(f"{NULL_ENGINE}: the demo needs a model, `thothy up --null` does not: unset it")
+    if left := run_demo(OwnSettings.load()):
+        fail(f"{count(left, 'job')} {'is' if left == 1 else 'are'} still open")
 
 
 @contextmanager

@@ -36,17 +36,20 @@ def test_no_engine_at_all_is_a_usage_error() -> None:
     type_command("up", "--engines", "0", exit_code=2)
 
 
-@pytest.mark.parametrize("command", ["up", "demo"])
-def test_an_engine_without_a_model_is_refused_before_anything_starts(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_demo_without_a_model_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("THOTHY_HOME", str(home))
     monkeypatch.setenv("THOTHY_ENGINE_NULL", "On")
-    assert one_line(type_command(command, exit_code=2)).startswith(
-        "THOTHY_ENGINE_NULL is for `thothy engine`, to measure a queue without a model: unset it"
+    assert one_line(type_command("demo", exit_code=2)).startswith(
+        "THOTHY_ENGINE_NULL: the demo needs a model, `thothy up --null` does not: unset it"
     )
     assert not home.exists()
+
+
+def test_an_engine_with_a_model_and_without_one_is_a_usage_error() -> None:
+    assert "--null runs without a model" in one_line(type_command("up", "--null", "--model", "m", exit_code=2))
 
 
 def test_the_engine_s_switch_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:

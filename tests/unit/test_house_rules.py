@@ -19,6 +19,7 @@ ENGINE_DOORS = {
     "thothy_ai.engine.api",
     "thothy_ai.engine.checkpoint.bundled",
     "thothy_ai.engine.model_check",
+    "thothy_ai.engine.null.instances",
     "thothy_ai.engine.process.gpus",
     "thothy_ai.engine.process.main",
     "thothy_ai.engine.serving.client",
@@ -75,7 +76,7 @@ def test_imports_point_one_way(folder: str, allowed: list[str]) -> None:
 # below, at module level and in functions alike.
 LAYERS = (
     {"cli", "benchmarks"},
-    {"thothy_ai", "admin", "embedded", "chaos", "demo", "bench", "evaluation"},
+    {"thothy_ai", "admin", "embedded", "chaos", "demo", "bench", "evaluation", "testing"},
     {"worker"},
     {"plans"},
     {"producer"},

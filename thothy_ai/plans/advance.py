@@ -101,7 +101,7 @@ def advance(
     try:
         step = _replayed(kind, request, job.context, answered)
         if isinstance(step, Verdict):
-            return _judgement(kind, request, step)
+            return judgement_of(kind, request, step)
         return PlanStep(step, kind.locale(request), kind.version)
     except Exception as error:
         on_error(error)
@@ -143,7 +143,8 @@ def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejectio
     return checks.near_duplicate(kind.compared(kind.artifact.model_validate(body)), texts)
 
 
-def _judgement(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
+def judgement_of(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
+    """The judgement that a verdict on this request's output makes."""
     accepted = verdict.artifact if verdict.accepted else None
     follow_ups = kind.follow_ups(request, accepted) if accepted is not None else ()
     compared = kind.compared(accepted) if accepted is not None and kind.compared is not None else ""

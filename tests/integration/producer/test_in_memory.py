@@ -1,0 +1,56 @@
+"""`thothy_ai.testing.InMemoryQueue` tells a producer what a queue over Postgres with a worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from tests.support.echo_kind import Echo
+from tests.support.queue_bench import Queue, runner_bench
+from thothy_ai.errors import IdempotencyConflictError, UnknownJobError
+from thothy_ai.producer import EnqueueOptions, Producer
+from thothy_ai.testing import InMemoryQueue
+
+TEXTS = ("ok", "retry", "hopeless", "raise")
+
+
+def told(producer: Producer, work: Callable[[], object]) -> Iterator[object]:
+    """All that a producer is told."""
+    keyed = EnqueueOptions(idempotency_key="a", max_attempts=2)
+    jobs = producer.enqueue_many([*(Echo(text=text) for text in TEXTS), Echo(text="ok more", more=2)])
+    yield jobs.batch_id
+    jobs += producer.enqueue_many([(Echo(text="ok once"), keyed), (Echo(text="ok once"), keyed)])
+    yield jobs[-1].id == jobs[-2].id
+    again = producer.enqueue(Echo(text="ok once"), idempotency_key="a")
+    yield (again.id == jobs[-1].id, again.existed, jobs[0].existed)
+    for entries in ([(Echo(text="other"), keyed)], [Echo(text="none of them"), (Echo(text="other"), keyed)]):
+        with pytest.raises(IdempotencyConflictError) as conflict:
+            producer.enqueue_many(entries)
+        yield conflict.value.entry
+    late = producer.enqueue(Echo(text="late"), not_before=datetime.now(UTC) + timedelta(hours=1))
+    yield (late.cancel(), late.cancel(), late.state())
+    for look in (producer.snapshot, producer.cancel):
+        with pytest.raises(UnknownJobError):
+            look(uuid4())
+    yield producer.enqueue_many([], webhook="https://example.org").batch_id
+    called = producer.enqueue_many([(Echo(text="ok once"), keyed)], webhook="https://example.org")
+    yield (called.batch_id, called[0].existed)
+    work()
+    for ended in producer.wait_all([*jobs, late], timeout=60):
+        seen = ended.snapshot
+        yield (seen.kind, seen.tenant, seen.state, seen.attempt, seen.failures, seen.reason, seen.detail, seen.priority)
+        yield (ended.artifact, type(ended.error))
+    yield jobs[0].result(timeout=0)
+
+
+def test_a_producer_is_told_the_same(queue: Queue) -> None:
+    memory = InMemoryQueue(queue.settings)
+    memory.answer(Echo, lambda request: {"echo": request.text})
+    with runner_bench(queue, retry_base_seconds=0) as bench:
+        real = list(told(queue.producer, bench.settle))
+    assert list(told(memory.producer, memory.run)) == real
+    texts = [row.text for row in queue.rows("SELECT request ->> 'text' AS text FROM job_request")]
+    assert sorted(request.text for request in memory.requests(Echo)) == sorted(texts)

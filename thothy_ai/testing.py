@@ -1,0 +1,373 @@
+"""`InMemoryQueue`: a queue for tests of code that enqueues jobs, in the process of the test, without any server.
+
+    queue = InMemoryQueue()
+    queue.answer(Hook, HookArtifact(hook="Cargo bikes took the school run.", ...))
+    publish(queue.producer, article)                # your code, which enqueues, and waits for results
+    assert queue.requests(Hook) == [Hook(source=article)]
+
+Requests, options, idempotency keys, kinds' plans and checks, and how attempts end are those of the service: the same
+code. Jobs run when `run` is called, or when a caller waits for one. docs/testing.md says what is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
+
+from thothy_ai.db.states import JobState, Outcome
+from thothy_ai.engine.null.instances import instance_text
+from thothy_ai.jobs import (
+    Artifact,
+    Call,
+    Context,
+    Output,
+    Previous,
+    Rejection,
+    RejectionReason,
+    Request,
+    Verdict,
+    registry,
+)  # fmt: skip
+from thothy_ai.jobs.api.kind import A
+from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep, advance, judgement_of
+from thothy_ai.producer import AsyncJob, AsyncProducer, EnqueueOptions, Job, Jobs, Producer, Snapshot
+from thothy_ai.producer.drafts import load_kinds, settle
+from thothy_ai.producer.operations import Pause, Query, Rows, Wait, drive, drive_async
+from thothy_ai.settings import Settings
+from thothy_ai.worker import outcomes
+from thothy_ai.worker.outcomes import Retry
+from thothy_ai.worker.record.claims import Claim
+from thothy_ai.worker.record.finish import NO_USAGE, Finish, FollowUp
+
+if TYPE_CHECKING:
+    from thothy_ai.producer.batches import BatchDraft
+    from thothy_ai.producer.drafts import Draft
+    from thothy_ai.producer.joined import AsyncGiven, Given
+    from thothy_ai.producer.listener import Waiter
+    from thothy_ai.producer.operations import Operation, Transaction
+    from thothy_ai.producer.snapshot import PollSchedule
+
+__all__ = ["InMemoryQueue"]
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Request[Any])
+Text = str | Mapping[str, Any]  # what the model writes; a mapping stands for its JSON
+Answer = Artifact | Rejection | Text | Sequence[Text]
+
+AT_ONCE = Retry(0.0, 0.0)
+LOOK_SECONDS = 0.02  # between two looks for jobs that have become due, while a caller waits
+
+
+@dataclass(slots=True)
+class _Job:
+    """A row of the record."""
+
+    id: UUID
+    tenant: str
+    kind: str
+    request: Any  # JSON values
+    source_key: str
+    digest: str
+    options: EnqueueOptions
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    failures: int = 0
+    reason: str | None = None
+    detail: str | None = None
+    cancel_requested: bool = False
+    enqueued_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    previous: dict[str, Any] | None = None
+    artifact: dict[str, Any] | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self.id, self.tenant, self.kind, self.state, self.options.priority, self.options.deadline, self.attempt,
+            self.failures, self.reason, self.detail, self.cancel_requested, self.enqueued_at, self.started_at,
+            self.finished_at,
+        )  # fmt: skip
+
+    @property
+    def urgency(self) -> tuple[int, datetime, UUID]:
+        """Jobs run in this order."""
+        return -self.options.priority, self.options.deadline or datetime.max.replace(tzinfo=UTC), self.id
+
+    def is_due(self, now: datetime) -> bool:
+        return self.state is JobState.QUEUED and (self.options.not_before is None or self.options.not_before <= now)
+
+    def end(self, state: JobState, now: datetime, reason: str | None = None) -> None:
+        self.state, self.finished_at, self.reason, self.detail = state, now, reason, None
+
+    def claim(self) -> Claim:
+        """Its next attempt."""
+        self.attempt += 1
+        self.state, self.started_at = JobState.RUNNING, datetime.now(UTC)
+        options = self.options
+        return Claim(
+            self.id, 0, self.attempt, self.tenant, self.kind, self.failures, options.max_attempts or 1,
+            options.max_compute_seconds, 0, options.priority, options.deadline, self.source_key, self.request,
+            previous=self.previous,
+        )  # fmt: skip
+
+
+class InMemoryQueue:
+    """Jobs, `producer` and `async_producer` that enqueue them, and what the model answers. Thread-safe.
+
+    `settings` say which kinds there are, the tenant and the default limits; by default those of `THOTHY_*`.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings.load()
+        load_kinds(self.settings)
+        self.producer: Producer = _InMemoryProducer(self)
+        self.async_producer: AsyncProducer = _InMemoryAsyncProducer(self)
+        self._jobs: dict[UUID, _Job] = {}
+        self._answers: dict[str, Answer | Callable[[Any], Answer]] = {}
+        self._lock = threading.RLock()
+
+    def answer(self, request: type[R], answer: Answer | Callable[[R], Answer]) -> None:
+        """What attempts at such requests get from now on, or a function of the request that says so.
+
+        An artifact is accepted as it is, and a `Rejection` rejects the attempt: the kind's plan does not run. A text,
+        or a mapping for its JSON, is what the model writes for each call of the plan; a list has one for each call, in
+        their order. These are parsed and checked. Without any of this, the model writes an instance of the call's
+        schema, as the null engine does, which many kinds' checks refuse.
+        """
+        self._answers[_name(request)] = answer
+
+    def requests(self, request: type[R]) -> list[R]:
+        """The requests of this class that were enqueued so far, follow-ups included, in their order."""
+        name = _name(request)
+        with self._lock:
+            return [request.model_validate(job.request) for job in self._jobs.values() if job.kind == name]
+
+    def jobs(self) -> list[Snapshot]:
+        """All jobs, in the order in which they were enqueued."""
+        with self._lock:
+            return [job.snapshot for job in self._jobs.values()]
+
+    def run(self, at: datetime | None = None) -> int:
+        """Run what is due, the most urgent first, with retries and follow-ups at once; returns how many jobs ended.
+
+        `at`: as if it were then, for jobs with a `not_before` or a deadline. Raises what a function for answers raises.
+        """
+        ended = 0
+        with self._lock:
+            while due := [job for job in self._jobs.values() if job.is_due(at or datetime.now(UTC))]:
+                job = min(due, key=lambda job: job.urgency)
+                self._run(job, at or datetime.now(UTC))
+                ended += job.finished_at is not None
+        return ended
+
+    def enqueue(self, drafts: Sequence[Draft], tenant: str) -> list[Draft]:
+        """Insert all of them, or none. Raises `IdempotencyConflictError`."""
+        with self._lock:
+            held = [job for job in self._jobs.values() if job.tenant == tenant]
+            holders = {job.options.idempotency_key: (job.id, job.digest) for job in held}
+            for draft in drafts:
+                holders.setdefault(draft.options.idempotency_key, (draft.id, draft.digest))
+            holders.pop(None, None)
+            rows = [
+                {"idempotency_key": key, "id": str(id_), "digest": digest} for key, (id_, digest) in holders.items()
+            ]
+            settled = settle(drafts, rows)
+            for draft in settled:
+                if not draft.existed:
+                    self._jobs[draft.id] = _Job(
+                        draft.id, tenant, draft.kind, json.loads(draft.request), draft.source_key, draft.digest,
+                        draft.options,
+                    )  # fmt: skip
+            return settled
+
+    def ask(self, query: Query, tenant: str) -> Rows:
+        """What Postgres answers to a producer."""
+        given = query.parameters
+        with self._lock:
+            wanted = cast("Iterable[UUID]", given["ids"] if "ids" in given else [given["id"]])
+            found = [job for id_ in wanted if (job := self._jobs.get(id_)) is not None and job.tenant == tenant]
+            match query.name:
+                case "queue/cancel":
+                    rows = [_cancelled(job) for job in found if job.finished_at is None]
+                case "producer/snapshot" | "producer/snapshots":
+                    rows = [{name: getattr(job.snapshot, name) for name in Snapshot.__slots__} for job in found]
+                case "producer/artifact" | "producer/artifacts":
+                    rows = [{"job_id": job.id, "body": job.artifact} for job in found if job.artifact is not None]
+                case name:
+                    raise NotImplementedError(name)
+        return cast("Rows", rows)
+
+    def _run(self, job: _Job, now: datetime) -> None:
+        if job.options.deadline is not None and job.options.deadline <= now:
+            return job.end(JobState.EXPIRED, now, "deadline")
+        finish = self._attempt(job.claim())
+        job.failures += finish.failures
+        job.state, job.reason, job.detail = finish.state, finish.reason, finish.detail
+        body = finish.judged.body if finish.judged is not None else None
+        if finish.outcome is Outcome.REJECTED:
+            job.previous = {"reason": finish.reason, "detail": finish.detail or "", "artifact": body}
+        if finish.state is JobState.QUEUED:
+            return job.end(JobState.CANCELLED, now) if job.cancel_requested else None
+        job.finished_at = datetime.now(UTC)
+        if finish.state is JobState.SUCCEEDED:
+            job.artifact = body
+        for wanted in finish.follow_ups:
+            self._follow_up(wanted, job)
+        return None
+
+    def _follow_up(self, follow_up: FollowUp, parent: _Job) -> None:
+        wanted, options = follow_up.wanted, parent.options
+        self._jobs[follow_up.id] = _Job(
+            follow_up.id, parent.tenant, wanted.kind, json.loads(wanted.request), wanted.source_key,
+            wanted.digest(parent.tenant),
+            EnqueueOptions(options.priority, options.deadline, max_attempts=options.max_attempts),
+        )  # fmt: skip
+
+    def _attempt(self, claim: Claim) -> Finish:
+        texts: list[str] = []
+        try:
+            judgement = self._judgement(claim, texts)
+        except PlanError as error:
+            if error.permanent:
+                return outcomes.dead(claim, error.reason, error.detail)
+            return outcomes.failed(claim, error.reason, error.detail, AT_ONCE, 0.0)
+        return outcomes.judged(claim, judgement, "\n".join(texts), NO_USAGE)
+
+    def _judgement(self, claim: Claim, texts: list[str]) -> Judgement:
+        """Of what the test answers; `texts` gets what the model has written."""
+        previous = None
+        if rejected := claim.previous:
+            previous = Previous(RejectionReason(rejected["reason"]), rejected["detail"], rejected["artifact"])
+        job, answered = PlannedJob(claim.kind, claim.request, Context(previous=previous)), list[Outputs]()
+        kind = registry.find(claim.kind)
+        request = kind.request.model_validate(claim.request)
+        answer = self._answers.get(kind.name)
+        if callable(answer):
+            answer = answer(request)
+        if isinstance(answer, Artifact):
+            if not isinstance(answer, kind.artifact):
+                raise TypeError(f"jobs of the kind {kind.name} have a {kind.artifact.__name__}, not {answer!r}")
+            return judgement_of(kind, request, Verdict.accept(answer))
+        if isinstance(answer, Rejection):
+            return judgement_of(kind, request, Verdict.reject(answer))
+        while isinstance(step := advance(job, answered), PlanStep):
+            outputs = [Output(_written(answer, call, len(texts) + number)) for number, call in enumerate(step.calls)]
+            texts += [output.text for output in outputs]
+            answered.append(tuple(outputs))
+        return step
+
+
+class _InMemoryProducer(Producer):
+    """A `Producer` of that queue. What is given as `connection=` is not looked at: its jobs are enqueued at once."""
+
+    def __init__(self, queue: InMemoryQueue) -> None:
+        self.settings = queue.settings
+        self._queue = queue
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _enqueue(self, drafts: list[Draft], given: Given | None, batch: BatchDraft | None) -> Jobs[Job[A]]:  # noqa: ARG002
+        settled = self._queue.enqueue(drafts, self.settings.tenant)
+        jobs = [Job[A](self, one.id, one.kind, existed=one.existed) for one in settled]
+        return Jobs(jobs, _batch_id(batch, settled))
+
+    def _transact(self, operation: Transaction[T], given: Given | None = None) -> T:  # noqa: ARG002
+        return drive(operation, lambda query: self._queue.ask(query, self.settings.tenant))
+
+    def _wait(self, ids: Iterable[UUID], schedule: PollSchedule, start: Callable[[Waiter], Operation[T]]) -> T:  # noqa: ARG002
+        def perform(step: Query | Wait | Pause) -> Rows | bool | None:
+            match step:
+                case Query():
+                    return self._queue.ask(step, self.settings.tenant)
+                case Wait(seconds):
+                    if not self._queue.run():
+                        time.sleep(min(seconds, LOOK_SECONDS))
+                    return True
+                case Pause():
+                    return None
+
+        return drive(start(cast("Waiter", _Runs())), perform)
+
+
+class _InMemoryAsyncProducer(AsyncProducer):
+    """An `AsyncProducer` of that queue."""
+
+    def __init__(self, queue: InMemoryQueue) -> None:
+        self.settings = queue.settings
+        self._queue = queue
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def _enqueue(
+        self,
+        drafts: list[Draft],
+        given: AsyncGiven | None,  # noqa: ARG002
+        batch: BatchDraft | None,
+    ) -> Jobs[AsyncJob[A]]:
+        settled = self._queue.enqueue(drafts, self.settings.tenant)
+        jobs = [AsyncJob[A](self, one.id, one.kind, existed=one.existed) for one in settled]
+        return Jobs(jobs, _batch_id(batch, settled))
+
+    async def _transact(self, operation: Transaction[T], given: AsyncGiven | None = None) -> T:  # noqa: ARG002
+        return drive(operation, lambda query: self._queue.ask(query, self.settings.tenant))
+
+    async def _wait(self, ids: Iterable[UUID], schedule: PollSchedule, start: Callable[[Waiter], Operation[T]]) -> T:  # noqa: ARG002
+        async def perform(step: Query | Wait | Pause) -> Rows | bool | None:
+            match step:
+                case Query():
+                    return self._queue.ask(step, self.settings.tenant)
+                case Wait(seconds):
+                    if not self._queue.run():
+                        await asyncio.sleep(min(seconds, LOOK_SECONDS))
+                    return True
+                case Pause():
+                    return None
+
+        return await drive_async(start(cast("Waiter", _Runs())), perform)
+
+
+class _Runs:
+    """Stands for a `Waiter` whose connection listens: whoever waits has all jobs looked at."""
+
+    def listen(self) -> bool:
+        return True
+
+    def take(self) -> set[UUID] | None:
+        return None
+
+
+def _name(request: type[Request[Any]]) -> str:
+    return registry.kind_of(request.model_construct()).name
+
+
+def _cancelled(job: _Job) -> dict[str, Any]:
+    job.cancel_requested = True
+    if job.state is not JobState.RUNNING:
+        job.end(JobState.CANCELLED, datetime.now(UTC))
+    return {"id": job.id, "state": job.state}
+
+
+def _batch_id(batch: BatchDraft | None, settled: Sequence[Draft]) -> UUID | None:
+    return batch.id if batch is not None and not all(draft.existed for draft in settled) else None
+
+
+def _written(answer: Text | Sequence[Text] | None, call: Call, number: int) -> str:
+    """The text of the attempt's call with this number."""
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        if number >= len(answer):
+            raise ValueError(f"{len(answer)} texts are given, and the plan makes a further call ({call.step})")
+        answer = answer[number]
+    if answer is None:
+        return instance_text(json.dumps(call.schema))
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)

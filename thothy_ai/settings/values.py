@@ -44,6 +44,8 @@ def _database_schema(value: str) -> str:
 
 
 def _redis_url(value: SecretStr) -> SecretStr:
+    if "," in value.get_secret_value().partition("://")[2].partition("/")[0].rpartition("@")[2]:
+        raise ValueError("must name one server: neither Sentinels nor the nodes of a cluster")
     parts = split_url(value.get_secret_value())
     if parts.scheme not in {"redis", "rediss"}:
         raise ValueError("must look like redis://:password@host:port/0")

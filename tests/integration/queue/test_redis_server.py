@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,8 @@ from redis import Redis
 
 from tests.support.forwarder import forwarder
 from tests.support.home import THOTHY
-from tests.support.queue_bench import Queue
-from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
+from tests.support.queue_bench import PATIENCE, Queue
+from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.admin.doctor import Diagnosis, Level, examine
 from thothy_ai.embedded import Valkey
 from thothy_ai.errors import BrokerRefusedError, BrokerUnreachableError
@@ -177,6 +178,18 @@ def test_a_cluster_is_refused_by_name(
     assert "cluster mode disabled" in fix
     with pytest.raises(BrokerRefusedError, match="is in cluster mode"):
         refuse_unusable_redis(clustered)
+
+
+def test_no_process_starts_beside_a_cluster(settings: Settings, cluster: Valkey) -> None:
+    clustered = settings.model_copy(update={"redis_url": SecretStr(cluster.url), "engine_url": "unix:///nowhere/e"})
+    commands = [[*THOTHY, name] for name in ("dispatcher", "reaper", "worker")]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, env=environment(clustered), **pipes) for command in commands]
+    for process in started:
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 1
+        assert "is in cluster mode" in said.splitlines()[-1]
+        assert "Traceback" not in said
 
 
 def test_a_broker_follows_a_failover(settings: Settings, tmp_path: Path) -> None:

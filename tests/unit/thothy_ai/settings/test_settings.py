@@ -132,6 +132,14 @@ def test_wrong_hosts_of_a_database(given: str, says: str) -> None:
     assert str(caught.value) == f"THOTHY_DATABASE_URL: {says}"
 
 
+@pytest.mark.parametrize("url", ["redis://:hunter2@a:1,b:2/0", "redis://a,b", "rediss://me:hunter2@a,b:2/0?x=1"])
+def test_redis_is_one_server(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(redis_url=url)
+    assert str(caught.value).startswith("THOTHY_REDIS_URL: must name one server")
+    assert Settings.load(redis_url="redis://:hunter,2@a:1/0")
+
+
 def test_kinds_of_a_stack_count_only_while_it_runs(tmp_path: Path) -> None:
     """They are imported: a folder that was unpacked must not name code of its own."""
     (tmp_path / "stack.env").write_text("THOTHY_KINDS=acme.sonnet\nTHOTHY_TENANT=stack\n")

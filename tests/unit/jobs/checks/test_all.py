@@ -110,8 +110,7 @@ HARD = ["a", "1.", "二", "1 to 2 ", "\n", "<a ", "](", "x@", "“", "A.B. ", "i
 def test_its_time_is_linear(name: str, filler: str) -> None:
     CHECKS[name](filler, filler, "en")
     short = max(_seconds(name, filler, 3_000, trial) for trial in range(3))  # what is remembered takes no time
-    long = min(_seconds(name, filler, 12_000, trial) for trial in range(3))
-    assert long < 10 * short + 0.02
+    assert any(_seconds(name, filler, 12_000, trial) < 10 * short + 0.02 for trial in range(3))
 
 
 def test_its_time_is_linear_where_two_names_are_mixed() -> None:

@@ -100,7 +100,9 @@ def test_a_reader_is_told_that_a_list_goes_on(jobs: list[UUID]) -> None:
     assert "--limit" not in typed("jobs list --limit 4").text
 
 
-@pytest.mark.parametrize("command", ["jobs cancel --all", "jobs retry --state dead", "dead purge --all"])
+@pytest.mark.parametrize(
+    "command", ["jobs cancel --all", "jobs retry --state dead", "dead purge --all", "dead redrive --all"]
+)
 @pytest.mark.parametrize(
     ("answer", "exit_code", "last"), [("n\n", 1, "thothy: aborted; nothing was changed"), (CTRL_C, 130, None)]
 )
@@ -113,6 +115,12 @@ def test_a_confirmation_that_is_not_given_changes_nothing(
     assert "Traceback" not in asked.text
     assert last is None or asked.lines[-1] == last
     assert [shown(run, job_id)["state"] for job_id in jobs[:3]] == ["dead", "succeeded", "queued"]
+
+
+def test_dead_jobs_that_are_named_are_queued_again_without_a_question(run: Run, jobs: list[UUID]) -> None:
+    assert typed(f"dead redrive {str(jobs[0])[-8:]}").lines[-1] == "1 job queued again."
+    assert shown(run, jobs[0])["state"] == "queued"
+    assert typed("dead redrive --all --yes").lines[-1] == "No dead jobs."
 
 
 def test_a_confirmation_that_is_given(run: Run, jobs: list[UUID]) -> None:

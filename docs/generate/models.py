@@ -28,6 +28,11 @@ from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS as GGUF_TYPES
 from thothy_ai.engine.weights.shards import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file
 
+LOAD_FORMATS = {  # of `formats.FORMATS`
+    "auto": "Weights in the model's type.",
+    "fp8": "Weights and activations in fp8, quantized as each weight is loaded. The head stays plain.",
+    formats.STORED: "As `auto`, but linear layers of a GGUF file stay quantized: less memory, slower on a CPU.",
+}
 _DETAILS = re.compile(r" \((?:known: |\{).*\)$", re.DOTALL)  # of a message: what there is, what was given
 _MATRIX = "tests.support.tiny_models"  # whose families the tests of exactness run over
 
@@ -105,7 +110,7 @@ def _families() -> Iterator[tuple[str, ...]]:
 
 
 def _load_formats() -> Iterator[tuple[str, str]]:
-    return ((code(name), paragraph(form.__doc__)) for name, form in formats.FORMATS.items())
+    return ((code(name), LOAD_FORMATS[name]) for name in formats.FORMATS)
 
 
 def _block_formats() -> Iterator[tuple[str, str, str]]:

@@ -105,7 +105,8 @@ def test_results_since_the_counters_were_read_are_no_excess(database: Engine) ->
 @pytest.mark.parametrize(("busy", "wrong"), [(2.0, set()), (2.1, {COSTLY})])
 def test_settling_bills_a_lost_attempt_for_one_answer_at_most(database: Engine, busy: float, wrong: set[str]) -> None:
     run(database, LOST.replace("id, 2,", "id, 0,"))
-    run(database, f"UPDATE attempt SET engine_session_id = '{SESSION}'")
+    ran = "started_at = finished_at - interval '3 s'"
+    run(database, f"UPDATE attempt SET engine_session_id = '{SESSION}', {ran}")
     run(database, f"UPDATE engine_session SET busy_seconds = {busy}")
     assert BILLED in broken(database)
     assert settle_sessions(database) == pytest.approx(busy - 1.5)

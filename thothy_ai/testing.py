@@ -184,7 +184,7 @@ class InMemoryQueue:
             for draft in settled:
                 if not draft.existed:
                     self._jobs[draft.id] = _Job(
-                        draft.id, tenant, draft.kind, json.loads(draft.request), draft.source_key, draft.digest,
+                        draft.id, tenant, draft.kind, draft.body.values(), draft.source_key, draft.digest,
                         draft.options,
                     )  # fmt: skip
             return settled

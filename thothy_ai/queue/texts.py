@@ -22,6 +22,11 @@ class StoredRequest:
     text: str | None = None
     digest: str | None = None  # of the text: SHA-256, in hexadecimal
 
+    def values(self) -> dict[str, Any]:
+        """The complete request."""
+        values: dict[str, Any] = from_json(self.request)
+        return values if self.field is None else values | {self.field: self.text}
+
 
 def stored(request: str, known: dict[str, str] | None = None) -> StoredRequest:
     """How to store a request, a JSON object: without its longest text on the top level, if that is long.

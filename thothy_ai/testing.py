@@ -109,7 +109,7 @@ class _Job:
         self.state, self.finished_at, self.reason, self.detail = state, now, reason, None
 
     def claim(self) -> Claim:
-        """Its next attempt."""
+        """Begin its next attempt, as a worker claims it."""
         self.attempt += 1
         self.state, self.started_at = JobState.RUNNING, datetime.now(UTC)
         options = self.options
@@ -274,7 +274,7 @@ class _InMemoryProducer(Producer):
         self._queue = queue
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is no connection to close."""
 
     def _enqueue(self, drafts: list[Draft], given: Given | None, batch: BatchDraft | None) -> Jobs[Job[A]]:  # noqa: ARG002
         settled = self._queue.enqueue(drafts, self.settings.tenant)
@@ -307,7 +307,7 @@ class _InMemoryAsyncProducer(AsyncProducer):
         self._queue = queue
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """There is no connection to close."""
 
     async def _enqueue(
         self,

@@ -70,6 +70,7 @@ def up(
     Example: thothy up --model ./Qwen3-8B --gpus all
     """
     from thothy_ai.cli.views.stopping import StopDisplay, StopRequested
+    from thothy_ai.cli.views.terminal_log import log_to_terminal
     from thothy_ai.embedded import EmbeddedStack
     from thothy_ai.embedded.placement import placements
     from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
@@ -86,6 +87,7 @@ def up(
         settings = settings.model_copy(update={"model": find_model(settings, model)})
     load_kinds(settings)
     configure_logging(settings)
+    log_to_terminal()
     began, ready = time.monotonic(), False
     with StopDisplay() as display, _metrics_port(settings, len(where)) as port:
         settings = settings.model_copy(update={"metrics_port": port})

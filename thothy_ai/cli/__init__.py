@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import platform
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from thothy_ai import __version__
-from thothy_ai.cli.root import Thothy
+from thothy_ai.cli.commands import Commands, summary_of
+from thothy_ai.cli.root import RootGroup, describe
+
+
+class Thothy(RootGroup):
+    """All commands of `thothy`, each imported when it is looked up."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands()  # type: ignore[assignment] # nothing is added to it
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            describe(command)
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer names it
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary_of(name)) for name in self.commands])
+
 
 app = typer.Typer(
     name="thothy",

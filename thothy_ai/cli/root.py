@@ -11,7 +11,6 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public, though not marked so
 from typer.core import TyperGroup
 
-from thothy_ai.cli.commands import Commands, summary_of
 from thothy_ai.cli.inputs.help_names import name_values
 from thothy_ai.cli.shell import COMPLETE_VARIABLE, FAILED, INTERRUPTED, PROGRAM, WRONG_INPUT, fail
 from thothy_ai.errors import ConfigError, EntryError, NotConnectedError
@@ -30,7 +29,7 @@ class RootGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        _describe(self)
+        describe(self)
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line, and exit with its code unless `standalone_mode` is off."""
@@ -72,31 +71,13 @@ class RootGroup(TyperGroup):
             fail(f"unexpected {type(error).__name__}: {error} (set THOTHY_LOG_LEVEL=DEBUG for a traceback)")
 
 
-class Thothy(RootGroup):
-    """All commands of `thothy`, each imported when it is looked up."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = Commands()  # type: ignore[assignment] # nothing is added to it
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _describe(command)
-        return command
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer names it
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary_of(name)) for name in self.commands])
-
-
-def _describe(command: Any) -> None:
+def describe(command: Any) -> None:
     """Show the whole first sentence of each command in lists of commands, where Typer would cut it."""
     name_values(command)
     sentence, end, _ = " ".join((command.help or "").split()).partition(". ")
     command.short_help = command.short_help or sentence + end.rstrip()
     for each in getattr(command, "commands", {}).values():
-        _describe(each)
+        describe(each)
 
 
 def _usage_message(error: Any) -> str:

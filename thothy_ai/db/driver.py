@@ -151,7 +151,7 @@ class _BoundedQueue:
 
 
 class Pool(_BoundedQueue, QueuePool):
-    """Connections for threads."""
+    """Connections for threads, each used by one at a time."""
 
 
 class AsyncPool(_BoundedQueue, AsyncAdaptedQueuePool):

@@ -23,7 +23,7 @@ class StoredRequest:
     digest: str | None = None  # of the text: SHA-256, in hexadecimal
 
     def values(self) -> dict[str, Any]:
-        """The complete request."""
+        """The complete request, as JSON values by field."""
         values: dict[str, Any] = from_json(self.request)
         return values if self.field is None else values | {self.field: self.text}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import pwd
 import secrets
@@ -23,8 +22,6 @@ from pathlib import Path
 
 from thothy_ai.embedded.cause import describe_os_error, initdb_error
 from thothy_ai.errors import ConfigError, ServiceStartError
-
-logger = logging.getLogger(__name__)
 
 ACCOUNT, COMMON_ACCOUNT = "thothy-postgres", "nobody"
 SHARED = Path("/var/lib/thothy-ai")
@@ -46,14 +43,14 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.account: tuple[int, int] | None = None  # (uid, gid) of the server; None: this process's own
-        self._shares_account = False
+        self.shares_account = False  # with programs that are not Postgres
         self.data = folder / "data"
         if os.geteuid() == 0:
             try:
                 found = pwd.getpwnam(ACCOUNT)
             except KeyError:
                 found = pwd.getpwnam(COMMON_ACCOUNT)
-                self._shares_account = True
+                self.shares_account = True
             self.account = found.pw_uid, found.pw_gid
             if not _reachable(folder):
                 digest = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
@@ -85,8 +82,6 @@ class Cluster:
                     os.chown(path, *self.account, follow_symlinks=False)
         except OSError as error:
             raise ServiceStartError(f"postgres: {describe_os_error(error)}") from error
-        if self._shares_account:
-            logger.warning(SHARES_ACCOUNT)
 
     def _initialise(self, *, durable: bool) -> None:
         """Run initdb in a neighbouring folder, then rename it: a data folder is complete or missing."""

@@ -16,7 +16,7 @@ from typing import Self
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from thothy_ai.embedded.cluster import SUPERUSER, Cluster
+from thothy_ai.embedded.cluster import SHARES_ACCOUNT, SUPERUSER, Cluster
 from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
 from thothy_ai.errors import ServiceStartError
 
@@ -45,6 +45,11 @@ class Postgres:
     def url_of(self, database: str) -> str:
         """The SQLAlchemy URL of a database, password included."""
         return f"postgresql+psycopg://{SUPERUSER}:{self._cluster.password}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with the account that it runs as, and what helps."""
+        return SHARES_ACCOUNT if self._cluster.shares_account else None
 
     @property
     def process(self) -> Process:

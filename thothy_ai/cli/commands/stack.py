@@ -96,6 +96,8 @@ def up(
             with EmbeddedStack(settings, engines=where, observer=display, null=null, begun=had_begun) as stack:
                 ready = True
                 typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
+                if stack.postgres.warning:
+                    typer.echo(stack.postgres.warning)
                 stack.wait()
         except StopRequested:
             left = display.open_jobs

@@ -31,10 +31,9 @@ SUPERUSER = "thothy"
 INITDB = ("-U", SUPERUSER, "-E", "UTF8", "--auth=scram-sha-256", "--locale-provider=builtin")
 LOCALE = ("--builtin-locale=C.UTF-8", "--locale=C")
 STALE_SECONDS = 15
-SHARES_ACCOUNT = (
-    f"Postgres runs as the account {COMMON_ACCOUNT}, and other programs that do can read the queue's data:"
-    f" `useradd --system --user-group --shell /usr/sbin/nologin {ACCOUNT}` gives it an account of its own"
-)
+SHARES_ACCOUNT = f"""\
+Postgres runs as the account {COMMON_ACCOUNT}: other programs that do can read its data.
+To give it one of its own: `useradd --system --user-group {ACCOUNT}`"""
 
 
 class Cluster:

@@ -19,6 +19,7 @@ from thothy_ai.jobs.text.locales import LANGUAGES
 from thothy_ai.jobs.text.strings import MAX_CHARACTERS
 from thothy_ai.producer.drafts import MAX_CALL_CHARS, MAX_KEY_LENGTH
 from thothy_ai.queue.canonical import MAX_REQUEST_CHARS
+from thothy_ai.queue.moments import RANGE
 
 MEANINGS = {
     "kind": ("text", "Required. The job kind."),
@@ -93,7 +94,8 @@ def jsonl_page() -> str:
         " once.",
         table(("Key", "Value", "Meaning"), keys),
         "A time is a duration from now, such as `2h`, or a date and time, such as `2026-11-21T06:00` (local time) or"
-        " `2026-11-21T06:00+01:00`.",
+        f" `2026-11-21T06:00+01:00`,\n{RANGE}. A local time that the clock skips in spring is refused; one that it"
+        " shows twice in autumn is the first of both.",
         "## Examples",
         fence(lines, "jsonl"),
         "A line that is wrong, and the error, which names the file and the line. The exit code is 2.",

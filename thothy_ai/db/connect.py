@@ -15,7 +15,15 @@ from sqlalchemy import Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from thothy_ai.db.driver import POOL_SECONDS, AsyncConnection, AsyncPool, Connection, Pool, accepts_no_writes
+from thothy_ai.db.driver import (
+    POOL_SECONDS,
+    AsyncConnection,
+    AsyncPool,
+    Connection,
+    MomentLoader,
+    Pool,
+    accepts_no_writes,
+)
 from thothy_ai.errors import (
     ConfigError,
     DatabaseError,
@@ -147,6 +155,7 @@ def _keep_sessions(engine: Engine, settings: Settings) -> None:
 
     def begin(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
         record.info["new"] = True
+        cast("psycopg.Connection", record.driver_connection).adapters.register_loader(MomentLoader.TYPE, MomentLoader)
         wanted = FORMATS | (_session_defaults(settings) if mode == "session" else {})
         if mode != "transaction" and connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
             wanted["transaction_timeout"] = "0"

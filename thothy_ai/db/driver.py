@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Self, TypeVar, cast
+from datetime import UTC, datetime
+from typing import Any, Final, Self, TypeVar, cast
 
 import psycopg
 from psycopg import errors
-from psycopg.abc import PQGen, PQGenConn
+from psycopg.abc import AdaptContext, Buffer, PQGen, PQGenConn
+from psycopg.adapt import Loader
 from psycopg.pq import TransactionStatus
 from psycopg.waiting import wait_async
 from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
@@ -65,6 +67,26 @@ def accepts_no_writes(connection: psycopg.Connection[Any] | psycopg.AsyncConnect
     """
     reported = connection.info.parameter_status
     return "on" in (reported("in_hot_standby"), reported("default_transaction_read_only"))
+
+
+class MomentLoader(Loader):
+    """Loads every time that Postgres stores: one beyond Python's calendar, or infinite, as its first or last moment."""
+
+    TYPE: Final = "timestamptz"
+    FIRST: Final = datetime.min.replace(tzinfo=UTC)
+    LAST: Final = datetime.max.replace(tzinfo=UTC)
+    _exact = psycopg.adapters.get_loader(psycopg.adapters.types[TYPE].oid, psycopg.pq.Format.TEXT)
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        self._load = cast("type[Loader]", self._exact)(oid, context).load
+
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return cast("datetime", self._load(data))
+        except psycopg.DataError:
+            past = bytes(data).startswith(b"-") or bytes(data).endswith(b"BC")
+            return self.FIRST if past else self.LAST
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> bool:

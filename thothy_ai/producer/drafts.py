@@ -20,6 +20,7 @@ from thothy_ai.jobs.api.kind import A
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.queue import texts
 from thothy_ai.queue.canonical import canonical, invalid
+from thothy_ai.queue.moments import RANGE, nameable
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
@@ -182,8 +183,8 @@ def _row(draft: Draft) -> dict[str, Any]:
         "id": str(draft.id),
         "kind": draft.kind,
         "priority": options.priority,
-        "deadline": options.deadline and options.deadline.isoformat(),
-        "not_before": options.not_before and options.not_before.isoformat(),
+        "deadline": options.deadline and options.deadline.astimezone(UTC).isoformat(),
+        "not_before": options.not_before and options.not_before.astimezone(UTC).isoformat(),
         "source_key": draft.source_key,
         "idempotency_key": options.idempotency_key,
         "digest": draft.digest,
@@ -226,8 +227,8 @@ def _checked(options: EnqueueOptions, settings: Settings, usual: str | None, now
     _require_whole("priority", options.priority, -100, 100)
     _require_whole("max_attempts", attempts, 1, 32767)
     _require_positive("max_compute_seconds", options.max_compute_seconds)
-    _require_zone("deadline", options.deadline)
-    _require_zone("not_before", options.not_before)
+    _require_moment("deadline", options.deadline)
+    _require_moment("not_before", options.not_before)
     _require_key(options.idempotency_key)
     if model is not None:
         check_model_name("model", model)
@@ -259,13 +260,15 @@ def _require_positive(field: str, value: object) -> None:
         raise InvalidJobError(field, f"{value!r} is not a number above 0")
 
 
-def _require_zone(field: str, value: object) -> None:
+def _require_moment(field: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, datetime):
         raise InvalidJobError(field, f"{value!r} is not a datetime")
     if value.utcoffset() is None:
         raise InvalidJobError(field, f"{value.isoformat()} has no time zone")
+    if not nameable(value):
+        raise InvalidJobError(field, f"{value.isoformat()} is not {RANGE}")
 
 
 def _require_key(key: object) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from thothy_ai.cli.views.tables import Column, count, print_fields, print_text, table
 from thothy_ai.cli.views.times import local, per_time, spell_whole
+from thothy_ai.queue.moments import LATEST
 
 if TYPE_CHECKING:
     from thothy_ai.queue.forecast.accuracy import Accuracy
@@ -120,4 +121,4 @@ def _jobs(number: float) -> str:
 
 
 def _clock(made: Forecast, seconds: float) -> str:
-    return local(datetime.fromtimestamp(made.at + seconds, UTC))
+    return local(datetime.fromtimestamp(min(made.at + seconds, LATEST.timestamp()), UTC))

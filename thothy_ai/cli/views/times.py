@@ -7,13 +7,24 @@ from datetime import UTC, datetime
 
 
 def local(moment: datetime | None) -> str:
-    """Format a time in local time, to the second; a dash for None."""
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
+    """Format a time in local time, to the second, or with its zone where `here` keeps that; a dash for None."""
+    if moment is None:
+        return "-"
+    there = here(moment)
+    return there.strftime("%Y-%m-%d %H:%M:%S" if there is not moment else "%Y-%m-%d %H:%M:%S %Z")
+
+
+def here(moment: datetime) -> datetime:
+    """The time on the local clock; the same object where the calendar ends before the local clock shows it."""
+    try:
+        return moment.astimezone()
+    except OverflowError:
+        return moment
 
 
 def short(moment: datetime) -> str:
     """Format a local time for a narrow table: `14:05:09` today, `11-20 14:05` this year, otherwise the date."""
-    there, now = moment.astimezone(), datetime.now(UTC).astimezone()
+    there, now = here(moment), datetime.now(UTC).astimezone()
     if there.date() == now.date():
         return there.strftime("%H:%M:%S")
     return there.strftime("%m-%d %H:%M" if there.year == now.year else "%Y-%m-%d")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -57,7 +59,75 @@ def test_times_with_a_zone_keep_it_and_others_are_local(monkeypatch: pytest.Monk
     assert times.ago("2026-11-21T06:00") == naive
 
 
-@pytest.mark.parametrize("text", ["yesterday", "25:00", "2026-13-01", "", "99999999w"])
+@pytest.mark.parametrize("text", ["yesterday", "25:00", "2026-13-01", ""])
 def test_an_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(BadParameter, match="neither a duration"):
         times.ago(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("99999999w", "is more than 36,500 days"),
+        ("9" * 400 + "s", "is more than 36,500 days"),
+        ("36500d", "is not from 1970 to 2199"),
+        ("9999-12-31T20:00:00+00:00", "is not from 1970 to 2199"),
+        ("9999-12-31T23:59:59-14:00", "is not from 1970 to 2199"),
+        ("9999-12-31T23:59", "is not from 1970 to 2199"),
+        ("0001-01-01T00:00", "is not from 1970 to 2199"),
+        ("0001-01-01T00:00+14:00", "is not from 1970 to 2199"),
+        ("2200-01-01T00:00Z", "is not from 1970 to 2199"),
+        ("1969-12-31T23:59Z", "is not from 1970 to 2199"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Los_Angeles"])
+def test_a_time_beyond_a_calendar_of_work_is_refused(text: str, says: str, local_zone: None, zone: str) -> None:
+    with pytest.raises(BadParameter, match=says):
+        times.ago(text)
+    with pytest.raises(BadParameter):
+        times.ahead(text.replace("36500d", "70000d"))
+
+
+@pytest.fixture
+def local_zone(monkeypatch: pytest.MonkeyPatch, zone: str) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "before", "after"),
+    [
+        ("Europe/Berlin", "2026-03-29T02:30", "2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00"),
+        ("Europe/Berlin", "2026-03-29T02:00", "2026-03-29T01:00:00+01:00", "2026-03-29T03:00:00+02:00"),
+        ("America/New_York", "2026-03-08 02:59:59", "2026-03-08T01:59:59-05:00", "2026-03-08T03:59:59-04:00"),
+        ("Australia/Lord_Howe", "2026-10-04T02:15", "2026-10-04T01:45:00+10:30", "2026-10-04T02:45:00+11:00"),
+        ("Pacific/Apia", "2011-12-30T12:00", "2011-12-29T12:00:00-10:00", "2011-12-31T12:00:00+14:00"),
+    ],
+)
+def test_a_time_that_the_clock_skips_is_refused_with_its_neighbours(
+    local_zone: None, text: str, before: str, after: str
+) -> None:
+    with pytest.raises(BadParameter) as caught:
+        times.ahead(text)
+    said = f"{datetime.fromisoformat(text).isoformat()} does not exist: the local clock skips it; nearby are"
+    assert str(caught.value) == f"{said} {before} and {after}"
+    for named in (before, after):
+        assert times.ahead(named) == datetime.fromisoformat(named)
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "meant"),
+    [
+        ("Europe/Berlin", "2026-10-25T02:30", "2026-10-25T02:30+02:00"),
+        ("Europe/Berlin", "2026-10-25T03:00", "2026-10-25T03:00+01:00"),
+        ("Europe/Berlin", "2026-03-29T01:59:59", "2026-03-29T01:59:59+01:00"),
+        ("Europe/Berlin", "2026-03-29T03:00", "2026-03-29T03:00+02:00"),
+        ("America/New_York", "2026-11-01T01:30", "2026-11-01T01:30-04:00"),
+        ("Asia/Tokyo", "2026-11-01T01:30", "2026-11-01T01:30+09:00"),
+    ],
+)
+def test_a_time_that_the_clock_shows_twice_is_the_first(local_zone: None, text: str, meant: str) -> None:
+    assert times.ahead(text) == datetime.fromisoformat(meant)

@@ -25,6 +25,7 @@ import pytest
 import yaml
 from redis import Redis
 
+from tests.conftest import Services
 from tests.support.compose import ROOT, configuration, environment_of
 from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
@@ -202,13 +203,12 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("password", ["sesame", 'a "quoted" \\ $one `with` #all'], ids=["plain", "special"])
-def test_the_redis_command_takes_its_password(password: str, tmp_path: Path) -> None:
+def test_the_redis_command_takes_its_password(password: str, services: Services, tmp_path: Path) -> None:
     """The command line of compose.yaml, with Valkey in place of Redis."""
-    from thothy_ai.embedded.valkey import _binary
-
+    binary = services.valkey.process.program.argv[0]
     port, redis = free_port(), configuration()["services"]["redis"]
     shim = tmp_path / "redis-server"
-    shim.write_text(f'#!/bin/sh\nexec {_binary()} "$@" --port {port} --bind 127.0.0.1 --dir {tmp_path}\n')
+    shim.write_text(f'#!/bin/sh\nexec {binary} "$@" --port {port} --bind 127.0.0.1 --dir {tmp_path}\n')
     shim.chmod(0o755)
     (tmp_path / "secret").write_text(password + "\n")
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REDIS_PASSWORD_FILE": str(tmp_path / "secret")}

@@ -30,7 +30,7 @@ class Reader:
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("THOTHY_", "PYTHON"))}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self.environment = {**kept, "PATH": path, "OMP_NUM_THREADS": "2"}
+        self.environment = {**kept, "PATH": path, "OMP_NUM_THREADS": "1"}
 
     def save_files(self) -> None:
         for name, text in FILE.findall(PAGE):

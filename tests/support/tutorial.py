@@ -112,7 +112,7 @@ class Tutorial:
     def __init__(self, folder: Path, page: Path = PAGE) -> None:
         (folder / ".venv").symlink_to(ROOT / ".venv" if (ROOT / ".venv").exists() else sys.prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
-        environment = kept | {"PATH": f"{folder}/.venv/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "2"}
+        environment = kept | {"PATH": f"{folder}/.venv/bin:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
         environment["THOTHY_METRICS_PORT"] = str(free_ports(20))  # other tests start stacks at the same moment
         self.service = Terminal(folder, environment)
         self.shell = Terminal(folder, environment)

@@ -204,6 +204,16 @@ CREATE TABLE queue_control (
 );
 INSERT INTO queue_control (name) VALUES ('default');
 
+CREATE TABLE queue_pause (
+    scope text NOT NULL,
+    name text NOT NULL,
+    paused_at timestamptz NOT NULL DEFAULT now(),
+    paused_by text NOT NULL,
+    note text,
+    CONSTRAINT pk_queue_pause PRIMARY KEY (scope, name),
+    CONSTRAINT ck_queue_pause_scope CHECK (scope IN ('kind', 'tenant', 'model', 'engine'))
+);
+
 -- The bill: usage per closed hour, how far hours are closed, and drains.
 CREATE TABLE usage_by_hour (
     hour timestamptz NOT NULL,

@@ -16,6 +16,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import Control, read_control
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import current
+from thothy_ai.queue.pauses import Pause, read_pauses
 from thothy_ai.queue.status import Unserved, unserved_jobs
 
 SOON_SECONDS = 60  # a drain waits for jobs that are due within this time
@@ -57,9 +58,10 @@ class DrainProgress:
 class Obstacles:
     """What keeps a queue from draining."""
 
-    pause: Control | None
+    pause: Control | None  # of the whole queue
     missing: tuple[str, ...]  # dispatcher, worker, engine
     unserved: Unserved = field(default_factory=Unserved)
+    pauses: tuple[Pause, ...] = ()  # of parts of it
 
 
 def progress(engine: Engine, since: datetime | None) -> DrainProgress:
@@ -76,8 +78,8 @@ def obstacles(engine: Engine) -> Obstacles:
     with engine.connect() as connection:
         if "worker" in processes and not connection.scalar(statement("admin/resident_engines")):
             missing.append("engine")
-        unserved = unserved_jobs(connection)
-    return Obstacles(control if control.paused else None, tuple(missing), unserved)
+        unserved, pauses = unserved_jobs(connection), read_pauses(connection)
+    return Obstacles(control if control.paused else None, tuple(missing), unserved, pauses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,12 @@ def kinds_in_use(engine: Engine) -> list[str]:
         return list(connection.scalars(statement("admin/kinds")))
 
 
+def engine_names(engine: Engine) -> list[str]:
+    """The engines that were heard of within a day, sorted."""
+    with engine.connect() as connection:
+        return list(connection.scalars(statement("admin/engine_names")))
+
+
 def reasons_in_use(engine: Engine) -> list[str]:
     """The reasons of all jobs in the database, sorted. Reads the whole table."""
     with engine.connect() as connection:

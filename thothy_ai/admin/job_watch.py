@@ -13,6 +13,7 @@ from thothy_ai.admin.processes import read_connected
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import UnknownJobError
+from thothy_ai.queue.pauses import Pause
 
 MAX_AHEAD = 1_000  # of a longer queue only this much is read
 
@@ -43,6 +44,7 @@ class JobWait:
     worker: bool
     unserved_model: str | None = None  # the model or alias that it names, if no engine serves it
     alias_of: str | None = None  # the model of that alias
+    held: Pause | None = None  # the pause of a part of the queue that holds it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def _waiting(connection: Connection, row: Row[Any]) -> JobWait:
     processes = read_connected(connection)
     due = row.state == JobState.QUEUED and not row.later
     limit = {"id": row.id, "limit": MAX_AHEAD}
+    pause = (row.held_scope, row.held_name, row.held_at, row.held_by, row.held_note)
     return JobWait(
         paused=bool(row.paused),
         note=row.note,
@@ -111,4 +114,5 @@ def _waiting(connection: Connection, row: Row[Any]) -> JobWait:
         worker="worker" in processes,
         unserved_model=row.unserved_model,
         alias_of=row.alias_of,
+        held=Pause(*pause) if row.held_scope else None,
     )

@@ -6,10 +6,13 @@ serves the jobs that are left; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from getpass import getuser
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -42,6 +45,14 @@ def fail(message: object, code: int = FAILED) -> NoReturn:
 def usage(message: str) -> NoReturn:
     """Report a usage error: exit with 2."""
     raise typer.BadParameter(message)
+
+
+def operator() -> str:
+    """Who runs this command, and where: shown beside what was changed."""
+    user = f"uid {os.getuid()}"
+    with suppress(KeyError, OSError):  # the user of a container may have no name
+        user = getuser()
+    return f"{user} on {socket.gethostname()}"
 
 
 def check_note(option: str, note: str | None) -> None:

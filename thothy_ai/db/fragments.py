@@ -65,12 +65,32 @@ inserted AS (
 )"""  # noqa: S608 - constants
 # May be dispatched now.
 DUE: Final = f"state = 'queued' AND NOT delayed AND not_before <= now() AND {NOT_EXPIRED}"
-# The next due jobs: at most `any_limit` of those that name no model, and of each of `models` as many as `limits` says.
+# The names by which jobs ask for a paused model: its own, and its aliases.
+PAUSED_MODELS: Final = """
+    SELECT name FROM queue_pause WHERE scope = 'model'
+    UNION ALL
+    SELECT alias FROM queue_pause JOIN model_alias ON model_name = queue_pause.name WHERE scope = 'model'
+"""
+# Of a row of `job`. Each list is read once per statement, and hashed; NOT IN, unlike a join, leaves the order to the
+# index.
+NOT_PAUSED: Final = f"""(
+    kind NOT IN (SELECT name FROM queue_pause WHERE scope = 'kind')
+    AND tenant NOT IN (SELECT name FROM queue_pause WHERE scope = 'tenant')
+    AND (job.model IS NULL OR job.model NOT IN ({PAUSED_MODELS}))
+)"""  # noqa: S608 - constants
+# Of a queued job: it is paused, or every engine that was heard of is.
+HELD: Final = f"""(NOT {NOT_PAUSED} OR coalesce((
+    SELECT bool_and(engine_name IN (SELECT name FROM queue_pause WHERE scope = 'engine'))
+    FROM engine_session
+    WHERE heartbeat_at > now() - {ENGINE_SILENCE} AND ended_at IS NULL
+), false))"""  # noqa: S608 - constants
+# The next due jobs that are not paused: at most `any_limit` of those that name no model, and of each of `models` as
+# many as `limits` says.
 NEXT_DUE: Final = f"""
     (
         SELECT id, model, priority, deadline, enqueued_at, scheduled_for, source_key
         FROM job
-        WHERE {DUE} AND model IS NULL
+        WHERE {DUE} AND model IS NULL AND {NOT_PAUSED}
         ORDER BY {", ".join(PLANNED_ORDER)}
         LIMIT :any_limit
     )
@@ -79,7 +99,7 @@ NEXT_DUE: Final = f"""
     FROM unnest(CAST(:models AS text[]), CAST(:limits AS bigint[])) AS wanted (model, places) CROSS JOIN LATERAL (
         SELECT id, job.model, priority, deadline, enqueued_at, scheduled_for, source_key
         FROM job
-        WHERE {DUE} AND job.model = wanted.model
+        WHERE {DUE} AND job.model = wanted.model AND {NOT_PAUSED}
         ORDER BY {", ".join(PLANNED_ORDER)}
         LIMIT wanted.places
     ) AS named
@@ -101,6 +121,15 @@ FRAGMENTS: Final[dict[str, str]] = {
     " OR (state = 'queued' AND delayed) OR state = 'dispatched' OR state = 'running')",
     "due": DUE,
     "next_due": NEXT_DUE,
+    "paused_models": PAUSED_MODELS,
+    "not_paused": NOT_PAUSED,
+    "held": HELD,
+    # What a dispatch locks, and whether it must stop. Every change of a pause writes the row: a dispatch that waited
+    # for it finds another version than its snapshot has, which does not show the pause.
+    "locked_control": "SELECT paused, xmin AS version FROM queue_control WHERE name = 'default' FOR SHARE",
+    "dispatch_stops": "(EXISTS (SELECT FROM control WHERE paused OR version <>"
+    " (SELECT xmin FROM queue_control WHERE name = 'default'))"
+    " OR EXISTS (SELECT FROM queue_pause WHERE scope = 'engine' AND name = :engine))",
     # Of the dispatches given. A job that this worker runs already was claimed before, and the answer was lost.
     "claimable": f"((state = 'dispatched' AND NOT cancel_requested AND {NOT_EXPIRED})"
     " OR (state = 'running' AND worker = :worker))",

@@ -6,7 +6,8 @@
          ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
-    engine_session · model_alias · queue_control · usage_by_hour · usage_progress · drain (usage_models.py)
+    engine_session · model_alias · queue_control · queue_pause
+    usage_by_hour · usage_progress · drain  (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
 `worker` and `lease_until` are set exactly while a job runs; `started_at` (of the last claim) stays after.
@@ -373,6 +374,20 @@ class QueueControlRow(Base):
     paused: Mapped[bool] = mapped_column(server_default=sql("false"))
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
     note: Mapped[str | None]
+
+
+class QueuePauseRow(Base):
+    """A kind, tenant or model whose jobs an operator holds back, or an engine that gets no new ones."""
+
+    __tablename__ = "queue_pause"
+
+    scope: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    paused_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    paused_by: Mapped[str]
+    note: Mapped[str | None]
+
+    __table_args__ = (CheckConstraint("scope IN ('kind', 'tenant', 'model', 'engine')", name="scope"),)
 
 
 class ForecastRow(Base):

@@ -27,6 +27,7 @@ from thothy_ai.queue import metrics
 from thothy_ai.queue.forecast.metrics import forecast_families
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import asking, read_kept
+from thothy_ai.queue.pauses import SCOPES
 from thothy_ai.queue.status import MAX_MODELS, MAX_UNSERVED, QueueStatus, queue_status
 from thothy_ai.settings import Settings
 
@@ -165,11 +166,22 @@ def _status_families(status: QueueStatus) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "thothy_queue_oldest_age_seconds",
-        "Seconds since the oldest waiting job became due.",
+        "Seconds since the oldest waiting job became due that is not held.",
         value=status.oldest_age,
     )
     yield GaugeMetricFamily(
         "thothy_queue_paused", "1 while an operator has paused the queue.", value=float(status.paused)
+    )
+    yield _family(
+        "thothy_queue_pauses",
+        "Kinds, tenants, models and engines that an operator has paused, by what they are.",
+        ["scope"],
+        (((scope,), sum(pause.scope == scope for pause in status.pauses)) for scope in SCOPES),
+    )
+    yield GaugeMetricFamily(
+        "thothy_queue_held_jobs",
+        "Due jobs that wait because their kind, tenant or model is paused, or all engines are.",
+        value=float(status["queued"].held),
     )
     unserved = [((model,), jobs) for model, jobs in status.unserved.items()]
     if status.unserved_others:

@@ -1,4 +1,4 @@
-"""`QueueStatus`: open jobs by state as Postgres has them, and whether an operator has paused the queue."""
+"""`QueueStatus`: open jobs by state as Postgres has them, and what of it an operator has paused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.pauses import Pause, read_pauses
 
 MAX_UNSERVED = 100_000
 MAX_MODELS = 200  # that jobs name
@@ -16,7 +17,10 @@ MAX_MODELS = 200  # that jobs name
 
 @dataclass(frozen=True, slots=True)
 class StateCount:
-    """The open jobs of one state. `due_age`: how many seconds the oldest due job has waited; None when none is due."""
+    """The open jobs of one state. `due_age`: how many seconds the oldest due job has waited; None when none is due.
+
+    `held`: due jobs that wait because a part of the queue is paused, which `due_age` leaves out.
+    """
 
     jobs: int = 0
     due_age: float | None = None
@@ -26,6 +30,7 @@ class StateCount:
     due_6h: int = 0
     due_24h: int = 0
     expired_leases: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Unserved:
 class QueueStatus:
     """The queue at one moment, by open state. `changed_at`, `note`: of the last pause or resume.
 
-    `unserved`, `unserved_others`, `unserved_aliases`: see `Unserved`.
+    `unserved`, `unserved_others`, `unserved_aliases`: see `Unserved`. `pauses`: of parts of the queue.
     """
 
     states: Mapping[str, StateCount]
@@ -56,6 +61,7 @@ class QueueStatus:
     unserved: Mapping[str, int] = field(default_factory=dict)
     unserved_others: int = 0
     unserved_aliases: Mapping[str, str] = field(default_factory=dict)
+    pauses: tuple[Pause, ...] = ()
 
     def __getitem__(self, state: str) -> StateCount:
         return self.states.get(state, StateCount())
@@ -84,8 +90,9 @@ def queue_status(engine: Engine) -> QueueStatus:
         rows = connection.execute(statement("queue/status")).mappings().all()
         control = connection.execute(statement("queue/control")).one_or_none()
         unserved = unserved_jobs(connection)
+        pauses = read_pauses(connection)
     states = {row["state"]: StateCount(**{k: v for k, v in row.items() if k != "state"}) for row in rows}
-    waiting = (unserved.jobs, unserved.others, unserved.aliases)
+    waiting = (unserved.jobs, unserved.others, unserved.aliases, pauses)
     if control is None:
         return QueueStatus(states, False, None, None, *waiting)
     return QueueStatus(states, control.paused, control.changed_at, control.note, *waiting)

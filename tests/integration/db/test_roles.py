@@ -111,7 +111,9 @@ def test_sql_of_its_own_reaches_no_job_of_others(queue: Queue, acme: Tenant, the
     assert acme.tries("SELECT count(*) FROM thothy.artifact") == [(0,)]
     assert acme.tries("UPDATE thothy.job SET cancel_requested = true, state = 'cancelled', finished_at = now()") == [0]
     assert acme.tries("SELECT thothy.thothy_is_own_job(:id)", id=theirs.id) == [(False,)]
-    for table in ("attempt", "job_event", "job_request", "engine_session", "usage_by_hour", "queue_control"):
+    for table in (
+        "attempt", "job_event", "job_request", "engine_session", "usage_by_hour", "queue_control", "queue_pause",
+    ):  # fmt: skip
         assert "permission denied" in acme.refused(f"SELECT * FROM thothy.{table}")
     assert "permission denied" in acme.refused("SELECT * FROM thothy.alembic_version")
     partition = queue.rows("SELECT relname FROM pg_class WHERE relname ~ '^artifact_2' AND relkind = 'r' LIMIT 1")
@@ -123,6 +125,8 @@ def test_sql_of_its_own_reaches_no_job_of_others(queue: Queue, acme: Tenant, the
         "UPDATE thothy.job SET tenant = 'acme'",
         "UPDATE thothy.artifact SET tenant = 'acme'",
         "UPDATE thothy.queue_control SET paused = true",
+        "DELETE FROM thothy.queue_pause",
+        "INSERT INTO thothy.queue_pause (scope, name, paused_by) VALUES ('tenant', 'other', 'me')",
         "CREATE TABLE thothy.mine ()",
         "ALTER TABLE thothy.job DISABLE ROW LEVEL SECURITY",
         f"DROP POLICY producer_select_{acme.role} ON thothy.job",

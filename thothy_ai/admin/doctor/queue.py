@@ -23,6 +23,11 @@ def queue(settings: Settings) -> Iterator[Diagnosis]:
         if status.paused:
             note = f" ({status.note})" if status.note else ""
             yield Diagnosis("queue", Level.WARNING, f"paused{note}: nothing is dispatched", "run `thothy queue resume`")
+        for pause in status.pauses:
+            note = f" ({pause.note})" if pause.note else ""
+            held = "it gets no new jobs" if pause.scope == "engine" else "none of its jobs is dispatched"
+            says = f"{pause.scope} {pause.name} is paused by {pause.paused_by}{note}: {held}"
+            yield Diagnosis("queue", Level.WARNING, says, f"run `{pause.resume_command}`")
         yield from _unserved(status)
         if leases := status["running"].expired_leases:
             words = "lease has expired: its worker" if leases == 1 else "leases have expired: their worker"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +32,7 @@ from thothy_ai.cli.shell import (
     database,
     fail,
     load_settings,
+    operator,
     stdin_is_a_terminal,
     usage,
 )
@@ -184,11 +181,7 @@ def redrive(
             groups = dead_letters.groups(engine, selection)
             _print_groups(groups)
             confirm(f"Queue {count(_total(groups), 'job')} again?")
-        user = f"uid {os.getuid()}"
-        with suppress(KeyError, OSError):  # the user of a container may have no name
-            user = getuser()
-        by = f"{user} on {socket.gethostname()}"
-        redriven = dead_letters.redrive(engine, selection, by=by, why=why, deadline=deadline)
+        redriven = dead_letters.redrive(engine, selection, by=operator(), why=why, deadline=deadline)
     _report("redriven", "queued again", redriven, len(selection.ids), filters, as_json)
 
 

@@ -5,23 +5,36 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.inputs import times
-from thothy_ai.cli.shell import INTERRUPTED, AsJson, check_note, database, fail, usage
-from thothy_ai.cli.views.queue import paused_since, print_states
+from thothy_ai.cli.inputs import completion, times
+from thothy_ai.cli.inputs.job_options import check_engine, check_kinds
+from thothy_ai.cli.shell import INTERRUPTED, AsJson, check_note, database, fail, operator, usage
+from thothy_ai.cli.views.queue import part_paused_since, pause_sentence, paused_since, print_states
 from thothy_ai.cli.views.tables import count, print_json, print_text, printable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from thothy_ai.queue.pauses import Scope
+
 app = typer.Typer(name="queue", no_args_is_help=True, help="Pause, resume and inspect the queue.")
+
+OfKind = Annotated[str | None, typer.Option("--kind", autocompletion=completion.kinds, help="Only jobs of this kind.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only jobs of this tenant.")]
+OfModel = Annotated[str | None, typer.Option("--model", help="Only jobs that name this model or alias.")]
+OfEngine = Annotated[str | None, typer.Option("--engine", help="Only this engine: it runs what it has.")]
 
 
 @app.command()
 def pause(
+    kind: OfKind = None,
+    tenant: OfTenant = None,
+    model: OfModel = None,
+    engine_name: OfEngine = None,
     note: Annotated[str | None, typer.Option(help="Reason, shown by `thothy queue status`.")] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Take dispatched jobs back and wait until no job is running.")
@@ -38,7 +51,8 @@ def pause(
     """Stop dispatching. Jobs that are dispatched or running finish; producers can still enqueue.
 
     With --wait, dispatched jobs that no worker has claimed go back to the queue, and the command ends when no
-    job is running.
+    job is running. One of --kind, --tenant, --model and --engine pauses only that part of the queue. Jobs that name
+    an alias of a paused model wait, too; jobs that name no model do not.
 
     Example: thothy queue pause --wait --note "new worker image" --timeout 10m
     """
@@ -47,12 +61,15 @@ def pause(
     if timeout is not None and not wait:
         usage("--timeout needs --wait")
     check_note("--note", note)
+    if part := _part(kind=kind, tenant=tenant, model=model, engine=engine_name):
+        if wait:
+            usage(f"--wait waits for the whole queue: leave out --{part[0]}")
+        return _pause_part(*part, note)
     with database() as engine:
         before = set_paused(engine, paused=True, note=note)
         said = "Paused."
         if before.paused:
-            renamed = f"; the note is now: {printable(note)}" if note and note != before.note else ""
-            said = f"Already {paused_since(before.changed_at, before.note)}{renamed}."
+            said = f"Already {paused_since(before.changed_at, before.note)}{_renamed(before.note, note)}."
         if not wait:
             return print_text(f"{said} `thothy queue resume` resumes dispatching.")
         typer.echo(said)
@@ -64,19 +81,26 @@ def pause(
 
 
 @app.command()
-def resume() -> None:
-    """Resume dispatching from a paused queue.
+def resume(kind: OfKind = None, tenant: OfTenant = None, model: OfModel = None, engine_name: OfEngine = None) -> None:
+    """Resume dispatching from a paused queue, or from a part of it that was paused by itself.
 
     Example: thothy queue resume
     """
     from thothy_ai.queue.control import set_paused
+    from thothy_ai.queue.pauses import resume_part
 
+    if part := _part(kind=kind, tenant=tenant, model=model, engine=engine_name):
+        with database() as engine:
+            ended = resume_part(engine, *part)
+        named = f"{part[0]} {printable(part[1])}"
+        if ended is None:
+            return print_text(f"The {named} was not paused.")
+        return print_text(f"Resumed. The {named} had been {part_paused_since(ended)}.")
     with database() as engine:
         before = set_paused(engine, paused=False)
     if before.paused:
-        print_text(f"Resumed. The queue had been {paused_since(before.changed_at, before.note)}.")
-    else:
-        typer.echo("The queue was not paused.")
+        return print_text(f"Resumed. The queue had been {paused_since(before.changed_at, before.note)}.")
+    return print_text("The queue was not paused.")
 
 
 @app.command()
@@ -94,7 +118,42 @@ def status(as_json: AsJson = False) -> None:
     if now.paused:
         since = paused_since(now.changed_at, now.note)
         print_text(f"The queue has been {since}. `thothy queue resume` resumes dispatching.")
+    for part in now.pauses:
+        print_text(pause_sentence(part))
     return print_states(now) if now.open else typer.echo("The queue is empty.")
+
+
+def _part(**names: str | None) -> tuple[Scope, str] | None:
+    """The part of the queue that the options name; None: all of it."""
+    from thothy_ai.queue.pauses import SCOPES
+
+    given = [(scope, name) for scope in SCOPES if (name := names[scope]) is not None]
+    if len(given) > 1:
+        usage(f"--{given[0][0]} and --{given[1][0]} are mutually exclusive: pause one part of the queue at a time")
+    for scope, name in given:
+        check_note(f"--{scope}", name)
+        if not name.strip() or "\0" in name:
+            usage(f"--{scope} is not a name: {name!r}")
+    return given[0] if given else None
+
+
+def _pause_part(scope: Scope, name: str, note: str | None) -> None:
+    from thothy_ai.queue.pauses import pause_part
+
+    with database() as engine:
+        if scope == "kind":
+            check_kinds(engine, [name])
+        elif scope == "engine":
+            check_engine(engine, name)
+        before = pause_part(engine, scope, name, by=operator(), note=note)
+    said = f"Paused {scope} {printable(name)}."
+    if before is not None:
+        said = f"Already {part_paused_since(before)}{_renamed(before.note, note)}."
+    print_text(f"{said} `thothy queue resume --{scope} {printable(quote(name))}` resumes dispatching.")
+
+
+def _renamed(before: str | None, note: str | None) -> str:
+    return f"; the note is now: {printable(note)}" if note and note != before else ""
 
 
 def _wait(engine: Engine, timeout: float | None) -> None:

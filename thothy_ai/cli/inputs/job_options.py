@@ -162,6 +162,15 @@ def find_jobs(engine: Engine, refs: Sequence[str]) -> list[UUID]:
     return list(dict.fromkeys(resolve_id(engine, ref) for ref in refs))
 
 
+def check_engine(engine: Engine, name: str) -> None:
+    """Raise `BadParameter` for an engine that was not heard of within a day."""
+    from thothy_ai.admin.filters import engine_names
+
+    if name not in (known := engine_names(engine)):
+        of = f"is not one of {', '.join(known)}" if known else "is not known: no engine was heard of within a day"
+        raise typer.BadParameter(f"{name!r} {of}", param_hint="--engine")
+
+
 def check_kinds(engine: Engine, kinds: Sequence[str]) -> None:
     """Raise `BadParameter` for a kind that is neither registered here nor in the database."""
     if not kinds:

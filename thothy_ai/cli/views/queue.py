@@ -13,6 +13,7 @@ from thothy_ai.cli.views.tables import Column, count, print_text, printable, tab
 
 if TYPE_CHECKING:
     from thothy_ai.admin.drain import Obstacles
+    from thothy_ai.queue.pauses import Pause
     from thothy_ai.queue.status import QueueStatus
 
 
@@ -38,6 +39,7 @@ def obstacle_sentences(seen: Obstacles) -> Iterator[str]:
     if seen.pause is not None:
         since = paused_since(seen.pause.changed_at, seen.pause.note)
         yield f"The queue has been {since}. `thothy queue resume` resumes it."
+    yield from map(pause_sentence, seen.pauses)
     if seen.missing:
         yield f"No {' or '.join(seen.missing)} is connected. `thothy doctor` says what to do."
     else:
@@ -63,5 +65,16 @@ def waiting_for(jobs: int, name: str | None = None, alias_of: str | None = None)
     return f"{wait} {name}, {f'an alias of {alias_of}, ' if alias_of else ''}which no engine serves"
 
 
-def paused_since(since: datetime | None, note: str | None) -> str:
-    return f"paused since {times.local(since)}" + (f" ({printable(note)})" if note else "")
+def pause_sentence(pause: Pause) -> str:
+    """What is paused, and what to type."""
+    name, command = printable(pause.name), printable(pause.resume_command)
+    return f"The {pause.scope} {name} has been {part_paused_since(pause)}. `{command}` resumes it."
+
+
+def part_paused_since(pause: Pause) -> str:
+    return paused_since(pause.paused_at, pause.note, by=pause.paused_by)
+
+
+def paused_since(since: datetime | None, note: str | None, *, by: str | None = None) -> str:
+    who = f" by {printable(by)}" if by else ""
+    return f"paused since {times.local(since)}{who}" + (f" ({printable(note)})" if note else "")

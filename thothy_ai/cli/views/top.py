@@ -65,6 +65,8 @@ def _queue_panel(frame: Frame) -> Panel:
     connected = "unknown without Redis" if isinstance(workers, Unreachable) else f"{workers.workers:,} connected"
     if status.paused:
         last = ("paused", printable(status.note or "`thothy queue resume`"))
+    elif status.pauses:
+        last = ("paused", printable(", ".join(f"{each.scope} {each.name}" for each in status.pauses)))
     else:
         last = ("to go", "nothing" if not queue.due else _to_go(queue.seconds_to_go))
     lines = [
@@ -79,7 +81,7 @@ def _queue_panel(frame: Frame) -> Panel:
         last,
     ]
     age = f" (counted {queue.age_seconds:.0f} s ago)" if queue.age_seconds >= STALE_SECONDS else ""
-    return _panel(f"Queue{age}", _grid(lines), "yellow" if status.paused else "")
+    return _panel(f"Queue{age}", _grid(lines), "yellow" if status.paused or status.pauses else "")
 
 
 def _engine_panel(engine: EngineFigures | Unreachable) -> Panel:

@@ -111,9 +111,8 @@ def _why(job: JobSnapshot, waiting: JobWait) -> tuple[str, str]:
         return ("retry", f"tried again at {when}") if job.attempt else ("delayed", f"not before {when}")
     if job.state is JobState.DISPATCHED:
         return ("worker", "waiting for a worker") if waiting.worker else ("no worker", "no worker is connected")
-    if waiting.paused:
-        note = f": {waiting.note}" if waiting.note else ""
-        return "paused", f"the queue is paused{note} (`thothy queue resume` resumes it)"
+    if pause := _pause(waiting):
+        return "paused", pause
     if not waiting.dispatcher:
         return "no dispatcher", "no dispatcher is connected"
     if model := waiting.unserved_model:
@@ -122,6 +121,17 @@ def _why(job: JobSnapshot, waiting: JobWait) -> tuple[str, str]:
     more = f"more than {count(MAX_AHEAD, 'job')}"
     ahead = more if waiting.ahead is None else count(waiting.ahead, "job")
     return "behind", "next" if waiting.ahead == 0 else f"{ahead} before it"
+
+
+def _pause(waiting: JobWait) -> str | None:
+    """The pause that holds a job back, if any: of the whole queue before that of a part."""
+    if waiting.paused:
+        what, note, command = "the queue", waiting.note, "thothy queue resume"
+    elif (held := waiting.held) is not None:
+        what, note, command = f"{held.scope} {held.name}", held.note, held.resume_command
+    else:
+        return None
+    return f"{what} is paused{f': {note}' if note else ''} (`{command}` resumes it)"
 
 
 def _clock(moment: datetime) -> str:

@@ -1,13 +1,13 @@
 -- Moves these due jobs to 'dispatched', for this engine; those that another transaction is changing, or that may no longer
 -- run, are left out. The caller publishes the others.
--- Pausing the queue waits for a dispatch that has begun; a dispatch that begins later sees the pause: the row lock, not
--- the snapshot, decides whether the queue is paused.
+-- A pause waits for a dispatch that has begun; a dispatch that begins later sees the pause: the row lock, not the
+-- snapshot, decides what is paused.
 WITH control AS (
-    SELECT paused FROM queue_control WHERE name = 'default' FOR SHARE
+    {locked_control}
 ), next AS (
     SELECT id
     FROM job
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND {due} AND NOT EXISTS (SELECT FROM control WHERE paused)
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND {due} AND {not_paused} AND NOT {dispatch_stops}
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 )

@@ -2,7 +2,7 @@
 -- most `places` of them, and `urgent_places` of those above the priority `lowest`. Returns them in planned order, with
 -- their sources.
 WITH control AS (
-    SELECT paused FROM queue_control WHERE name = 'default' FOR SHARE
+    {locked_control}
 ), next AS ({next_due}), numbered AS (
     SELECT id, source_key, urgent, row_number() OVER (PARTITION BY urgent ORDER BY {planned_order}) AS place
     FROM (SELECT *, coalesce(priority > CAST(:lowest AS smallint), false) AS urgent FROM next) AS rated
@@ -13,7 +13,7 @@ WITH control AS (
 ), locked AS (
     SELECT id
     FROM job
-    WHERE id = ANY(ARRAY(SELECT id FROM placed)) AND {due} AND NOT EXISTS (SELECT FROM control WHERE paused)
+    WHERE id = ANY(ARRAY(SELECT id FROM placed)) AND {due} AND {not_paused} AND NOT {dispatch_stops}
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ), sent AS (

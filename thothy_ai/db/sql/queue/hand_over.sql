@@ -2,7 +2,7 @@
 -- planned order, at most `limit`, of those that it may run. Their earlier messages are stale from now on. The caller
 -- publishes the new ones.
 WITH control AS (
-    SELECT paused FROM queue_control WHERE name = 'default' FOR SHARE
+    {locked_control}
 ), waiting AS (
     SELECT id, dispatch_no, model, priority, deadline, enqueued_at, scheduled_for, source_key
     FROM job
@@ -11,7 +11,7 @@ WITH control AS (
 ), last AS (
     SELECT id, dispatch_no, priority, deadline, enqueued_at, scheduled_for, source_key
     FROM waiting
-    WHERE (model IS NULL OR model = ANY(CAST(:serves AS text[]))) AND NOT EXISTS (SELECT FROM control WHERE paused)
+    WHERE (model IS NULL OR model = ANY(CAST(:serves AS text[]))) AND NOT {dispatch_stops}
     ORDER BY ({planned_order}) DESC
     LIMIT least(:limit, (SELECT (count(*) + 1) / 2 FROM waiting))
 ), taken AS (

@@ -1,0 +1,2 @@
+-- Resumes a part of the queue.
+DELETE FROM queue_pause WHERE scope = :scope AND name = :name

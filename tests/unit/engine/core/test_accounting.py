@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,11 @@ def step(*members: tuple[int, int, bool], groups: tuple[tuple[int, int, int], ..
     columns = np.array(groups, np.int32).reshape(-1, 3).T
     rows = np.arange(len(members), dtype=np.int32)
     return Step(rows, np.array(starts, np.int32), np.array(counts, np.int32), np.array(samples), Groups(*columns))
+
+
+def member(*, booked: bool = False) -> Any:
+    """As much of a sequence as a step's counters look at."""
+    return SimpleNamespace(request=SimpleNamespace(booked=booked))
 
 
 def test_shares_are_by_weight_and_add_up() -> None:
@@ -66,16 +73,18 @@ def test_a_token_is_charged_for_the_experts_that_it_goes_to(tmp_path: Path) -> N
 
 
 def test_tokens_are_counted_by_phase() -> None:
-    scheduled = ScheduledStep(step(DECODE, PREFILL), (), np.array([False, True]), ())
+    scheduled = ScheduledStep(step(DECODE, PREFILL), (member(booked=True), member()), np.array([False, True]), ())
     counters = Counters()
-    counters.count_step(scheduled, StepResult([], 1.0), divide(1.0, scheduled.step, scheduled.prefill, COST))
+    shares = divide(1.0, scheduled.step, scheduled.prefill, COST)
+    counters.count_step(scheduled, StepResult([], 1.0), shares)
     stats = counters.stats
+    assert stats.direct_seconds == pytest.approx(shares.members[1])  # of the member that no worker books
     assert (stats.prefill_tokens, stats.decode_tokens, stats.batch_size) == (3, 1, 2)
     assert stats.prefill_seconds + stats.decode_seconds == pytest.approx(stats.busy_seconds)
 
 
 def test_what_the_host_waited_and_replayed_counts_once_a_step_is_read() -> None:
-    scheduled = ScheduledStep(step(DECODE), (), np.array([False]), ())
+    scheduled = ScheduledStep(step(DECODE), (member(),), np.array([False]), ())
     counters = Counters()
     with counters.waiting():
         pass

@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
@@ -198,6 +198,9 @@ class InMemoryQueue:
             match query.name:
                 case "queue/cancel":
                     rows = [_cancelled(job) for job in found if job.finished_at is None]
+                case "queue/change":
+                    wanted = json.loads(str(given["change"]))
+                    rows = [_changed(job, wanted) for job in found if job.state is JobState.QUEUED]
                 case "producer/snapshot" | "producer/snapshots":
                     rows = [{name: getattr(job.snapshot, name) for name in Snapshot.__slots__} for job in found]
                 case "producer/artifact" | "producer/artifacts":
@@ -356,6 +359,17 @@ def _cancelled(job: _Job) -> dict[str, Any]:
     if job.state is not JobState.RUNNING:
         job.end(JobState.CANCELLED, datetime.now(UTC))
     return {"id": job.id, "state": job.state}
+
+
+def _changed(job: _Job, wanted: dict[str, Any]) -> dict[str, Any]:
+    for name in {"deadline", "not_before"} & wanted.keys():
+        wanted[name] = wanted[name] and datetime.fromisoformat(wanted[name])
+    options = replace(job.options, **wanted)
+    start, deadline = options.not_before, options.deadline
+    in_time = start is None or deadline is None or start < deadline or start <= datetime.now(UTC)
+    if in_time:
+        job.options = options
+    return {"id": job.id, "changed": in_time}
 
 
 def _batch_id(batch: BatchDraft | None, settled: Sequence[Draft]) -> UUID | None:

@@ -147,7 +147,8 @@ CREATE TABLE job_event (
     CONSTRAINT pk_job_event PRIMARY KEY (job_id, at, event),
     CONSTRAINT ck_job_event_event CHECK (
         event IN (
-            'retried', 'lost', 'republished', 'dead', 'rejected', 'cancelled', 'expired', 'released', 'redriven'
+            'retried', 'lost', 'republished', 'dead', 'rejected', 'cancelled', 'expired', 'released', 'redriven',
+            'changed'
         )
     )
 ) PARTITION BY RANGE (job_id);

@@ -1,4 +1,4 @@
-"""Jobs, for operators: list, show one in full with its cost, queue again, cancel."""
+"""Jobs, for operators: list, show one in full with its cost, queue again, change, cancel."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Outcome
 from thothy_ai.errors import UnknownJobError
+from thothy_ai.queue.changes import Change
 from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.queue.seeds import attempt_seed
 
@@ -142,6 +143,20 @@ def cancel(engine: Engine, ids: Sequence[UUID], *, batch: int = BATCH) -> dict[U
             rows = connection.execute(statement("queue/cancel"), wanted)
             states |= {row.id: row.state for row in rows}
     return states
+
+
+def change(engine: Engine, ids: Sequence[UUID], wanted: Change) -> dict[UUID, bool]:
+    """Change when waiting jobs are to run, in batches.
+
+    Returns those that waited, and whether each was changed: a job that could not start before its deadline is not.
+    """
+    changed: dict[UUID, bool] = {}
+    for start in range(0, len(ids), BATCH):
+        with engine.begin() as connection:
+            given = {"ids": list(ids[start : start + BATCH]), "tenant": None, **wanted.parameters()}
+            rows = connection.execute(statement("queue/change"), given)
+            changed |= {row.id: row.changed for row in rows}
+    return changed
 
 
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:

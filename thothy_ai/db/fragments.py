@@ -40,6 +40,10 @@ ENGINE_SILENCE: Final = f"interval '{ENGINE_SILENCE_SECONDS} seconds'"
 DELAY_MARGIN: Final = (
     "interval '1 minute'"  # a job for later is kept out of the dispatcher's index until then, less this
 )
+# When a job may start, of what was asked for: `not_before`, which is NULL if nothing was.
+START: Final = f"""coalesce(not_before, now()) AS not_before,
+           CASE WHEN not_before > now() THEN not_before END AS scheduled_for,
+           coalesce(not_before > now() + {DELAY_MARGIN}, false) AS delayed"""
 # New jobs, one JSON array: parallel arrays take their driver five times as long to write. Ordered by key as
 # `drafts.portions` orders the statements of one call, so that two calls with the same keys cannot deadlock.
 INSERTED_JOBS: Final = f"""given AS (
@@ -53,9 +57,8 @@ INSERTED_JOBS: Final = f"""given AS (
 inserted AS (
     INSERT INTO job (id, tenant, kind, priority, deadline, not_before, scheduled_for, delayed, source_key,
                      idempotency_key, request_digest, max_attempts, max_compute_seconds, model, batch_id)
-    SELECT id, :tenant, kind, priority, deadline, coalesce(not_before, now()),
-           CASE WHEN not_before > now() THEN not_before END,
-           coalesce(not_before > now() + {DELAY_MARGIN}, false),
+    SELECT id, :tenant, kind, priority, deadline,
+           {START},
            source_key, idempotency_key, digest, max_attempts, max_compute_seconds, model,
            CAST(:batch_id AS uuid)
     FROM given
@@ -180,6 +183,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " WHERE earlier.job_id = claimed.id AND outcome = 'rejected' ORDER BY earlier.attempt DESC LIMIT 1)"
     " END AS previous",
     "delay_margin": DELAY_MARGIN,
+    "start": START,
     "inserted_jobs": INSERTED_JOBS,
     "taken_jobs": "array(SELECT CAST(id AS text) FROM given WHERE id NOT IN (SELECT id FROM inserted))",
     "engine_silence": ENGINE_SILENCE,

@@ -1,4 +1,4 @@
-"""Database roles of tenants: each may enqueue its tenant's jobs, follow and cancel them, and nothing else.
+"""Database roles of tenants: each may enqueue its tenant's jobs, follow, change and cancel them, and nothing else.
 
 Row-level security holds them to it, so that producers of every role run the same statements. The tenant is written into
 the role's policies: no setting of the session can change it. The owner of the tables bypasses the policies, and does
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import token_urlsafe
@@ -25,7 +26,7 @@ from thothy_ai.errors import RoleExistsError
 
 ROLE_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # The producers' statements that write; what `enqueue` does, `enqueue_texts` does, too.
-WRITING: Final = ("producer/enqueue_texts", "producer/batch", "queue/cancel")
+WRITING: Final = ("producer/enqueue_texts", "producer/batch", "queue/cancel", "queue/change")
 INSERT: Final = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)")
 UPDATE: Final = re.compile(r"UPDATE (\w+)\s+SET (.*?)\s+(?:FROM|WHERE)\b", re.DOTALL)
 ASSIGNED: Final = re.compile(r"(?:^|,)\s*(\w+) = ")
@@ -33,22 +34,24 @@ COMMENT: Final = re.compile(r"--.*")
 LOCK_NOT_AVAILABLE: Final = "55P03"
 
 OPEN: Final = "state IN ('queued', 'dispatched', 'running')"
-# A role changes a job only by cancelling it; the table's CHECKs keep a waiting job from becoming a running one.
+# A role cancels a job, or changes when it is to run; the table's CHECKs keep a waiting job from becoming a running one,
+# and the reverse. What became of its attempts is not the role's to say.
 CANCELLED: Final = "cancel_requested AND state IN ('cancelled', 'running')"
+CHANGED: Final = "NOT cancel_requested AND state = 'queued' AND num_nonnulls(reason, detail) = 0"
 OWN_JOB: Final = "thothy_is_own_job(job_id)"
 OWN_TEXT: Final = "thothy_is_own_text(text_id)"
 # (table, command, rows that are seen, rows that may be written). `{tenant}` is the role's tenant as a literal.
 POLICIES: Final = (
     ("job", "SELECT", "tenant = {tenant}", None),
     ("job", "INSERT", None, "tenant = {tenant}"),
-    ("job", "UPDATE", f"tenant = {{tenant}} AND {OPEN}", f"tenant = {{tenant}} AND {CANCELLED}"),
+    ("job", "UPDATE", f"tenant = {{tenant}} AND {OPEN}", f"tenant = {{tenant}} AND (({CANCELLED}) OR ({CHANGED}))"),
     ("artifact", "SELECT", "tenant = {tenant}", None),
     ("batch", "INSERT", None, "tenant = {tenant}"),
     ("job_request", "INSERT", None, f"{OWN_JOB} AND {OWN_TEXT}"),
     ("source_text", "SELECT", "tenant = {tenant}", None),
     ("source_text", "INSERT", None, "tenant = {tenant}"),
     ("source_text", "UPDATE", "tenant = {tenant}", "false"),  # it may lock a text, and not change it
-    ("job_event", "INSERT", None, f"event = 'cancelled' AND {OWN_JOB}"),
+    ("job_event", "INSERT", None, f"event IN ('cancelled', 'changed') AND {OWN_JOB}"),
 )
 # Of these tables a role reads only some columns, and it may lock rows that it finds by them.
 READING: Final = {"source_text": ("id", "tenant", "digest")}
@@ -166,14 +169,14 @@ def refresh_roles(connection: Connection) -> None:
 
 def written_columns() -> dict[tuple[str, str], tuple[str, ...]]:
     """The columns that the producers' statements write, by (command, table)."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)  # as an ordered set
     for name in WRITING:
         code = COMMENT.sub("", expanded(name))
         for table, columns in INSERT.findall(code):
-            found["INSERT", table] = tuple(column.strip() for column in columns.split(","))
+            found["INSERT", table] |= dict.fromkeys(column.strip() for column in columns.split(","))
         for table, assigned in UPDATE.findall(code):
-            found["UPDATE", table] = tuple(ASSIGNED.findall(assigned))
-    return found
+            found["UPDATE", table] |= dict.fromkeys(ASSIGNED.findall(assigned))
+    return {written: tuple(columns) for written, columns in found.items()}
 
 
 def _refuse_existing(connection: Connection, name: str) -> None:

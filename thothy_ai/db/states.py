@@ -74,6 +74,7 @@ class Event(StrEnum):
     EXPIRED = "expired"
     RELEASED = "released"
     REDRIVEN = "redriven"
+    CHANGED = "changed"
 
 
 class Notify(StrEnum):

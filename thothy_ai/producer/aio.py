@@ -33,6 +33,7 @@ from thothy_ai.producer.operations import (
     drive_async,
 )
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id
+from thothy_ai.queue.changes import KEEP, Change, Keep
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
@@ -117,6 +118,17 @@ class AsyncProducer(ProducerBase):
         """Cancel a job, as `Producer.cancel` does. False if it had already ended. Raises `UnknownJobError`."""
         return await self._transact(operations.cancel(job_id))
 
+    async def change(
+        self,
+        job_id: UUID,
+        *,
+        priority: int | Keep = KEEP,
+        deadline: datetime | Keep | None = KEEP,
+        not_before: datetime | Keep | None = KEEP,
+    ) -> bool:
+        """Change when a waiting job is to run, as `Producer.change` does. False if it no longer waits."""
+        return await self._transact(operations.change(job_id, Change(priority, deadline, not_before)))
+
     async def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
         return await self._transact(operations.accepted_artifact(snapshot))
@@ -197,6 +209,16 @@ class AsyncJob(Generic[A_co]):
     async def cancel(self) -> bool:
         """Cancel the job: immediately while it waits, within a heartbeat while it runs. False if it had ended."""
         return await self._producer.cancel(self.id)
+
+    async def change(
+        self,
+        *,
+        priority: int | Keep = KEEP,
+        deadline: datetime | Keep | None = KEEP,
+        not_before: datetime | Keep | None = KEEP,
+    ) -> bool:
+        """Change when the job is to run, as `Producer.change` does. False if it no longer waits."""
+        return await self._producer.change(self.id, priority=priority, deadline=deadline, not_before=not_before)
 
     async def result(self, timeout: float | None = None) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
         """Wait up to `timeout` seconds for the artifact, as `Job.result` does, with the same errors."""

@@ -20,7 +20,7 @@ from thothy_ai.jobs.api.kind import A
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.queue import texts
 from thothy_ai.queue.canonical import canonical, invalid
-from thothy_ai.queue.moments import RANGE, nameable
+from thothy_ai.queue.changes import require_times, require_whole
 from thothy_ai.settings import Settings
 
 MAX_KEY_LENGTH = 500
@@ -224,19 +224,13 @@ def settle(drafts: Sequence[Draft], rows: Iterable[Any]) -> list[Draft]:
 def _checked(options: EnqueueOptions, settings: Settings, usual: str | None, now: datetime) -> EnqueueOptions:
     model = usual if options.model is None else options.model
     attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts
-    _require_whole("priority", options.priority, -100, 100)
-    _require_whole("max_attempts", attempts, 1, 32767)
+    require_whole("priority", options.priority, -100, 100)
+    require_whole("max_attempts", attempts, 1, 32767)
     _require_positive("max_compute_seconds", options.max_compute_seconds)
-    _require_moment("deadline", options.deadline)
-    _require_moment("not_before", options.not_before)
+    require_times(options.deadline, options.not_before, now)
     _require_key(options.idempotency_key)
     if model is not None:
         check_model_name("model", model)
-    if options.deadline is not None:
-        if options.deadline <= now:
-            raise InvalidJobError("deadline", f"{options.deadline.isoformat()} has passed")
-        if options.not_before is not None and options.not_before >= options.deadline:
-            raise InvalidJobError("not_before", "is not before the deadline")
     return replace(options, max_attempts=attempts, model=model)
 
 
@@ -248,27 +242,11 @@ def check_model_name(field: str, name: object) -> None:
         )
 
 
-def _require_whole(field: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidJobError(field, f"{value!r} is not a whole number from {low} to {high}")
-
-
 def _require_positive(field: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InvalidJobError(field, f"{value!r} is not a number above 0")
-
-
-def _require_moment(field: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, datetime):
-        raise InvalidJobError(field, f"{value!r} is not a datetime")
-    if value.utcoffset() is None:
-        raise InvalidJobError(field, f"{value.isoformat()} has no time zone")
-    if not nameable(value):
-        raise InvalidJobError(field, f"{value.isoformat()} is not {RANGE}")
 
 
 def _require_key(key: object) -> None:

@@ -22,6 +22,7 @@ from thothy_ai.producer.drafts import Draft, insertion, load_kinds, portions, se
 from thothy_ai.producer.gathering import Ended, Gathering
 from thothy_ai.producer.listener import Listener, Waiter
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, read_artifact
+from thothy_ai.queue.changes import Change, too_late
 from thothy_ai.settings import Settings
 
 J = TypeVar("J")
@@ -83,6 +84,16 @@ def read_snapshot(job_id: UUID) -> Transaction[Snapshot]:
 def cancel(job_id: UUID) -> Transaction[bool]:
     """False if the job had already ended. Raises `UnknownJobError`."""
     if (yield Query("queue/cancel", {"ids": [job_id]})):
+        return True
+    yield from read_snapshot(job_id)
+    return False
+
+
+def change(job_id: UUID, wanted: Change) -> Transaction[bool]:
+    """False if the job no longer waits. Raises `UnknownJobError`, and `InvalidJobError` if it would start too late."""
+    if rows := (yield Query("queue/change", {"ids": [job_id], **wanted.parameters()})):
+        if not rows[0]["changed"]:
+            raise too_late()
         return True
     yield from read_snapshot(job_id)
     return False

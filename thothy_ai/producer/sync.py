@@ -25,6 +25,7 @@ from thothy_ai.producer.joined import joined
 from thothy_ai.producer.listener import Waiter
 from thothy_ai.producer.operations import Jobs, Operation, Pause, ProducerBase, Query, Rows, Transaction, Wait, drive
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id
+from thothy_ai.queue.changes import KEEP, Change, Keep
 from thothy_ai.settings import Settings
 
 if TYPE_CHECKING:
@@ -129,6 +130,21 @@ class Producer(ProducerBase):
         """
         return self._transact(operations.cancel(job_id))
 
+    def change(
+        self,
+        job_id: UUID,
+        *,
+        priority: int | Keep = KEEP,
+        deadline: datetime | Keep | None = KEEP,
+        not_before: datetime | Keep | None = KEEP,
+    ) -> bool:
+        """Change when a waiting job is to run: what is given; None removes a time. A dispatched job is queued again.
+
+        Returns False if the job no longer waits. Raises `UnknownJobError`, and `InvalidJobError` for what `enqueue`
+        refuses, too.
+        """
+        return self._transact(operations.change(job_id, Change(priority, deadline, not_before)))
+
     def artifact(self, snapshot: Snapshot) -> Artifact:
         """Read the accepted artifact of a succeeded job. Raises `UnreadableArtifactError`."""
         return self._transact(operations.accepted_artifact(snapshot))
@@ -208,6 +224,16 @@ class Job(Generic[A_co]):
     def cancel(self) -> bool:
         """Cancel the job: immediately while it waits, within a heartbeat while it runs. False if it had ended."""
         return self._producer.cancel(self.id)
+
+    def change(
+        self,
+        *,
+        priority: int | Keep = KEEP,
+        deadline: datetime | Keep | None = KEEP,
+        not_before: datetime | Keep | None = KEEP,
+    ) -> bool:
+        """Change when the job is to run, as `Producer.change` does. False if it no longer waits."""
+        return self._producer.change(self.id, priority=priority, deadline=deadline, not_before=not_before)
 
     def result(self, timeout: float | None = None) -> A_co:
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.

@@ -276,6 +276,35 @@ class TestRetry:
         assert run("jobs", "retry", "--state", "dead", "--yes").stdout == "70,000 jobs queued again.\n"
 
 
+class TestChange:
+    def test_given_jobs(self, run: Run, engine: Engine) -> None:
+        job_id = enqueue(run)
+        assert run("jobs", "change", job_id, "--priority", "5", "--deadline", "2h").stdout == "1 job changed.\n"
+        job = shown(run, job_id)
+        assert job["priority"] == 5
+        assert [event["event"] for event in job["events"]] == ["changed"]
+        late = one_line(run("jobs", "change", job_id, "--not-before", "3h", exit_code=1))
+        assert late == f"not changed: {job_id}: it could not start before its deadline"
+        run("jobs", "change", job_id, "--no-deadline", "--not-before", "3h")
+        assert shown(run, job_id)["deadline"] is None
+        end(engine, job_id, "succeeded")
+        message = one_line(run("jobs", "change", job_id, "--priority", "6", exit_code=1))
+        assert message == f"not changed: {job_id}: its state is succeeded"
+
+    def test_by_filters(self, run: Run, engine: Engine) -> None:
+        first, running = enqueue(run), enqueue(run)
+        now = datetime.now(UTC)
+        set_job(engine, running, state="running", worker="w", lease_until=now, started_at=now)
+        change = ("jobs", "change", "--kind", "trend_summary", "--priority", "5")
+        assert run(*change, "--dry-run").stdout.endswith("1 job would be changed.\n")
+        assert "pass --yes to confirm" in run(*change, exit_code=2).stderr
+        assert shown(run, first)["priority"] == 0
+        assert json.loads(run(*change, "--yes", "--json").stdout) == {"changed": [str(first)], "unchanged": {}}
+        assert [shown(run, job_id)["priority"] for job_id in (first, running)] == [5, 0]
+        nothing = run("jobs", "change", "--kind", "hook", "--no-deadline").stdout
+        assert nothing == "No waiting jobs match --kind hook.\n"
+
+
 class TestCancel:
     def test_given_jobs(self, run: Run) -> None:
         job_id = enqueue(run)

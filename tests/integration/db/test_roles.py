@@ -1,9 +1,11 @@
-"""A tenant's database role enqueues, follows and cancels its tenant's jobs. Whatever else it tries is refused."""
+"""A tenant's database role enqueues, follows, changes and cancels its tenant's jobs. All else is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -89,12 +91,24 @@ def test_a_running_job_is_asked_to_stop(queue: Queue, acme: Tenant) -> None:
     assert queue.job(job.id).cancel_requested
 
 
+def test_a_waiting_job_is_changed_and_a_running_one_is_not(queue: Queue, acme: Tenant) -> None:
+    job = acme.producer.enqueue(Echo(text="ok"))
+    for state in ("queued", "dispatched"):
+        queue.rows(f"UPDATE job SET state = '{state}', dispatched_at = now(), reason = 'rejected'")
+        assert job.change(priority=5, deadline=None, not_before=datetime.now(UTC) + timedelta(hours=1))
+        assert (queue.job(job.id).state, queue.job(job.id).priority) == ("queued", 5)
+    queue.rows("UPDATE job SET state = 'running', worker = 'w', lease_until = now(), started_at = now()")
+    assert not job.change(priority=6)
+    assert "violates" in acme.refused("UPDATE thothy.job SET state = 'queued'")
+    assert "violates" in acme.refused("UPDATE thothy.job SET priority = 6")
+
+
 def test_its_producer_is_refused_the_tenant_of_others(acme: Tenant, theirs: Job[EchoArtifact]) -> None:
     with Producer(acme.producer.settings.model_copy(update={"tenant": "other"})) as spoofed:
         for options in ({}, {"idempotency_key": "secret"}, {"idempotency_key": "unknown"}):
             with pytest.raises(PermissionDeniedError, match="THOTHY_TENANT is 'other'"):
                 spoofed.enqueue(Echo(text="ok"), **options)
-        for act in (spoofed.job, spoofed.cancel, spoofed.snapshot):
+        for act in (spoofed.job, spoofed.cancel, spoofed.snapshot, partial(spoofed.change, priority=5)):
             with pytest.raises(UnknownJobError):
                 act(theirs.id)
 
@@ -110,6 +124,7 @@ def test_sql_of_its_own_reaches_no_job_of_others(queue: Queue, acme: Tenant, the
     assert acme.tries("SELECT count(*) FROM thothy.job") == [(0,)]
     assert acme.tries("SELECT count(*) FROM thothy.artifact") == [(0,)]
     assert acme.tries("UPDATE thothy.job SET cancel_requested = true, state = 'cancelled', finished_at = now()") == [0]
+    assert acme.tries("UPDATE thothy.job SET priority = 100") == [0]
     assert acme.tries("SELECT thothy.thothy_is_own_job(:id)", id=theirs.id) == [(False,)]
     for table in (
         "attempt", "job_event", "job_request", "engine_session", "usage_by_hour", "queue_control", "queue_pause",
@@ -121,7 +136,6 @@ def test_sql_of_its_own_reaches_no_job_of_others(queue: Queue, acme: Tenant, the
     for sql in (
         "DELETE FROM thothy.job",
         "TRUNCATE thothy.job",
-        "UPDATE thothy.job SET priority = 100",
         "UPDATE thothy.job SET tenant = 'acme'",
         "UPDATE thothy.artifact SET tenant = 'acme'",
         "UPDATE thothy.queue_control SET paused = true",
@@ -295,5 +309,8 @@ def test_the_columns_that_producers_write_are_read_from_their_statements() -> No
     written = written_columns()
     inserted = {("INSERT", table) for table in ("job", "job_request", "job_event", "batch", "source_text")}
     assert set(written) == {*inserted, ("UPDATE", "job")}
-    assert set(written["UPDATE", "job"]) == {"cancel_requested", "state", "finished_at", "reason", "detail"}
+    assert set(written["UPDATE", "job"]) == {
+        "cancel_requested", "state", "finished_at", "reason", "detail",
+        "priority", "deadline", "not_before", "scheduled_for", "delayed",
+    }  # fmt: skip
     assert {"id", "tenant", "idempotency_key"} <= set(written["INSERT", "job"])

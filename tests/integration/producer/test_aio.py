@@ -40,6 +40,17 @@ def test_enqueue_find_cancel(settings: Settings) -> None:
     follow(settings, story)
 
 
+def test_change(settings: Settings) -> None:
+    async def story(producer: AsyncProducer) -> None:
+        job = await producer.enqueue(Hook(source=SOURCE))
+        assert await job.change(priority=5)
+        assert (await job.refresh()).priority == 5
+        await job.cancel()
+        assert not await job.change(priority=6)
+
+    follow(settings, story)
+
+
 def test_batches_are_all_or_nothing(settings: Settings) -> None:
     async def story(producer: AsyncProducer) -> None:
         keyed = EnqueueOptions(idempotency_key="k")

@@ -53,6 +53,7 @@ HOT: dict[str, dict[str, object]] = {
     "queue/sources": {},
     "queue/unserved": {"limit": 1000, "names": 200},
     "queue/cancel": {"ids": [uuid4()], "tenant": None},
+    "queue/change": {"ids": [uuid4()], "tenant": None, "change": '{"priority": 5}', "detail": "priority 5"},
     "queue/admit_delayed": {"limit": 5000},
     "queue/reap_cancelled": {"limit": 5000},
     "queue/reap_dispatches": {**ONE, "timeout_seconds": 15},

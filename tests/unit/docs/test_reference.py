@@ -94,7 +94,7 @@ def _reasons_in_statements() -> Iterator[str]:
     """Words in quotes, except states, outcomes and events, of statements that write a job's reason or an attempt's."""
     for path in (ROOT / "thothy_ai/db/sql").rglob("*.sql"):
         statement = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
-        if re.search(r"UPDATE job\s+SET [^;]*\breason = |INSERT INTO attempt\b", statement):
+        if re.search(r"UPDATE job\s+SET [^;]*\breason = (?!NULL)|INSERT INTO attempt\b", statement):
             yield from set(re.findall(r"'([a-z_]+)'", statement)) - {*JobState, *Outcome, *Event}
 
 

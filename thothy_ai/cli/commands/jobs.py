@@ -1,4 +1,4 @@
-"""`thothy jobs list`, `show` and `watch`; `retry` and `cancel` are in `job_changes.py`."""
+"""`thothy jobs list`, `show` and `watch`; `retry`, `change` and `cancel` are in `job_changes.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.commands.job_changes import cancel, retry
+from thothy_ai.cli.commands.job_changes import cancel, change, retry
 from thothy_ai.cli.inputs.job_options import MAX_LISTED, Filters, JobId, find_job
 from thothy_ai.cli.inputs.parameters import with_fields
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, AsJson, database, load_settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5  # of `watch`
 
-app = typer.Typer(name="jobs", no_args_is_help=True, help="List, show, retry and cancel jobs.")
+app = typer.Typer(name="jobs", no_args_is_help=True, help="List, show, retry, change and cancel jobs.")
 
 
 @app.command("list")
@@ -80,6 +80,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 app.command()(retry)
+app.command()(change)
 app.command()(cancel)
 
 

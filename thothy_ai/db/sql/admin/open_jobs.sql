@@ -1,4 +1,4 @@
--- The open jobs that a cancellation by filter selects, the oldest first.
+-- The open jobs that a cancellation or a change by filter selects, the oldest first.
 SELECT id, kind, state
 FROM job
 WHERE {open}

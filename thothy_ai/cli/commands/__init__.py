@@ -50,7 +50,7 @@ _SUMMARIES = {
     "eval": (
         "Run the cases of a kind through a model, and print yield, scores, and compute-seconds per accepted artifact."
     ),
-    "jobs": "List, show, retry and cancel jobs.",
+    "jobs": "List, show, retry, change and cancel jobs.",
     "dead": "Inspect dead jobs, queue them again, or delete them.",
     "history": "Months of finished jobs and their history, and their deletion.",
     "artifacts": "List, show and export artifacts.",

@@ -40,7 +40,7 @@ def test_commands_options_kinds_states_verdicts_reasons_and_ids(job: UUID) -> No
     short = str(job)[-8:]
     for words, offered in {
         ("jo",): ["jobs"],
-        ("jobs", "c"): ["cancel"],
+        ("jobs", "c"): ["change", "cancel"],
         ("jobs", "list", "--pa"): ["--parent"],
         ("jobs", "list", "--state", "di"): ["dispatched"],
         ("jobs", "list", "--kind", "tr"): ["translation", "trend_summary"],

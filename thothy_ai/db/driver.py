@@ -120,6 +120,11 @@ class _Bounded:
         finally:
             steps.close()
 
+    def _own_limit(self, timeout: float | None) -> float | None:
+        """Seconds after which a wait gives up; None where the `timeout` of psycopg's own caller comes first."""
+        limit = seconds_left(self.answer_seconds)
+        return limit if limit is not None and (timeout is None or limit < timeout) else None
+
     def _give_up(self, seconds: float) -> psycopg.OperationalError:
         self.pgconn.finish()  # an answer that comes now would be taken for the next statement's
         return psycopg.OperationalError(f"no answer within {seconds:.3g} s")
@@ -130,12 +135,12 @@ class Connection(_Bounded, psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:
         """Raises `OperationalError`, and closes the connection, when the limit has passed."""
-        limit = seconds_left(self.answer_seconds)
-        if limit is None or (timeout is not None and timeout <= limit):
-            return super().wait(gen, interval, timeout)
+        limit = self._own_limit(timeout)
         try:
-            return super().wait(gen, interval, limit)
+            return super().wait(gen, interval, timeout if limit is None else limit)
         except errors._WaitTimeout:
+            if limit is None:
+                raise
             raise self._give_up(limit) from None
 
 
@@ -144,14 +149,14 @@ class AsyncConnection(_Bounded, psycopg.AsyncConnection[Any]):
 
     async def wait(self, gen: PQGen[T], interval: float = INTERVAL, timeout: float | None = None) -> T:  # noqa: ASYNC109 - psycopg's signature
         """Raises `OperationalError`, and closes the connection, when the limit has passed."""
-        limit = seconds_left(self.answer_seconds)
-        own = limit is not None and (timeout is None or limit < timeout)
+        limit = self._own_limit(timeout)
+        seconds = timeout if limit is None else limit
         try:
-            return await wait_async(gen, self.pgconn.socket, interval=interval, timeout=limit if own else timeout)
+            return await wait_async(gen, self.pgconn.socket, interval=interval, timeout=seconds)
         except errors._WaitTimeout:
-            if own:
-                raise self._give_up(cast("float", limit)) from None
-            raise
+            if limit is None:
+                raise
+            raise self._give_up(limit) from None
         except asyncio.CancelledError:
             # psycopg would ask the server to cancel the statement, and wait for it. SQLAlchemy drops the connection.
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:

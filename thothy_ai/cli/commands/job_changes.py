@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -29,6 +30,7 @@ from thothy_ai.cli.inputs.job_options import (
     check_reasons,
     find_jobs,
 )
+from thothy_ai.cli.inputs.parameters import with_fields
 from thothy_ai.cli.shell import LONG_SECONDS, AsJson, Yes, confirm, database, fail, usage
 from thothy_ai.cli.views.tables import count, print_json, table
 from thothy_ai.db.states import JobState
@@ -54,6 +56,27 @@ class Open(StrEnum):
 class Waiting(StrEnum):
     QUEUED = "queued"
     DISPATCHED = "dispatched"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The filters of commands that change open jobs, as typed; the states that each command offers are its own."""
+
+    kind: Kind = None
+    key: Key = None
+    source: Source = None
+    source_file: SourceFile = None
+    parent: Parent = None
+    batch: Batch = None
+    since: Since = None
+    older_than: OlderThan = None
+
+    def filters(self, state: Sequence[str] | None) -> Filters:
+        """Those of a list of jobs. Raises `BadParameter`."""
+        typed = {field.name: getattr(self, field.name) for field in fields(self)}
+        older_than = typed.pop("older_than")
+        until = datetime.now(UTC) - older_than if older_than is not None else None
+        return Filters([JobState(each) for each in state] if state else None, until=until, **typed)
 
 
 TOO_LATE = "too late"  # of a waiting job that could not start before its deadline
@@ -99,19 +122,14 @@ def retry(
     return _report("queued again", ids, dict.fromkeys(redriven, ""), states, as_json)
 
 
+@with_fields
 def cancel(
     job_ids: JobIds = None,
+    *,
     state: Annotated[
         list[Open] | None, typer.Option("--state", help="Only jobs in this state. May be repeated.")
     ] = None,
-    kind: Kind = None,
-    key: Key = None,
-    source: Source = None,
-    source_file: SourceFile = None,
-    parent: Parent = None,
-    batch: Batch = None,
-    since: Since = None,
-    older_than: OlderThan = None,
+    selection: Selection,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be cancelled.")] = False,
     yes: Yes = False,
@@ -123,7 +141,7 @@ def cancel(
 
     Example: thothy jobs cancel --state queued --kind translation --older-than 2d
     """
-    filters = _filters(state, kind, key, source, source_file, parent, batch, since, older_than)
+    filters = selection.filters(state)
     _check_selection(job_ids, filters, every)
     from thothy_ai.admin import jobs as admin_jobs
 
@@ -144,8 +162,10 @@ def cancel(
     return _report("cancelled", ids, cancelled, now, as_json)
 
 
+@with_fields
 def change(
     job_ids: JobIds = None,
+    *,
     priority: Annotated[
         int | None, typer.Option(min=-100, max=100, help="New priority; higher values run first.")
     ] = None,
@@ -160,14 +180,7 @@ def change(
     state: Annotated[
         list[Waiting] | None, typer.Option("--state", help="Only jobs in this state. May be repeated.")
     ] = None,
-    kind: Kind = None,
-    key: Key = None,
-    source: Source = None,
-    source_file: SourceFile = None,
-    parent: Parent = None,
-    batch: Batch = None,
-    since: Since = None,
-    older_than: OlderThan = None,
+    selection: Selection,
     every: Annotated[bool, typer.Option("--all", help="All jobs that wait.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be changed.")] = False,
     yes: Yes = False,
@@ -183,7 +196,7 @@ def change(
         usage("--deadline and --no-deadline are mutually exclusive, as are --not-before and --no-not-before")
     if priority is None and not (deadline or no_deadline or not_before or no_not_before):
         usage("pass what to change: --priority, --deadline, --no-deadline, --not-before or --no-not-before")
-    filters = _filters(state, kind, key, source, source_file, parent, batch, since, older_than)
+    filters = selection.filters(state)
     _check_selection(job_ids, filters, every)
     from thothy_ai.admin import jobs as admin_jobs
     from thothy_ai.queue.changes import KEEP, Change
@@ -208,22 +221,6 @@ def change(
     changed = {job_id: now[job_id] for job_id, done in waited.items() if done}
     late = {job_id: TOO_LATE for job_id, done in waited.items() if not done}
     return _report("changed", ids, changed, now | late, as_json)
-
-
-def _filters(
-    state: Sequence[str] | None,
-    kind: str | None,
-    key: str | None,
-    source: str | None,
-    source_file: str | None,
-    parent: str | None,
-    batch: str | None,
-    since: datetime | None,
-    older_than: timedelta | None,
-) -> Filters:
-    states = [JobState(each) for each in state] if state else None
-    until = datetime.now(UTC) - older_than if older_than is not None else None
-    return Filters(states, kind, key, source, source_file, parent, batch, since=since, until=until)
 
 
 def _check_selection(job_ids: Sequence[str] | None, filters: Filters, every: bool) -> None:

@@ -68,8 +68,8 @@ OBSTACLES: dict[str, tuple[str, str | None]] = {
     "57": ("ended the statement or the connection", None),
     "57P03": ("accepts no connections", "wait until it does: it starts, stops or recovers, and its log says why"),
 }
-# In their words, since a client that connects is told no code: Postgres' and pgbouncer's.
-TOLD_WITHOUT_CODE = (
+# Recognized by their words, since a client that connects gets no code: Postgres' and pgbouncer's.
+MESSAGES_WITHOUT_CODE = (
     (r"authentication failed|no password supplied|no such user", "28P01"),
     (r'no pg_hba\.conf entry|role ".*" (does not exist|is not permitted to log in)', "28000"),
     (r'database ".*" does not exist|no such database', "3D000"),
@@ -246,17 +246,17 @@ def reaching(settings: Settings) -> Iterator[None]:
 
 def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     where = endpoint(settings.require_database_url())
-    told = str(error.orig).strip() or type(error.orig).__name__
-    cause = told.splitlines()[0].strip()
+    message = str(error.orig).strip() or type(error.orig).__name__
+    cause = message.splitlines()[0].strip()
     state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)  # of psycopg 2
-    if STARTUP_REFUSED in told:
+    if STARTUP_REFUSED in message:
         return PoolerError(f"the pooler at {where} refuses the options of a connection, such as its search path")
     connecting = isinstance(error, OperationalError) and error.statement is None
     broke = isinstance(error, OperationalError) and error.connection_invalidated
     unreached = state is None and (connecting or broke)
     if unreached:
-        state = next((code for words, code in TOLD_WITHOUT_CODE if re.search(words, told)), None)
-        cause = _cause_of_all(told)
+        state = next((code for words, code in MESSAGES_WITHOUT_CODE if re.search(words, message)), None)
+        cause = _cause_of_all(message)
     if state == REFUSED:
         return PermissionDeniedError(cause, settings.tenant, state)
     if state in SCHEMA_STATES:
@@ -271,9 +271,9 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     return DatabaseError(f"Postgres at {where} refused a statement: {cause}", state)
 
 
-def _cause_of_all(told: str) -> str:
+def _cause_of_all(message: str) -> str:
     """Why no connection was opened, or why one broke: the hosts' common cause, or the cause of each."""
-    attempts = ATTEMPT.findall(told.partition(SEVERAL_ATTEMPTS)[2]) or [("", "", told)]
+    attempts = ATTEMPT.findall(message.partition(SEVERAL_ATTEMPTS)[2]) or [("", "", message)]
     causes = {}
     for host, port, text in attempts:
         lines = text.strip().splitlines()

@@ -73,8 +73,9 @@ def models_page() -> str:
         "By `rope_type`, in a Llama configuration; a partial one in that of Phi-3.",
         table(("Variant", "Outcome"), ((code(name), _outcome(change)) for name, change in ROPES.items())),
         "## Weights as they are stored",
-        "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. `--weights`"
-        " says how they are kept\nin memory:",
+        "Plain weights in float64, float32, float16 or bfloat16 are converted to the engine's `--dtype`. A head that"
+        " differs from the embedding is\nused even if `tie_word_embeddings` is true, as in `transformers`, with a"
+        " warning. `--weights` says how weights are kept in memory:",
         table(("`--weights`", "What it does"), _load_formats()),
         "Checkpoints that are already quantized, by `quantization_config`. Linear layers stay as they are. Experts in"
         " int4 or int8 are\ndequantized one at a time as they are loaded, to the engine's `--dtype`, or quantized again"

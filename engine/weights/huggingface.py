@@ -122,6 +122,10 @@ class SafetensorsFolder:
         """Whether all numbers of tensor `name` are zero."""
         return not self._reader.start(self.places[name]).result().any()
 
+    def same(self, name: str, other: str) -> bool:
+        """Whether two tensors are stored with one type, shape and content."""
+        return self._reader.same(self.places[name], self.places[other])
+
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in self.places:
             raise ModelLoadError(f"{self.folder}: tensor {name!r} is missing")

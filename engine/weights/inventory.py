@@ -15,7 +15,9 @@ from thothy_ai.engine.api.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import assemble
 
+EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+PACKED_HEADS = ("lm_head.weight_packed", "lm_head.qweight")  # instead of it, in quantized checkpoints
 
 Shape = tuple[int, ...]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,9 +24,11 @@ from thothy_ai.engine.weights.assemble import assemble, configured
 from thothy_ai.engine.weights.formats import keeps_packed, weight_format
 from thothy_ai.engine.weights.gguf.split import model_name
 from thothy_ai.engine.weights.huggingface import OnRead, SafetensorsFolder, read_ahead
-from thothy_ai.engine.weights.inventory import HEAD, expected_tensors, require_tensors
+from thothy_ai.engine.weights.inventory import EMBEDDING, HEAD, PACKED_HEADS, expected_tensors, require_tensors
 from thothy_ai.engine.weights.model_text import LocalText, ModelText
 from thothy_ai.engine.weights.random import RandomWeights, wants_random_weights
+
+log = logging.getLogger(__name__)
 
 
 class Phases:
@@ -118,8 +121,8 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
     """The configuration that fits the weights; ModelLoadError if they are from another model."""
     if config.family not in FAMILIES:  # transformers knows which names its weights may have
         return config
+    config = as_stored(path, config, source)
     stored = source.shapes
-    config = as_stored(config, stored)
     expected = expected_tensors(path, config, stored)
     names = [name for name in stored if not name.startswith(config.unused)]
     needless: tuple[str, ...] = ()
@@ -132,11 +135,24 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
     return config
 
 
-def as_stored(config: ModelConfig, names: Collection[str]) -> ModelConfig:
-    """The same for these tensors: the text part of a multimodal model is tied if it has no head of its own."""
-    if config.container is None:
+def as_stored(path: Path, config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
+    """The configuration, tied only as far as the tensors are.
+
+    A head that differs from the embedding counts, as in transformers, and so does a quantized one. One that stands for
+    both, as files without duplicates may have it, becomes the embedding.
+    """
+    if not config.tied_embeddings:
         return config
-    return replace(config, tied_embeddings=config.tied_embeddings and HEAD not in names)
+    places = source.places
+    packed = any(name in places for name in PACKED_HEADS)
+    if HEAD in places and EMBEDDING not in places:
+        places[EMBEDDING] = places.pop(HEAD)
+    if not packed and (HEAD not in places or source.same(HEAD, EMBEDDING)):
+        return config
+    log.warning(
+        "%s: the configuration ties the head to the embedding, but the weights have another head: it is used", path
+    )
+    return replace(config, tied_embeddings=False)
 
 
 def ending(config: ModelConfig, path: Path, tokenizer: CoreTokenizer | None) -> ModelConfig:

@@ -58,16 +58,24 @@ class ParallelReader:
     def start(self, stored: StoredTensor) -> PendingTensor:
         """Begin to read a tensor, after the pieces of those that were begun earlier."""
         content = torch.empty(stored.num_bytes, dtype=torch.uint8, device=self._device)
-        if stored.path not in self._files:
-            try:
-                self._files[stored.path] = os.open(stored.path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                raise ModelLoadError(f"{stored.path}: can't be read: {error.strerror}") from error
-        file = self._files[stored.path]
+        file = self._opened(stored.path)
         read = self._to_device(content) if self._device.type == "cuda" else _to_host(content)
         offsets = range(0, stored.num_bytes, PIECE_BYTES)
         pieces = tuple(self._threads.submit(read, file, stored, begin) for begin in offsets)
         return PendingTensor(content.view(stored.dtype).view(stored.shape), pieces)
+
+    def same(self, first: StoredTensor, second: StoredTensor) -> bool:
+        """Whether both have one type, shape and content; they are read to the host until a piece differs."""
+        if (first.dtype, first.shape) != (second.dtype, second.shape):
+            return False
+        pieces = torch.empty(2, min(PIECE_BYTES, first.num_bytes), dtype=torch.uint8)
+        for begin in range(0, first.num_bytes, PIECE_BYTES):
+            both = pieces[:, : first.num_bytes - begin]
+            for piece, stored in zip(both, (first, second), strict=True):
+                _fill(piece, self._opened(stored.path), stored, begin)
+            if not torch.equal(*both):
+                return False
+        return True
 
     def close(self) -> None:
         """Close all files, once no thread reads them."""
@@ -75,6 +83,14 @@ class ParallelReader:
         for file in self._files.values():
             os.close(file)
         self._files.clear()
+
+    def _opened(self, path: Path) -> int:
+        if path not in self._files:
+            try:
+                self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise ModelLoadError(f"{path}: can't be read: {error.strerror}") from error
+        return self._files[path]
 
     def _to_device(self, content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
         allocated = torch.cuda.Event()

@@ -33,6 +33,7 @@ from thothy_ai.engine.models.tensors import TensorSource
 
 _METHOD = "compressed-tensors"
 _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", None)
+_CLASSES = ("Linear", "Module")  # of linear layers, which targets may name
 _MARKS = ("weight_packed", "weight_scale")
 _IGNORED = (*NEEDLESS, "input_zero_point", "weight_shape")
 
@@ -87,10 +88,12 @@ def compressed_tensors(settings: MethodSettings) -> Quantization:
     groups = settings.get("config_groups")
     if not isinstance(groups, Mapping) or not groups:
         raise ModelLoadError(f"{_METHOD}: config_groups is {groups!r}")
-    rules = plain_layers([_pattern(name) for name in strings(settings.get("ignore"))])
+    found: dict[str, Layout] = {}  # by target: the last group that names one counts
     for group in groups.values():
-        rules += _group_rules(settings, group)
-    layouts = [rule.layout for rule in rules if rule.layout is not None]
+        found |= _layouts(settings, group)
+    rules = plain_layers([_pattern(name) for name in strings(settings.get("ignore"))])
+    rules += [LayerRule(_pattern(name), found[name]) for name in sorted(found, key=_precedence)]
+    layouts = list(found.values())
     fp8 = [isinstance(layout, Fp8Rows | Fp8Whole | Fp8Blocks) for layout in layouts]
     packed = all(isinstance(layout, PackedGroups) and layout.packed for layout in layouts)
     return Quantization(
@@ -103,7 +106,8 @@ def compressed_tensors(settings: MethodSettings) -> Quantization:
     )
 
 
-def _group_rules(settings: MethodSettings, group: object) -> list[LayerRule]:
+def _layouts(settings: MethodSettings, group: object) -> dict[str, Layout]:
+    """The layout of a group, by each of its targets."""
     if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
         raise ModelLoadError(f"{_METHOD}: a group of config_groups is {group!r}")
     if group.get("output_activations") is not None:
@@ -111,7 +115,7 @@ def _group_rules(settings: MethodSettings, group: object) -> list[LayerRule]:
     form = group.get("format") or settings.get("format")
     MethodSettings(_METHOD, {"format": form}).require("format", *_FORMATS)
     layout = _layout(MethodSettings(_METHOD, group["weights"]), group.get("input_activations"), form)
-    return [LayerRule(_pattern(name), layout) for name in strings(group.get("targets"))]
+    return dict.fromkeys(strings(group.get("targets")), layout)
 
 
 def _layout(weights: MethodSettings, activations: object, form: object) -> Layout:
@@ -149,7 +153,13 @@ def _grouped(weights: MethodSettings, *, packed: bool) -> PackedGroups:
 
 
 def _pattern(name: str) -> str:
-    """The pattern of a target: a module's name, "re:" and a pattern, or "Linear" for all linear layers."""
+    """The pattern of a target: a module's name, "re:" and a pattern, or a class for all linear layers."""
     if name.startswith("re:"):
         return name.removeprefix("re:")
-    return "" if name == "Linear" else rf"{re.escape(name)}$"
+    return "" if name in _CLASSES else rf"{re.escape(name)}$"
+
+
+def _precedence(name: str) -> tuple[bool, bool, str]:
+    """Of the targets that match a layer, the first by this decides: a name, then a pattern, then a class; among
+    several of these, by alphabet (compressed-tensors, `match_targets`)."""
+    return name in _CLASSES, name.startswith("re:"), name

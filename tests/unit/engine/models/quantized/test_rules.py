@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from thothy_ai.engine.models.quantized.fp8 import Fp8Blocks, Fp8Rows, Fp8Whole
 from thothy_ai.engine.models.quantized.gptq import Gptq
+from thothy_ai.engine.models.quantized.int8 import Int8Rows
 from thothy_ai.engine.models.quantized.methods import read_quantization
 
 LAYER = "model.layers.1.self_attn.q_proj"
@@ -96,6 +98,45 @@ def test_compressed_tensors_has_formats_for_groups_of_layers() -> None:
     assert found.layout(LAYER) is not None
     assert found.layout("model.layers.0.mlp.up_proj") is None
     assert found.needs_fp8
+
+
+W8A8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+FORMS: dict[str, dict[str, Any]] = {
+    "rows": {"weights": FP8_ROWS, "input_activations": {"type": "float", "num_bits": 8}},
+    "whole": {"weights": FP8_ROWS | {"strategy": "tensor"}, "input_activations": {"type": "float", "num_bits": 8}},
+    "int8": {"weights": W8A8, "input_activations": {"type": "int", "num_bits": 8}},
+}
+LAYOUTS = {"rows": Fp8Rows(), "whole": Fp8Whole(), "int8": Int8Rows(whole=False)}
+
+
+@pytest.mark.parametrize(
+    ("targets", "query", "down"),
+    [
+        ([("Linear", "rows"), ("re:.*self_attn.*", "int8")], "int8", "rows"),
+        ([("Linear", "rows"), (LAYER, "int8")], "int8", "rows"),
+        ([("re:.*proj", "rows"), (LAYER, "int8")], "int8", "rows"),
+        ([("Linear", "rows"), ("re:.*q_proj", "whole"), (LAYER, "int8")], "int8", "rows"),
+        ([("re:.*q_proj", "rows"), ("re:.*_attn.*", "int8"), ("Linear", "whole")], "int8", "whole"),
+        ([("re:model.*", "rows"), ("re:.*attn.*", "int8")], "int8", "rows"),
+        ([("Module", "rows"), ("Linear", "int8")], "int8", "int8"),
+        ([("self_attn.q_proj", "rows"), ("Linear", "int8"), ("LlamaAttention", "whole")], "int8", "int8"),
+    ],
+)
+def test_compressed_tensors_prefers_names_to_patterns_and_patterns_to_classes(
+    targets: list[tuple[str, str]], query: str, down: str
+) -> None:
+    for ordered in permutations(targets):
+        groups = {str(index): {"targets": [name], **FORMS[form]} for index, (name, form) in enumerate(ordered)}
+        found = read_quantization(compressed(config_groups=groups, format="mixed-precision"))
+        assert found.layout(LAYER) == LAYOUTS[query]
+        assert found.layout(DOWN) == LAYOUTS[down]
+        assert found.layout("lm_head") is None, "ignored, whatever matches it"
+
+
+def test_of_groups_with_one_target_the_last_counts() -> None:
+    groups = {form: {"targets": ["re:.*q_proj", "Linear"], **FORMS[form]} for form in ("rows", "int8")}
+    found = read_quantization(compressed(config_groups=groups, format="mixed-precision"))
+    assert found.layout(LAYER) == Int8Rows(whole=False)
 
 
 def test_gptq_s_dynamic_settings_change_some_layers() -> None:

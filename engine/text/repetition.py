@@ -1,16 +1,22 @@
 """Finds out when an output has begun to repeat itself: its last tokens are three equal periods of 1 to 64 tokens.
 
 Short periods must come more often, since "ha ha ha" and the rule of a table are no loops: a repeated run has at least
-24 tokens, and at least 96 where it holds no letter. A JSON text repeats keys and the values of enums by its nature:
-there, a run counts within one string, or if a string in each of its periods is prose.
+24 tokens, and at least 96 where it holds no letter.
+
+A JSON text repeats keys, numbers and the values of enums by its nature: there, a run counts within one string, or if a
+string in each of its periods is prose. What the schema demands is no loop either: a string counts unless the schema
+itself contains it, and once it is longer than any that a pattern or `minLength` asks for.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 
+from thothy_ai.engine.grammar.patterns import pattern_length
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 PERIODS = 3
@@ -21,18 +27,20 @@ _EVERY = 4  # tokens between two searches
 _TAIL = 8  # tokens, whose earlier occurrences give the periods to try
 _TRIES = 4
 _PROSE_WORDS = 8  # of a string that is longer than the value of an enum would be
-_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
+_QUOTE = re.compile(rb'(?<!\\)(?:\\\\)*"')
 _TYPE = "i"
 _SIZE = array(_TYPE).itemsize
 
 
 class RepetitionDetector:
-    """Follows one output. `is_json`: it matches a schema."""
+    """Follows one output, which matches `schema` (JSON text) if there is one."""
 
-    def __init__(self, vocabulary: TokenBytes, *, is_json: bool) -> None:
-        self._vocabulary, self._is_json = vocabulary, is_json
+    def __init__(self, vocabulary: TokenBytes, schema: str | None) -> None:
+        self._vocabulary, self._schema = vocabulary, schema
         self._tokens = array(_TYPE)
         self._searched = 0
+        self._read = 0  # tokens of a JSON text, of which `_open` is what follows the last of its `_quotes`
+        self._quotes, self._open = 0, b""
         self.found = False
 
     def push(self, tokens: Sequence[int]) -> None:
@@ -61,17 +69,54 @@ class RepetitionDetector:
         count = max(PERIODS * period, MIN_TOKENS)
         if not self._repeats(period, count):
             return False
-        text = self._text(count)
-        if not any(map(str.isalpha, text)):
-            return self._repeats(period, MIN_TOKENS_WITHOUT_LETTERS)
-        if not self._is_json or not _QUOTE.search(text):
+        run = self._vocabulary.of(self._tokens[-count:])
+        if not any(map(str.isalpha, run.decode(errors="replace"))):
+            count = MIN_TOKENS_WITHOUT_LETTERS
+            if not self._repeats(period, count):
+                return False
+        if self._schema is None:
             return True
-        strings = _QUOTE.split(2 * self._text(period))
-        return any(len(string.split()) >= _PROSE_WORDS for string in strings)
+        if not _QUOTE.search(run):
+            return self._in_string() and self._is_own(self._open)
+        strings = _QUOTE.split(2 * self._vocabulary.of(self._tokens[-period:]))[1:-1]
+        return any(_is_prose(string) and self._is_own(string, b'"') for string in strings)
+
+    def _in_string(self) -> bool:
+        """Whether a string of the JSON text is open, of which `_open` is the beginning."""
+        self._open += self._vocabulary.of(self._tokens[self._read :])
+        self._read = len(self._tokens)
+        *before, self._open = _QUOTE.split(self._open)
+        self._quotes += len(before)
+        if self._quotes % 2 == 0:
+            self._open = b""
+        return self._quotes % 2 == 1
+
+    def _is_own(self, string: bytes, end: bytes = b"") -> bool:
+        """Whether the model wrote more of a string than what the schema contains or demands."""
+        given, demanded = self._given
+        return len(string) > demanded and b'"%s%s' % (string, end) not in given
+
+    @cached_property
+    def _given(self) -> tuple[bytes, int]:
+        """The schema as compact JSON, with its keys and constants, and the bytes of the longest string that it asks for
+        otherwise.
+        """
+        root = json.loads(self._schema or "{}")
+        demanded, nodes = 0, [root]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, dict):
+                least, pattern = node.get("minLength"), node.get("pattern")
+                demanded = max(demanded, int(least) if isinstance(least, int | float) else 0)
+                demanded = max(demanded, pattern_length(pattern).least if isinstance(pattern, str) else 0)
+            nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        return json.dumps(root, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"), demanded
 
     def _repeats(self, period: int, count: int) -> bool:
         """Whether the last `count` tokens have this period."""
         return len(self._tokens) >= count and self._tokens[-count + period :] == self._tokens[-count:-period]
 
-    def _text(self, count: int) -> str:
-        return self._vocabulary.of(self._tokens[-count:]).decode(errors="replace")
+
+def _is_prose(string: bytes) -> bool:
+    words = string.decode(errors="replace").split()
+    return sum(any(map(str.isalpha, word)) for word in words) >= _PROSE_WORDS

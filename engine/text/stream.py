@@ -51,9 +51,8 @@ class Stream:
         self.core_ids = (request.id,)
         self._detokenizer = Detokenizer(vocabulary)
         self._stops = StopStrings(request.sampling.stop)
-        is_json = request.schema is not None
-        detects = is_json if request.stop_repetition is None else request.stop_repetition
-        self._repetition = RepetitionDetector(vocabulary, is_json=is_json) if detects else None
+        detects = request.schema is not None if request.stop_repetition is None else request.stop_repetition
+        self._repetition = RepetitionDetector(vocabulary, request.schema) if detects else None
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._sent = self._sent_texts = 0  # tokens and texts already sent in deltas

@@ -12,12 +12,14 @@ def repetitive(harness: Harness, count: int) -> list[int]:
     return harness.encode("The kettle sings and the garden waits for rain. ") * count
 
 
-@pytest.mark.parametrize("fields", [{"schema": "{}"}, {"stop_repetition": True}], ids=str)
-def test_an_output_that_repeats_itself_is_stopped_and_kept(harness: Harness, fields: dict[str, object]) -> None:
+@pytest.mark.parametrize(("start", "fields"), [('"', {"schema": "{}"}), ("", {"stop_repetition": True})], ids=str)
+def test_an_output_that_repeats_itself_is_stopped_and_kept(
+    harness: Harness, start: str, fields: dict[str, object]
+) -> None:
     sink = harness.submit(sampling=SamplingParams(max_tokens=500), **fields)
     harness.accepted()
-    tokens = repetitive(harness, 5)
-    for token in tokens:
+    opening, tokens = harness.encode(start), repetitive(harness, 5)
+    for token in (*opening, *tokens):
         harness.core.tokens("a", token)
     assert harness.core.aborted.get(timeout=PATIENCE) == ("a", FinishReason.REPETITION)
     harness.core.finish("a", FinishReason.REPETITION)
@@ -25,8 +27,8 @@ def test_an_output_that_repeats_itself_is_stopped_and_kept(harness: Harness, fie
     assert isinstance(result, GenerationResult)
     assert result.finish_reason is FinishReason.REPETITION
     kept = result.usage.output_tokens
-    assert len(tokens) * 3 / 5 <= kept < len(tokens) * 3 / 5 + 4
-    assert result.text.startswith("The kettle sings and the garden")
+    assert len(tokens) * 3 / 5 <= kept - len(opening) < len(tokens) * 3 / 5 + 4
+    assert result.text.startswith(f"{start}The kettle sings and the garden")
     text = harness.frontend.stats().text
     assert (text.repetitions, text.saved_tokens) == (1, 500 - kept)
     assert harness.core.aborted.empty()

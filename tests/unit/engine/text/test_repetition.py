@@ -18,9 +18,9 @@ LOOP = "The garden waits for rain and the kettle sings. "
 START = "Numbers 12, 34 and 567 stay early in the wind while sentences go on and on without an end in sight. "
 
 
-def found_at(tokens: Sequence[int], vocabulary: TokenBytes = LETTERS, *, is_json: bool = False) -> int | None:
+def found_at(tokens: Sequence[int], vocabulary: TokenBytes = LETTERS, schema: str | None = None) -> int | None:
     """How many tokens were pushed, one by one, when a repetition was found."""
-    detector = RepetitionDetector(vocabulary, is_json=is_json)
+    detector = RepetitionDetector(vocabulary, schema)
     for count, token in enumerate(tokens, 1):
         detector.push((token,))
         if detector.found:
@@ -47,7 +47,7 @@ def test_longer_periods_and_fewer_are_none() -> None:
 @given(st.lists(st.integers(0, 3), max_size=400), st.integers(1, 5))
 def test_what_is_found_is_periodic(tokens: list[int], size: int) -> None:
     """However the tokens arrive, and whatever else repeats in them."""
-    detector = RepetitionDetector(LETTERS, is_json=False)
+    detector = RepetitionDetector(LETTERS, None)
     for start in range(0, len(tokens), size):
         detector.push(tokens[start : start + size])
         if detector.found:
@@ -62,7 +62,7 @@ def test_what_is_found_is_periodic(tokens: list[int], size: int) -> None:
 
 @given(st.lists(st.integers(0, 299), min_size=8, max_size=40, unique=True), st.integers(0, 30))
 def test_a_loop_is_found_however_its_tokens_arrive(block: list[int], lead: int) -> None:
-    detector = RepetitionDetector(LETTERS, is_json=False)
+    detector = RepetitionDetector(LETTERS, None)
     detector.push(block[:lead] + block * 2)
     detector.push(block)
     assert detector.found
@@ -107,6 +107,74 @@ def test_signs_may_repeat_longer_than_words() -> None:
     ],
 )
 def test_json(tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes, value: object, *, loops: bool) -> None:
-    text = json.dumps(value, separators=(",", ":"))
+    assert loops_under({}, value, tokenizer, vocabulary) == loops
+
+
+def loops_under(
+    schema: object,
+    value: object,
+    tokenizer: PreTrainedTokenizerFast,
+    vocabulary: TokenBytes,
+    separators: Sequence[str] = (",", ":"),
+) -> bool:
+    text = json.dumps(value, separators=(separators[0], separators[1]), ensure_ascii=False)
     tokens = tokenizer.encode(text, add_special_tokens=False)
-    assert (found_at(tokens, vocabulary, is_json=True) is not None) == loops
+    return found_at(tokens, vocabulary, json.dumps(schema)) is not None
+
+
+def array(items: object, count: int) -> dict[str, object]:
+    return {"type": "array", "items": items, "minItems": count, "maxItems": count}
+
+
+PROSE = "all of the words of this sentence are from the schema itself"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (array({"type": "boolean"}, 32), [True] * 32),
+        (array({"type": "null"}, 64), [None] * 64),
+        (array(array({"enum": [0, 1]}, 8), 16), [[0, 1, 0, 0, 1, 1, 0, 1]] * 16),
+        (array({"type": "integer"}, 64), [0] * 64),
+        (array({"type": "integer"}, 108), [*range(1, 10)] * 12),
+        (array({"type": "number"}, 50), [0.25, -1.5e9] * 25),
+        (array({"type": "object", "maxProperties": 0}, 90), [{}] * 90),
+        (array(array({}, 0), 90), [[]] * 90),
+        ({"type": "integer"}, int("12" * 80)),
+        (array({"type": "object", "properties": {"n": {"type": "null"}}}, 40), [{"n": None}] * 40),
+        (array({"type": "string", "pattern": "^[01 ]{31}$"}, 20), [" ".join("01" * 8)] * 20),
+        (array({"const": PROSE}, 30), [PROSE] * 30),
+        (array({"enum": [PROSE + ' "é"', "no"]}, 30), [PROSE + ' "é"'] * 30),
+        (array({"type": "object", "properties": {PROSE: {"type": "integer"}}}, 30), [{PROSE: 1}] * 30),
+        ({"const": "ha " * 60}, "ha " * 60),
+        ({"enum": ["no", "-" * 200]}, "-" * 200),
+        ({"type": "string", "pattern": "^(ha ){60}$"}, "ha " * 60),
+        ({"type": "string", "pattern": "^[01]{200}$"}, "01" * 100),
+        ({"type": "string", "minLength": 180}, "ha " * 60),
+    ],
+)
+@pytest.mark.parametrize("separators", [[",", ":"], [", ", ": "]])
+def test_what_a_schema_demands_is_no_loop(
+    tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes, schema: object, value: object, separators: list[str]
+) -> None:
+    assert not loops_under({"properties": {"a": schema, "b": schema}}, {"a": value}, tokenizer, vocabulary, separators)
+    assert not loops_under(schema, value, tokenizer, vocabulary, separators)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, LOOP * 4),
+        ({"type": "string"}, 'a \\ b " c ' + LOOP * 4),
+        ({"type": "string"}, "-" * 200),
+        ({"type": "string", "minLength": 40}, LOOP * 8),
+        ({"type": "string", "pattern": "^[^x]{2,900}$"}, LOOP * 4),
+        (array({"type": "string"}, 9), [True] * 40 + [LOOP * 4]),
+        (array({"type": "string"}, 9), [LOOP] * 9),
+        ({"enum": [LOOP]}, {"text": LOOP * 5}),
+    ],
+)
+def test_what_a_model_repeats_in_strings_is_a_loop(
+    tokenizer: PreTrainedTokenizerFast, vocabulary: TokenBytes, schema: object, value: object
+) -> None:
+    assert loops_under(schema, value, tokenizer, vocabulary)

@@ -39,9 +39,9 @@ class Slots(NamedTuple):
     slots: int
 
 
-TEXT: Final = Slots(0, 1)
-GRAMMARS: Final = Slots(1, 1)
-CORE: Final = Slots(2, 4094)  # sequences that run, or were preempted: more than any engine has rows
+TEXT: Final = Slots(0, 64)  # the most prompts that are tokenized at once
+GRAMMARS: Final = Slots(64, 1)
+CORE: Final = Slots(65, 4031)  # sequences that run, or were preempted: more than any engine has rows
 _SIZE = _HEADER + _SLOT * (CORE.first + CORE.slots)
 
 Buffer = mmap.mmap | bytearray

@@ -12,6 +12,9 @@ from thothy_ai.engine.serving.address import admissions_at
 # torch's OpenMP threads spin while they wait, and take CPU time from the queue's processes on a small machine. Spinning
 # briefly costs nothing on an idle machine. Read when torch is first imported.
 _SPIN_COUNT = "2000"
+# The tokenizers library encodes a batch of prompts on threads of its own. They leave cores to the threads that plan
+# steps and fill masks; eight tokenize more than a device reads.
+_TOKENIZING_THREADS = max(1, min(8, len(os.sched_getaffinity(0)) // 2))
 
 
 def make_engine(options: EngineOptions) -> RunningEngine:
@@ -19,6 +22,7 @@ def make_engine(options: EngineOptions) -> RunningEngine:
     if options.null:
         return NullEngine(options.null_latency, options, admissions_at(options.url))
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
+    os.environ.setdefault("RAYON_NUM_THREADS", str(_TOKENIZING_THREADS))
     from thothy_ai.engine.process.remote_engine import start_remote  # noqa: PLC0415  a null engine has no tokenizer
 
     return start_remote(options)

@@ -1,10 +1,12 @@
 """The engine's frontend: requests in, token ids to the core; tokens out, text to the request's sink.
 
-    submit ──▶ input thread: template, tokenizer          ──▶ core
+    submit ──▶ input thread: templates, tokenizer         ──▶ core
     sink   ◀── output thread: detokenizer, stop strings   ◀── core's events, once per step
 
 Neither thread is the core's, which may be another process. The input thread announces each stream through the same
-queue, so that the output thread alone owns the streams, and knows each of them before its first token.
+queue, so that the output thread alone owns the streams, and knows each of them before its first token. It writes the
+prompts that wait, and has them tokenized together, on as many threads as the tokenizers library has. The batches are
+small, so that the first prompts reach the core while the others are still written.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason, GenerationRequest, TextStats
 from thothy_ai.engine.api.backend import Failure, Output, Sink
@@ -26,11 +29,13 @@ from thothy_ai.engine.api.inflight_log import TEXT, Admissions
 from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.followers import Candidates, Follower
-from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.prompts import PromptEncoder, PromptText, Tokens
 from thothy_ai.engine.text.stream import NOTHING, Stop, Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 log = logging.getLogger(__name__)
+
+_BATCH_CHARACTERS = 1 << 17  # tokenized at once: 40 ms of a single thread
 
 Work = Callable[[], None]
 
@@ -44,6 +49,18 @@ class TextTools:
     bound: TokenBound = UNBOUNDED
 
 
+class _Written(NamedTuple):
+    """A request whose prompt is to be tokenized."""
+
+    follower: Follower
+    submitted_at: float
+    prompt: PromptText | Tokens
+
+    @property
+    def characters(self) -> int:
+        return len(self.prompt.text) if isinstance(self.prompt, PromptText) else 0
+
+
 class Frontend:
     """Implements `Backend` over a core, which `make_core` makes with the frontend's event queue."""
 
@@ -53,6 +70,7 @@ class Frontend:
         self._tools = tools
         self._admissions = admissions or Admissions(TEXT)  # the input thread's
         self._inputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._written: list[_Written] = []  # the input thread's
         self._outputs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards what follows
         self._open: set[str] = set()
@@ -95,12 +113,12 @@ class Frontend:
 
     def abort(self, request_id: str) -> None:
         """End a request early; queued behind its submission."""
-        self._inputs.put(partial(self._core.abort, request_id))
-        self._inputs.put(partial(self._outputs.put, partial(self._stop, request_id)))
+        self._put_behind(partial(self._core.abort, request_id))
+        self._put_behind(partial(self._outputs.put, partial(self._stop, request_id)))
 
     def stream(self, request_id: str) -> None:
         """Have the output thread send a request's deltas; queued behind its submission."""
-        self._inputs.put(partial(self._outputs.put, partial(self._start_deltas, request_id)))
+        self._put_behind(partial(self._outputs.put, partial(self._start_deltas, request_id)))
 
     def stats(self) -> EngineStats:
         with self._lock:
@@ -122,9 +140,14 @@ class Frontend:
             if self._stopped:
                 return
             self._stopped = True
-        self._inputs.put(self._core.stop)
-        self._inputs.put(partial(self._outputs.put, self._close))
+        self._put_behind(self._core.stop)
+        self._put_behind(partial(self._outputs.put, self._close))
         self._inputs.put(None)
+
+    def _put_behind(self, work: Work) -> None:
+        """Queue work for the input thread, to be done once it has submitted all requests before it."""
+        self._inputs.put(self._submit_written)
+        self._inputs.put(work)
 
     def _on_events(self, events: list[Event]) -> None:
         if events:
@@ -133,35 +156,61 @@ class Frontend:
     # ---- the input thread
 
     def _prepare(self, follower: Follower, submitted_at: float) -> None:
-        """Announce the follower, then submit its requests to the core; an error ends this request only."""
+        """Announce the follower and write its prompt; submit it with those before it, unless more are waiting."""
         request = follower.request
         self._outputs.put(partial(self._followers.update, dict.fromkeys(follower.core_ids, follower)))
+        self._admissions.enter(request.id)
         try:
-            with self._admissions.entered(request.id):
-                self._tools.bound.check(request, self._longest)
-                base = CoreRequest(
-                    id=request.id,
-                    prompt=self._tools.prompts.encode(request),
-                    sampling=request.sampling,
-                    profile=request.profile,
-                    salt=request.salt,
-                    priority=request.priority,
-                    deadline=request.deadline,
-                    schema=request.schema,
-                    booked=request.booked,
-                    submitted_at=0.0 if request.beam_search else submitted_at,
-                )
-            for each in follower.begin(base):
-                self._core.submit(each)
-        except Exception as error:  # tokenizers come with the model and may raise anything
-            if isinstance(error, EngineError):
-                refusal = error
-            else:
-                log.exception("request %s could not be prepared", request.id)
-                refusal = InvalidRequestError(f"the request could not be prepared: {error!r}")
-            with self._lock:
-                self._refused += 1
-            self._outputs.put(partial(self._fail, request.id, refusal))
+            self._tools.bound.check(request, self._longest)
+            written = _Written(follower, submitted_at, self._tools.prompts.write(request))
+        except Exception as error:  # noqa: BLE001  a template is a program that comes with the model
+            self._refuse(request.id, error)
+        else:
+            if sum(each.characters for each in (*self._written, written)) > _BATCH_CHARACTERS:
+                self._submit_written()
+            self._written.append(written)
+        if self._inputs.empty() or len(self._written) == TEXT.slots:
+            self._submit_written()
+
+    def _submit_written(self) -> None:
+        """Tokenize the prompts that are written, and submit their requests to the core; an error ends one request."""
+        written, self._written = self._written, []
+        prompts = self._tools.prompts.encode([each.prompt for each in written])
+        for (follower, submitted_at, _), prompt in zip(written, prompts, strict=True):
+            request = follower.request
+            if isinstance(prompt, Exception):
+                self._refuse(request.id, prompt)
+                continue
+            self._admissions.leave(request.id)
+            base = CoreRequest(
+                id=request.id,
+                prompt=prompt,
+                sampling=request.sampling,
+                profile=request.profile,
+                salt=request.salt,
+                priority=request.priority,
+                deadline=request.deadline,
+                schema=request.schema,
+                booked=request.booked,
+                submitted_at=0.0 if request.beam_search else submitted_at,
+            )
+            try:
+                for each in follower.begin(base):
+                    self._core.submit(each)
+            except Exception as error:  # noqa: BLE001  it ends this request only
+                self._refuse(request.id, error)
+
+    def _refuse(self, request_id: str, error: Exception) -> None:
+        """End a request that does not reach the core."""
+        self._admissions.leave(request_id)
+        if isinstance(error, EngineError):
+            refusal = error
+        else:
+            log.error("request %s could not be prepared", request_id, exc_info=error)
+            refusal = InvalidRequestError(f"the request could not be prepared: {error!r}")
+        with self._lock:
+            self._refused += 1
+        self._outputs.put(partial(self._fail, request_id, refusal))
 
     # ---- the output thread
 

@@ -6,6 +6,9 @@ spells out (`<|im_end|>` in a source text) is encoded as text.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +21,30 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """A prompt that is to be tokenized. The tokenizer adds its own special tokens to a `whole` one; in a `marked` one,
+    only those with marks are special.
+    """
+
+    text: str
+    whole: bool = False
+    marked: bool = False
+
+
+Tokens = tuple[int, ...]
+
+
 class PromptEncoder:
-    """Turns requests into token ids. Used by one thread."""
+    """Turns requests into token ids: one by one into texts, and many texts at once into tokens. Used by one thread."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self._backend = unlimited(tokenizer)
         self._special = SpecialTokens(self._backend)
         self._template = ChatTemplate(tokenizer, self._special)
 
-    def encode(self, request: GenerationRequest) -> tuple[int, ...]:
-        """Prompt tokens; InvalidRequestError for a request without a prompt, or with one that cannot be encoded.
+    def write(self, request: GenerationRequest) -> PromptText | Tokens:
+        """The prompt; InvalidRequestError for a request without one, or with one that cannot be encoded.
 
         `text` is a whole prompt: special tokens in it are recognized, and the tokenizer adds its own.
         """
@@ -37,7 +54,7 @@ class PromptEncoder:
             return request.token_ids
         if request.text is not None:
             _check_unicode(request.text)
-            return tuple(token_ids(self._backend, request.text, adds_special=True))
+            return PromptText(request.text, whole=True)
         texts = [text for message in request.messages for text in (message.role, message.content)]
         option_texts = [value for value in request.template_options.values() if isinstance(value, str)]
         for text in (*texts, *option_texts):
@@ -52,9 +69,29 @@ class PromptEncoder:
         messages = self._template.without_system(request.messages)
         prompt = self._template.render(messages, options)
         marked = self._template.mark(prompt, messages, options)
-        if marked is None:
-            return tuple(token_ids(self._backend, prompt, adds_special=False))
-        return self._marked.encode(marked)
+        return PromptText(prompt) if marked is None else PromptText(marked, marked=True)
+
+    def encode(self, prompts: Sequence[PromptText | Tokens]) -> list[Tokens | Exception]:
+        """The tokens of each prompt, or why it has none. Texts are tokenized side by side, without the GIL."""
+        encoded: dict[PromptText | Tokens, Tokens | Exception] = {}
+        alike: dict[tuple[bool, bool], list[PromptText]] = defaultdict(list)
+        for prompt in dict.fromkeys(prompts):
+            if isinstance(prompt, PromptText):
+                alike[prompt.whole, prompt.marked].append(prompt)
+            else:
+                encoded[prompt] = prompt
+        for some in alike.values():
+            encoded.update(zip(some, self._encoded(some), strict=True))
+        return [encoded[prompt] for prompt in prompts]
+
+    def _encoded(self, alike: Sequence[PromptText]) -> Sequence[Tokens | Exception]:
+        texts, first = [prompt.text for prompt in alike], alike[0]
+        try:
+            if first.marked:
+                return self._marked.encode(texts)
+            return token_ids(self._backend, texts, adds_special=first.whole)
+        except Exception as error:  # noqa: BLE001  tokenizers come with the model, and may raise anything
+            return [error] if len(alike) == 1 else [each for one in alike for each in self._encoded([one])]
 
     @cached_property
     def _marked(self) -> MarkedTokenizer:

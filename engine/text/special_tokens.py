@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer
@@ -86,12 +87,12 @@ class MarkedTokenizer:
         self._ids = {ours: theirs for ours, theirs in ids.items() if ours is not None and ours != theirs}
         self._control = {vocabulary[t.content] for t in added.values() if t.content.strip() and t.content in vocabulary}
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids; InvalidRequestError if the vocabulary itself has a special token that the text has unmarked."""
-        encoded = token_ids(self._tokenizer, text, adds_special=False)
-        if not self._control.isdisjoint(encoded):
+    def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Token ids; InvalidRequestError if the vocabulary itself has a special token that a text has unmarked."""
+        encoded = token_ids(self._tokenizer, texts, adds_special=False)
+        if not all(map(self._control.isdisjoint, encoded)):
             raise InvalidRequestError("a message contains a special token, which this tokenizer cannot encode as text")
-        return tuple(self._ids.get(token, token) for token in encoded)
+        return [tuple(self._ids.get(token, token) for token in tokens) for tokens in encoded]
 
 
 def unlimited(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
@@ -102,7 +103,7 @@ def unlimited(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
     return backend
 
 
-def token_ids(tokenizer: Tokenizer, text: str, *, adds_special: bool) -> list[int]:
+def token_ids(tokenizer: Tokenizer, texts: Sequence[str], *, adds_special: bool) -> list[tuple[int, ...]]:
     # `encode` would hold the GIL, and find each token's place in the text.
-    ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=adds_special)[0].ids
-    return ids
+    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=adds_special)
+    return [tuple(encoding.ids) for encoding in encodings]

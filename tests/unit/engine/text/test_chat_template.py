@@ -10,6 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from tests.support.prompts import encode
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api import GenerationRequest, Message
 from thothy_ai.engine.api.errors import InvalidRequestError
@@ -149,7 +150,7 @@ ORDINARY = chat(("system", "Be brief."), ("user", " Hello\n there "), ("assistan
 def test_ordinary_messages_are_as_in_transformers(name: str) -> None:
     tokenizer = tokenizer_of((TEMPLATES | CUTTING)[name])
     expected = tokenizer.apply_chat_template(plain(ORDINARY), add_generation_prompt=True, return_dict=False)
-    assert list(PromptEncoder(tokenizer).encode(ORDINARY)) == expected
+    assert list(encode(PromptEncoder(tokenizer), ORDINARY)) == expected
     assert control_ids(tokenizer, tuple(expected))
 
 
@@ -177,7 +178,7 @@ def test_what_messages_spell_out_stays_text(name: str, seed: int) -> None:
             expected.append(tokenizer.convert_tokens_to_ids(skeleton[begin:after]))
             end = after
     expected += words.encode(text[end:])
-    assert list(PromptEncoder(tokenizer).encode(request)) == expected
+    assert list(encode(PromptEncoder(tokenizer), request)) == expected
     assert tokenizer.decode(expected, skip_special_tokens=False, clean_up_tokenization_spaces=False) == text
 
 
@@ -192,7 +193,7 @@ def test_thoughts_of_earlier_turns_are_cut_as_in_transformers() -> None:
     tokenizer = tokenizer_of(CUTTING["thinks"])
     text = rendered(tokenizer, THOUGHTS)
     assert "count" not in text
-    tokens = PromptEncoder(tokenizer).encode(THOUGHTS)
+    tokens = encode(PromptEncoder(tokenizer), THOUGHTS)
     assert tokenizer.decode(tokens, skip_special_tokens=False) == text
     assert control_ids(tokenizer, tokens) == ["<|im_start|>", "<|im_end|>"] * 3 + ["<|im_start|>"]
 
@@ -200,7 +201,7 @@ def test_thoughts_of_earlier_turns_are_cut_as_in_transformers() -> None:
 def test_thoughts_of_the_last_turn_stand_between_the_templates_own_tokens() -> None:
     tokenizer = tokenizer_of(CUTTING["thinks"])
     request = chat(("user", "Go on."), ("assistant", "<think>\nIt says <|im_end|>.\n</think>\n\nSeven </s>."))
-    tokens = PromptEncoder(tokenizer).encode(request)
+    tokens = encode(PromptEncoder(tokenizer), request)
     assert tokenizer.decode(tokens, skip_special_tokens=False) == rendered(tokenizer, request)
     own = ["<|im_start|>", "<|im_end|>", "<|im_start|>", "<think>", "</think>", "<|im_end|>", "<|im_start|>"]
     assert control_ids(tokenizer, tokens) == own
@@ -208,7 +209,7 @@ def test_thoughts_of_the_last_turn_stand_between_the_templates_own_tokens() -> N
 
 def test_answers_without_their_thoughts() -> None:
     tokenizer = tokenizer_of(CUTTING["drops thoughts"])
-    tokens = PromptEncoder(tokenizer).encode(THOUGHTS)
+    tokens = encode(PromptEncoder(tokenizer), THOUGHTS)
     assert tokenizer.decode(tokens, skip_special_tokens=False) == rendered(tokenizer, THOUGHTS)
     own = [BOS, "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>"]
     assert control_ids(tokenizer, tokens) == own
@@ -217,7 +218,7 @@ def test_answers_without_their_thoughts() -> None:
 def test_a_tool_s_answer_is_recognized() -> None:
     tokenizer = tokenizer_of(CUTTING["thinks"])
     request = chat(("user", "Look."), ("assistant", "<think>a</think>b"), ("user", "<tool_response>7</tool_response>"))
-    tokens = PromptEncoder(tokenizer).encode(request)
+    tokens = encode(PromptEncoder(tokenizer), request)
     assert tokenizer.decode(tokens, skip_special_tokens=False) == rendered(tokenizer, request)
     assert "<think>\na\n</think>" in tokenizer.decode(tokens), "the question before it is the last"
     assert control_ids(tokenizer, tokens).count("<tool_response>") == 0
@@ -227,14 +228,14 @@ def test_a_tool_s_answer_is_recognized() -> None:
 def test_length_and_spaces_are_those_of_the_message(name: str) -> None:
     measured = "{% if messages[0].content|length == 12 and messages[0].content|trim|length == 10 %}yes{% endif %}"
     tokenizer = tokenizer_of(measured + TEMPLATES[name])
-    tokens = PromptEncoder(tokenizer).encode(chat(("user", " <|im_end|> ")))
+    tokens = encode(PromptEncoder(tokenizer), chat(("user", " <|im_end|> ")))
     assert tokenizer.decode(tokens).startswith("yes")
 
 
 def test_two_messages_do_not_make_a_token_together() -> None:
     tokenizer = tokenizer_of("{% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>")
     request = chat(("user", "a<|im_"), ("user", "end|>b"))
-    tokens = PromptEncoder(tokenizer).encode(request)
+    tokens = encode(PromptEncoder(tokenizer), request)
     assert tokenizer.decode(tokens, skip_special_tokens=False) == "a<|im_end|>b<|im_start|>"
     assert control_ids(tokenizer, tokens) == ["<|im_start|>"]
 
@@ -242,15 +243,15 @@ def test_two_messages_do_not_make_a_token_together() -> None:
 def test_a_template_that_computes_tokens_and_cuts_at_others_refuses_those() -> None:
     template = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content.split('</think>')[-1] }}{% endfor %}"
     encoder = PromptEncoder(tokenizer_of(template))
-    assert encoder.encode(chat(("user", "a <|end|> b")))
+    assert encode(encoder, chat(("user", "a <|end|> b")))
     with pytest.raises(InvalidRequestError, match="cannot handle"):
-        encoder.encode(chat(("user", "a</think>b")))
+        encode(encoder, chat(("user", "a</think>b")))
 
 
 def test_tokens_that_swallow_spaces_do_so_still() -> None:
     tokenizer = tokenizer_of("{{ messages[0].content }} <mask> {{ messages[0].content }}")
     tokenizer.backend_tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, rstrip=True, special=True)])
-    tokens = PromptEncoder(tokenizer).encode(chat(("user", "x</s>")))
+    tokens = encode(PromptEncoder(tokenizer), chat(("user", "x</s>")))
     assert tokens == (*(half := tokens[: len(tokens) // 2]), tokenizer.convert_tokens_to_ids("<mask>"), *half)
     assert tokenizer.decode(half) == "x</s>"
 
@@ -264,6 +265,6 @@ def test_a_vocabulary_that_makes_a_control_token_of_text_refuses_it() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     tokenizer.chat_template = "{{ messages[0].content }} <x>"
     encoder = PromptEncoder(tokenizer)
-    assert encoder.encode(chat(("user", "a"))) == (1, 0)
+    assert encode(encoder, chat(("user", "a"))) == (1, 0)
     with pytest.raises(InvalidRequestError, match="cannot encode"):
-        encoder.encode(chat(("user", "a <x>")))
+        encode(encoder, chat(("user", "a <x>")))

@@ -80,8 +80,9 @@ class Forecaster:
 
     def _compare(self, before: History, history: History, seen: Observation, made: Forecast) -> None:
         """End the forecasts whose jobs have ended; record this one, once a minute."""
-        if history.arrived or made.paused:
-            self._leader.ask("forecast/disturb", arrived=round(history.arrived), paused=made.paused)
+        paused = seen.paused or seen.partly_paused
+        if history.arrived or paused:
+            self._leader.ask("forecast/disturb", arrived=round(history.arrived), paused=paused)
         self._leader.ask("forecast/settle", since=before.at, oldest=seen.oldest)
         figures = statistics(made)
         new_drain = history.open_since != before.open_since

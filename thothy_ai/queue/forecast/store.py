@@ -123,6 +123,7 @@ def observe(ask: Ask, since: float) -> Observation:
         ended=_ended(ask, attempts, begin, now),
         load=LoadSums(*(float(sum(getattr(row, name) for row in attempts)) for name in LoadSums.__slots__)),
         paused=bool(control and control[0].paused),
+        partly_paused=bool(ask("queue/pauses")),
         delayed={Key(row.kind): row.jobs for row in ask("forecast/delayed")},
         capacity=min((row.capacity for row in engines), default=0),
         gpus=sum(devices) / len(devices) if devices else 1.0,

@@ -66,7 +66,8 @@ class Observation:
     `engines`: those that are ready, by the name of their model. `returning`: of those that start again, the seconds
     until each is ready. `joined`: when the last became ready. `delayed`: jobs for later, which are not in `waiting`.
     `capacity`: most sequences that one engine runs at once, 0 if not known. `gpus`: devices per engine;
-    `on_gpu`: they are GPUs. `oldest`: when the oldest job was enqueued that waits or runs.
+    `on_gpu`: they are GPUs. `partly_paused`: a part of the queue is, whose jobs are
+    not in `waiting`. `oldest`: when the oldest job was enqueued that waits or runs.
     """
 
     at: float
@@ -78,6 +79,7 @@ class Observation:
     ended: Mapping[Key, EndedAttempts] = field(default_factory=dict)
     load: LoadSums = field(default_factory=LoadSums)
     paused: bool = False
+    partly_paused: bool = False
     delayed: Mapping[Key, float] = field(default_factory=dict)
     capacity: int = 0
     gpus: float = 1.0

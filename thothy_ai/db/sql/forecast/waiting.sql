@@ -1,7 +1,7 @@
 -- Jobs that are due and do not run, by kind, model, place in planned order and deadline (seconds from now; NULL: none).
 -- Places are rounded to ten minutes; deadlines down to a minute, those beyond an hour to a quarter of an hour, those
 -- beyond a day to an hour. The place is computed once for jobs that were enqueued within ten minutes: it costs more
--- than reading a job.
+-- than reading a job. What waits for a pause of a part of the queue to end is left out.
 SELECT
     kind,
     coalesce(model_name, model, '') AS model,
@@ -24,7 +24,7 @@ FROM (
     FROM (
         SELECT kind, model, priority, deadline, scheduled_for, min(enqueued_at) AS enqueued_at, count(*) AS jobs
         FROM job
-        WHERE (state = 'queued' AND NOT delayed) OR state = 'dispatched'
+        WHERE (state = 'queued' AND NOT delayed AND NOT {held}) OR state = 'dispatched'
         GROUP BY kind, model, priority, deadline, scheduled_for, floor(date_part('epoch', enqueued_at) / 600)
     ) AS alike
 ) AS placed

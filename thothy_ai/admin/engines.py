@@ -52,6 +52,7 @@ class EngineStatus:
     busy_seconds: float  # of its device, as last recorded
     running: int  # jobs
     tokens_per_second: float  # of output, over the last minute
+    paused: bool  # by an operator: it gets no new jobs
 
     @property
     def lives(self) -> bool:

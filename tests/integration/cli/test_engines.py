@@ -21,6 +21,7 @@ from thothy_ai.admin.doctor import Diagnosis, Level, examine
 from thothy_ai.db.models import EngineSessionRow
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.queue.live import interest_channel, presence_channel
+from thothy_ai.queue.pauses import pause_part
 from thothy_ai.settings import Settings
 
 HOUR = 3600.0
@@ -70,6 +71,9 @@ def test_engines_of_all_machines(run: Run, engine: Engine) -> None:
     assert "ended (killed)" in text
     assert str(session) in text
     assert "GPU-1" in text
+    pause_part(engine, "engine", "a-0", by="me")
+    assert {name: each["paused"] for name, each in listed(run).items()} == {"a-0": True, "b-0": False, "c-0": False}
+    assert "ready (paused)" in run("engines").stdout
 
 
 def findings(settings: Settings) -> list[tuple[Level, str]]:

@@ -46,10 +46,15 @@ def engines(
         Column("machine", text=True, drop=3): lambda e: e.machine,
         Column("model", text=True): lambda e: e.model_name or e.model,
         Column("devices", text=True, drop=4): lambda e: ",".join(e.devices) or e.device,
-        Column("state"): lambda e: f"{e.state} ({e.end_reason})" if e.end_reason else e.state,
+        Column("state"): _state,
         Column("capacity", number=True, drop=2): lambda e: e.capacity or None,
         Column("heartbeat", number=True, drop=1): lambda e: f"{times.spell(e.heartbeat_age)} ago",
         Column("running", number=True): lambda e: e.running,
         Column("tok/s", number=True): lambda e: f"{e.tokens_per_second:,.0f}",
     }
     return table("", list(columns), [[show(each) for show in columns.values()] for each in found])
+
+
+def _state(engine: EngineStatus) -> str:
+    remark = engine.end_reason or ("paused" if engine.paused else None)
+    return f"{engine.state} ({remark})" if remark else engine.state

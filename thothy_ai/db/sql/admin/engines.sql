@@ -12,7 +12,8 @@ SELECT
     extract(epoch FROM now() - coalesce(ready_at, started_at))::float8 AS ready_seconds,
     busy_seconds, coalesce(running, 0) AS running,
     coalesce(tokens, 0) / least(60, greatest(1, extract(epoch FROM now() - coalesce(ready_at, started_at))))::float8
-        AS tokens_per_second
+        AS tokens_per_second,
+    EXISTS (SELECT FROM queue_pause WHERE scope = 'engine' AND name = engine_name) AS paused
 FROM engine_session
 LEFT JOIN (
     SELECT engine_session_id, count(*) AS running FROM job WHERE state = 'running' GROUP BY engine_session_id

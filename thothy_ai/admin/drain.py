@@ -16,7 +16,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.queue.control import Control, read_control
 from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import current
-from thothy_ai.queue.pauses import Pause, read_pauses
+from thothy_ai.queue.pauses import Pause, Scope, read_pauses
 from thothy_ai.queue.status import Unserved, unserved_jobs
 
 SOON_SECONDS = 60  # a drain waits for jobs that are due within this time
@@ -194,11 +194,14 @@ def watch_drain(
         time.sleep(POLL_SECONDS)
 
 
-def until_idle(engine: Engine) -> Iterator[int]:
-    """Take dispatched jobs of a paused queue back, and wait for running ones; yields the number that still run."""
+def until_idle(engine: Engine, scope: Scope | None = None, name: str | None = None) -> Iterator[int]:
+    """Take dispatched jobs of what is paused back, and wait for running ones; yields the number that still run.
+
+    `scope` and `name` say which part of the queue it is. Without them it is all of it.
+    """
     while True:
         with engine.begin() as connection:
-            now = connection.execute(statement("admin/recall_dispatched")).one()
+            now = connection.execute(statement("admin/recall_dispatched"), {"scope": scope, "name": name}).one()
         yield now.running
         if not now.running and not now.dispatched:
             return

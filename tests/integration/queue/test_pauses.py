@@ -23,6 +23,8 @@ from thothy_ai.cli.views.watch_job import status_of
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.collector import QueueCollector
 from thothy_ai.queue.dispatcher import Dispatcher
+from thothy_ai.queue.forecast.forecaster import Forecaster
+from thothy_ai.queue.forecast.store import asking, observe
 from thothy_ai.queue.pauses import SCOPES, Scope, pause_part, resume_part
 
 WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -31,6 +33,11 @@ NAMES: dict[Scope, str] = {"kind": "hook", "tenant": "acme", "model": "small", "
 PARTS = [(scope, NAMES[scope]) for scope in SCOPES]
 HELD = "UPDATE job SET kind = 'hook', tenant = 'acme' WHERE id = :id"
 
+RUNS = """
+    UPDATE job SET state = 'running', worker = 'w', attempt = 1, started_at = now(),
+        lease_until = now() + interval '1 minute'
+    WHERE id = :id
+"""
 AGED = """
     UPDATE job SET enqueued_at = now() - make_interval(mins => :minutes),
         not_before = now() - make_interval(mins => :minutes)
@@ -168,6 +175,49 @@ def test_held_jobs_are_counted_and_do_not_age(queue: Queue, scope: Scope, name: 
     assert registry.get_sample_value("thothy_queue_oldest_age_seconds") == pytest.approx(age, abs=60)
     sums = {each: registry.get_sample_value("thothy_queue_pauses", {"scope": each}) for each in SCOPES}
     assert sums == {each: float(each == scope) for each in SCOPES}
+
+
+@pytest.mark.parametrize(("scope", "name"), PARTS)
+def test_waiting_takes_back_and_waits_for_the_part_alone(queue: Queue, scope: Scope, name: str) -> None:
+    held, free = two_jobs(queue)
+    [sent] = queue.enqueue("sent", model="small")
+    queue.rows(HELD, id=sent)
+    queue.rows(
+        "UPDATE job SET state = 'dispatched', dispatched_at = now(), engine_name = 'a' WHERE id <> :free", free=free
+    )
+    queue.rows(
+        "UPDATE job SET state = 'dispatched', dispatched_at = now(), engine_name = 'b' WHERE id = :free", free=free
+    )
+    queue.rows(RUNS, id=held)
+    late = typed(queue.settings, "queue", "pause", f"--{scope}", name, "--wait", "--timeout", "0", exit_code=1)
+    assert late.stdout == f"Paused {scope} {name}.\n1 job is still running …\n"
+    assert one_line(late) == f"1 job is still running after 0 s; the {scope} {name} stays paused"
+    assert [queue.job(each).state for each in (held, sent, free)] == ["running", "queued", "dispatched"]
+    queue.rows("UPDATE job SET state = 'queued', worker = NULL, lease_until = NULL WHERE id = :id", id=held)
+    said = pause(queue, scope, name, "--wait")
+    assert said.startswith("Already paused since ")
+    assert f"No job of the {scope} {name} is running. `thothy queue resume --{scope} {name}`" in " ".join(said.split())
+    assert queue.job(free).state == "dispatched"
+
+
+@pytest.mark.parametrize(("scope", "name"), PARTS)
+def test_a_forecast_leaves_out_what_waits_for_a_pause_to_end(queue: Queue, scope: Scope, name: str) -> None:
+    two_jobs(queue)
+    queue.rows("UPDATE engine_session SET ended_at = now() WHERE engine_name = 'b'")
+    pause_part(queue.engine, scope, name, by="me")
+    with queue.engine.connect() as connection:
+        seen = observe(asking(connection), 0.0)
+    assert seen.partly_paused
+    # Of the only engine, no job may run.
+    assert [each.key.model for each in seen.waiting] == ([] if scope == "engine" else ["large"])
+
+
+def test_a_pause_disturbs_the_forecasts_that_it_outlasts(queue: Queue) -> None:
+    two_jobs(queue)
+    queue.rows("INSERT INTO forecast VALUES (now(), now(), 2, 1, 2, 0)")
+    pause_part(queue.engine, "kind", "hook", by="me")
+    with running(Forecaster(queue.settings)):
+        eventually(lambda: queue.rows("SELECT disturbed FROM forecast")[0].disturbed)
 
 
 @pytest.mark.parametrize(("scope", "name"), PARTS)

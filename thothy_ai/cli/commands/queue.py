@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from thothy_ai.queue.pauses import Scope
 
+    Part = tuple[Scope, str]
+
 app = typer.Typer(name="queue", no_args_is_help=True, help="Pause, resume and inspect the queue.")
 
 OfKind = Annotated[str | None, typer.Option("--kind", autocompletion=completion.kinds, help="Only jobs of this kind.")]
@@ -51,32 +53,34 @@ def pause(
     """Stop dispatching. Jobs that are dispatched or running finish; producers can still enqueue.
 
     With --wait, dispatched jobs that no worker has claimed go back to the queue, and the command ends when no
-    job is running. One of --kind, --tenant, --model and --engine pauses only that part of the queue. Jobs that name
-    an alias of a paused model wait, too; jobs that name no model do not.
+    job is running. One of --kind, --tenant, --model and --engine pauses only that part of the queue, and --wait then
+    takes back and waits for its jobs alone. Jobs that name an alias of a paused model wait, too; jobs that name no
+    model do not.
 
     Example: thothy queue pause --wait --note "new worker image" --timeout 10m
     """
     from thothy_ai.queue.control import set_paused
+    from thothy_ai.queue.pauses import pause_part
 
     if timeout is not None and not wait:
         usage("--timeout needs --wait")
     check_note("--note", note)
-    if part := _part(kind=kind, tenant=tenant, model=model, engine=engine_name):
-        if wait:
-            usage(f"--wait waits for the whole queue: leave out --{part[0]}")
-        return _pause_part(*part, note)
+    part = _part(kind=kind, tenant=tenant, model=model, engine=engine_name)
     with database() as engine:
-        before = set_paused(engine, paused=True, note=note)
-        said = "Paused."
-        if before.paused:
-            said = f"Already {paused_since(before.changed_at, before.note)}{_renamed(before.note, note)}."
+        said = f"Paused {part[0]} {printable(part[1])}." if part else "Paused."
+        if part:
+            _check_part(engine, *part)
+            if before := pause_part(engine, *part, by=operator(), note=note):
+                said = f"Already {part_paused_since(before)}{_renamed(before.note, note)}."
+        elif (whole := set_paused(engine, paused=True, note=note)).paused:
+            said = f"Already {paused_since(whole.changed_at, whole.note)}{_renamed(whole.note, note)}."
         if not wait:
-            return print_text(f"{said} `thothy queue resume` resumes dispatching.")
-        typer.echo(said)
+            return print_text(f"{said} {_how_to_resume(part)}")
+        print_text(said)
         try:
-            return _wait(engine, None if timeout is None else timeout.total_seconds())
+            return _wait(engine, part, None if timeout is None else timeout.total_seconds())
         except KeyboardInterrupt:
-            typer.echo("Stopped waiting; the queue stays paused.", err=True)
+            typer.echo(f"Stopped waiting; {_named(part)} stays paused.", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -123,7 +127,7 @@ def status(as_json: AsJson = False) -> None:
     return print_states(now) if now.open else typer.echo("The queue is empty.")
 
 
-def _part(**names: str | None) -> tuple[Scope, str] | None:
+def _part(**names: str | None) -> Part | None:
     """The part of the queue that the options name; None: all of it."""
     from thothy_ai.queue.pauses import SCOPES
 
@@ -137,39 +141,42 @@ def _part(**names: str | None) -> tuple[Scope, str] | None:
     return given[0] if given else None
 
 
-def _pause_part(scope: Scope, name: str, note: str | None) -> None:
-    from thothy_ai.queue.pauses import pause_part
+def _check_part(engine: Engine, scope: Scope, name: str) -> None:
+    if scope == "kind":
+        check_kinds(engine, [name])
+    elif scope == "engine":
+        check_engine(engine, name)
 
-    with database() as engine:
-        if scope == "kind":
-            check_kinds(engine, [name])
-        elif scope == "engine":
-            check_engine(engine, name)
-        before = pause_part(engine, scope, name, by=operator(), note=note)
-    said = f"Paused {scope} {printable(name)}."
-    if before is not None:
-        said = f"Already {part_paused_since(before)}{_renamed(before.note, note)}."
-    print_text(f"{said} `thothy queue resume --{scope} {printable(quote(name))}` resumes dispatching.")
+
+def _named(part: Part | None) -> str:
+    return f"the {part[0]} {printable(part[1])}" if part else "the queue"
+
+
+def _how_to_resume(part: Part | None) -> str:
+    option = f" --{part[0]} {printable(quote(part[1]))}" if part else ""
+    return f"`thothy queue resume{option}` resumes dispatching."
 
 
 def _renamed(before: str | None, note: str | None) -> str:
     return f"; the note is now: {printable(note)}" if note and note != before else ""
 
 
-def _wait(engine: Engine, timeout: float | None) -> None:
+def _wait(engine: Engine, part: Part | None, timeout: float | None) -> None:
     from thothy_ai.admin.drain import until_idle
     from thothy_ai.queue.status import queue_status
 
     begun, last = time.monotonic(), None
-    for running in until_idle(engine):
+    for running in until_idle(engine, *(part or ())):
         if running and running != last:
             typer.echo(f"{_still_running(running)} …")
             last = running
         if running and timeout is not None and time.monotonic() - begun >= timeout:
-            fail(f"{_still_running(running)} after {timeout:g} s; the queue stays paused")
+            fail(f"{_still_running(running)} after {timeout:g} s; {_named(part)} stays paused")
+    if part:
+        return print_text(f"No job of {_named(part)} is running. {_how_to_resume(part)}")
     waiting = queue_status(engine).open
     left = f"{count(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}" if waiting else "none waits"
-    print_text(f"No job is running, and {left}. `thothy queue resume` resumes dispatching.")
+    return print_text(f"No job is running, and {left}. {_how_to_resume(part)}")
 
 
 def _still_running(running: int) -> str:

@@ -88,7 +88,6 @@ def test_help_has_an_example_that_names_the_command(path: tuple[str, ...], clean
         (["queue", "resume", "--model", "m", "--engine", "e"], "--model and --engine are mutually exclusive"),
         (["queue", "pause", "--tenant", " "], "--tenant is not a name: ' '"),
         (["queue", "pause", "--model", "x" * 1000], "--model has 1,000 characters; the limit is 500"),
-        (["queue", "pause", "--engine", "a", "--wait"], "--wait waits for the whole queue: leave out --engine"),
         (["artifacts", "export", "out.pdf"], "cannot tell a format from out.pdf"),
         (["doctor", "--only", "teeth"], "teeth"),
         (["engine", "--null", "--model", "/x"], "without a model"),

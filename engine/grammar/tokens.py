@@ -4,6 +4,7 @@ fill it quickest.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -46,6 +47,20 @@ class CoreTokenizer:
     eos_token_id: int | None = None
     end_of_turn: int | None = None
     tokens: Future[JsonTokens | None] | None = None
+
+    def within(self, size: int) -> str:
+        """The definition without the tokens from id `size` on, and without the merges that make them."""
+        content = json.loads(self.definition)
+        content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < size]
+        model = content["model"]
+        if isinstance(model["vocab"], list):  # by id
+            model["vocab"] = model["vocab"][:size]
+        else:
+            model["vocab"] = kept = {token: id_ for token, id_ in model["vocab"].items() if id_ < size}
+            if "merges" in model:
+                pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+                model["merges"] = [pair for pair in pairs if {*pair, "".join(pair)} <= kept.keys()]
+        return json.dumps(content)
 
 
 class JsonTokens:

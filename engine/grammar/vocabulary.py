@@ -71,9 +71,13 @@ class Vocabulary:
     def _build(self) -> LLTokenizer:
         from llguidance import LLTokenizer  # noqa: PLC0415  an engine without grammars does not need it
 
-        general = LLTokenizer(
-            self._tokenizer.definition, n_vocab=self._size, eos_token=self._eos, slices=general_slices()
-        )
+        def read(definition: str) -> LLTokenizer:
+            return LLTokenizer(definition, n_vocab=self._size, eos_token=self._eos, slices=general_slices())
+
+        try:
+            general = read(self._tokenizer.definition)
+        except ValueError:  # it has tokens that the logits lack, as models do that got a token without a row for it
+            general = read(self._tokenizer.within(self._size))
         alone = [general.tokenize_bytes(bytes([byte])) for byte in _PRINTABLE]
         self.choices = Choices([tokens[0] for tokens in alone if len(tokens) == 1])
         return general

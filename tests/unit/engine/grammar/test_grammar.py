@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.masks import Masks
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar.tokens import CoreTokenizer
+from thothy_ai.engine.text.token_bytes import token_bytes
 from thothy_ai.engine.weights.model_text import core_tokenizer
 
 EOS = (0, 2)
@@ -68,6 +72,52 @@ def test_a_random_walk_is_an_instance_of_the_schema(
     assert 1 <= value["count"] <= 20
     assert text == json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     assert forced >= 12, "keys and separators are forced"
+
+
+def with_added(tokenizer: PreTrainedTokenizerFast) -> CoreTokenizer:
+    """With added tokens at its end, as fine-tuned models have them."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.add_special_tokens(["<pad>", "<image>"])
+    backend.add_tokens(['{"'])
+    return CoreTokenizer(backend.to_str())
+
+
+def as_unigram(tokenizer: PreTrainedTokenizerFast) -> CoreTokenizer:
+    ids = tokenizer.get_vocab()
+    pieces = [(token, -1.0) for token in sorted(ids, key=ids.__getitem__)]
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": pieces, "byte_fallback": False}
+    return CoreTokenizer(json.dumps(content))
+
+
+def with_old_merges(tokenizer: PreTrainedTokenizerFast) -> CoreTokenizer:
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    return CoreTokenizer(json.dumps(content))
+
+
+@pytest.mark.parametrize("make", [with_added, as_unigram, with_old_merges, core_tokenizer])
+@pytest.mark.parametrize("more", [3, 1, 0, -1, -64, -150])
+def test_a_tokenizer_may_have_more_tokens_than_the_logits(
+    make: Callable[[PreTrainedTokenizerFast], CoreTokenizer], more: int, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    size = len(tokenizer) + more
+    grammar = GrammarCompiler(make(tokenizer), size, EOS).compile(json.dumps(SCHEMA))
+    tokens: list[int] = []
+    rng = random.Random(more)
+    while not grammar.finished:
+        following = grammar.forced()
+        if not following:
+            row = torch.zeros(-(-size // 32), dtype=torch.int32)
+            grammar.fill_mask(row)
+            bits = (row[:, None] >> torch.arange(32, dtype=torch.int32)) & 1
+            following = [rng.choice(bits.flatten().nonzero().flatten().tolist())]
+        for token in following:
+            grammar.advance(token)
+        tokens += following
+    assert max(tokens) < size
+    table = token_bytes(Tokenizer.from_str(make(tokenizer).definition)).table
+    assert 1 <= json.loads(b"".join(table[token] for token in tokens))["count"] <= 20
 
 
 def test_forced_tokens_are_the_only_allowed_ones(compiler: GrammarCompiler) -> None:

@@ -49,8 +49,8 @@ def test_they_are_taken_for_the_vocabulary_s(make: type[PreTrainedTokenizerFast]
     sets = {name for name, value in vars(JsonTokens).items() if isinstance(value, cached_property)}
     assert sets <= vars(tokens).keys()  # all of them are computed
     definition = core_tokenizer(tokenizer).definition
-    vocabulary = Vocabulary(CoreTokenizer(definition, tokens=told(tokens)), max(size, len(tokenizer)), EOS)
-    assert (vocabulary.tokens is tokens) == (more >= 0)
+    vocabulary = Vocabulary(CoreTokenizer(definition, tokens=told(tokens)), size, EOS)
+    assert vocabulary.tokens is tokens
 
 
 @pytest.mark.parametrize("tokens", [JsonTokens([b"a", b"b"]), ModelLoadError("unsupported tokenizer"), None])

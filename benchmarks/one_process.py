@@ -46,5 +46,6 @@ def load_engine(options: EngineOptions) -> ResidentModel:
         cores.append(start_core(loaded, options, on_events))
         return cores[0]
 
-    frontend = Frontend(text_tools(fast_tokenizer(text.loaded, loaded.name)), make_core)
+    tokenizer = fast_tokenizer(text.loaded, loaded.name)
+    frontend = Frontend(text_tools(tokenizer, loaded.name, loaded.config.vocab_size), make_core)
     return ResidentModel(frontend, cores[0])

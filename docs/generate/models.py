@@ -91,11 +91,16 @@ def models_page() -> str:
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         "## Tokenizers",
         "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"
-        " is read. If there is\na `tekken.json`, too, `tokenizer.json` splits texts by its pattern. The chat template"
+        " is read. If there is\na `tekken.json`, too, `tokenizer.json` splits texts by its pattern.\nA tokenizer may"
+        " have tokens that the model has no embedding for, as long as its template and its beginning of a text do"
+        " without them: no\ntext under a schema has them, and a prompt with one is refused. The chat template"
         " is that of `chat_template.jinja`, of\n`tokenizer_config.json` (the default, if it has several named ones) or"
         " of `chat_template.json`. A generation ends at the tokens that `generation_config.json` and\n"
         "`config.json` list, and at the tokenizer's end of text; if `generation_config.json` lists none, also at what"
         " the template writes after an answer.",
+        "Templates of multimodal models read what a message says as a list of parts, most others as a string. A probe"
+        " in both forms decides, for each\nrole. A template that writes it in neither is refused; the words of a"
+        " system message that a template leaves out stand before the next message.",
         "## Refused",
         "Examples, with the message:",
         table(("What", "Message"), _refused()),

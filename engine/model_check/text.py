@@ -29,7 +29,7 @@ def text_report(folder: Path, path: Path, config: ModelConfig | None) -> TextRep
     ModelLoadError, naming `path`, if there is none, or if it or its template can't be used.
     """
     tokenizer = fast_tokenizer(load_tokenizer(folder), str(path))
-    text_tools(tokenizer)
+    text_tools(tokenizer, str(path), None if config is None else config.vocab_size)
     ends = () if config is None else ending(config, path, core_tokenizer(tokenizer, folder)).eos_token_ids
     return TextReport(
         file=tokenizer_file(folder) or "",

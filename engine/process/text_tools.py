@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from thothy_ai.engine.api import GenerationRequest, Message
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError, ModelLoadError
 from thothy_ai.engine.text.bounds import token_bound
 from thothy_ai.engine.text.frontend import TextTools
 from thothy_ai.engine.text.prompts import PromptEncoder
@@ -12,6 +15,8 @@ from thothy_ai.engine.weights.tokenizer import no_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+_PROBES = (GenerationRequest("text", text="."), GenerationRequest("chat", messages=(Message("user", "."),)))
 
 
 def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreTrainedTokenizerFast:
@@ -23,8 +28,28 @@ def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreT
     return tokenizer
 
 
-def text_tools(tokenizer: PreTrainedTokenizerFast) -> TextTools:
-    """The frontend's parts; UnsupportedModelError for a tokenizer of another family."""
+def text_tools(tokenizer: PreTrainedTokenizerFast, name: str, vocab_size: int | None = None) -> TextTools:
+    """The frontend's parts; `vocab_size` is the model's, where it is known.
+
+    UnsupportedModelError, naming model `name`, for a tokenizer of another family, or a template that loses texts;
+    ModelLoadError if each prompt would have a token that the model lacks.
+    """
     backend = tokenizer.backend_tokenizer
-    vocabulary = token_bytes(backend)
-    return TextTools(PromptEncoder(tokenizer), vocabulary, token_bound(backend, vocabulary))
+    try:
+        prompts, vocabulary = PromptEncoder(tokenizer), token_bytes(backend)
+        prompts.template.require_texts()
+    except EngineError as error:
+        raise type(error)(f"{name}: {error}") from error
+    added = tokenizer.added_tokens_decoder
+    for probe in _PROBES:
+        if vocab_size is None:
+            break
+        with suppress(InvalidRequestError):  # from a template that wants more than a user's message
+            [tokens] = prompts.encode([prompts.write(probe)])
+            beyond = () if isinstance(tokens, Exception) else [token for token in tokens if token >= vocab_size]
+            if lacking := [added[token].content for token in beyond if token in added]:
+                raise ModelLoadError(
+                    f"{name}: each {probe.id} prompt has the token {lacking[0]!r}, and the model has no embedding for "
+                    f"it: it has {vocab_size:,}, its tokenizer {len(tokenizer):,} tokens"
+                )
+    return TextTools(prompts, vocabulary, token_bound(backend, vocabulary))

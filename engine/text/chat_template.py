@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Template, nodes
 
 from thothy_ai.engine.api import Message
-from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.errors import InvalidRequestError, UnsupportedModelError
+from thothy_ai.engine.text.content_forms import ContentForms
 from thothy_ai.engine.text.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_PROBE = "system-probe"
 _FILLER = "\ue000"  # of the private use area: no tokenizer's special tokens contain it
 _SEARCHES = frozenset(
     ("split", "rsplit", "startswith", "endswith", "strip", "lstrip", "rstrip", "find", "rfind", "index", "rindex",
@@ -33,32 +33,35 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, special: SpecialTokens) -> None:
         self._tokenizer, self._special = tokenizer, special
+        self._forms = ContentForms(tokenizer)
+
+    def require_texts(self) -> None:
+        """UnsupportedModelError for a template that writes nothing of what a user says."""
+        if "user" in self._forms.lost:
+            raise UnsupportedModelError(
+                "the chat template writes nothing of a user's message, whether as a string or as a list of parts"
+            )
 
     def render(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
-        """The prompt as transformers renders it; InvalidRequestError if the template refuses the messages."""
+        """The prompt as transformers renders it; InvalidRequestError if the template refuses the messages, or would
+        leave out what one says.
+        """
         if not self._tokenizer.chat_template:
             raise InvalidRequestError("the model has no chat template: send text instead of messages")
+        if left_out := self._forms.lost & {message.role for message in messages} - {"user"}:
+            raise InvalidRequestError(f"the model's chat template writes nothing of a message by {min(left_out)!r}")
         try:
-            rendered = self._tokenizer.apply_chat_template(
-                _plain(messages), tokenize=False, add_generation_prompt=True, **options
-            )
+            return self._forms.render(messages, options)
         except Exception as error:  # a template is a program that comes with the model, and may raise anything
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
-        return str(rendered)
 
     def without_system(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages, with a system message that the template refuses (Gemma's does) at the start of the next one."""
-        if len(messages) < 2 or messages[0].role != "system" or self._takes_system:
+        takes_system = "system" not in self._forms.lost | self._forms.refused
+        if len(messages) < 2 or messages[0].role != "system" or takes_system:
             return messages
         system, first, *others = messages
         return [Message(first.role, f"{system.content}\n\n{first.content}"), *others]
-
-    @cached_property
-    def _takes_system(self) -> bool:
-        try:
-            return _PROBE in self.render([Message("system", _PROBE), Message("user", ".")], {})
-        except InvalidRequestError:
-            return not self._tokenizer.chat_template
 
     def mark(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """`text`, which was rendered from the messages, with marks around the special tokens that the template wrote.
@@ -89,7 +92,7 @@ class ChatTemplate:
         }
         try:
             return self._marked.render(
-                messages=_plain(messages),
+                messages=self._forms.contents(messages),
                 tools=None,
                 documents=None,
                 add_generation_prompt=True,
@@ -130,7 +133,3 @@ class ChatTemplate:
                 written = iter((value, *replacement))
         for child in written:
             self._mark_written(child)
-
-
-def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]

@@ -41,7 +41,7 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self._backend = unlimited(tokenizer)
         self._special = SpecialTokens(self._backend)
-        self._template = ChatTemplate(tokenizer, self._special)
+        self.template = ChatTemplate(tokenizer, self._special)
 
     def write(self, request: GenerationRequest) -> PromptText | Tokens:
         """The prompt; InvalidRequestError for a request without one, or with one that cannot be encoded.
@@ -66,9 +66,9 @@ class PromptEncoder:
         # A schema leaves no room for thoughts; a template without that option ignores it.
         options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
         options |= request.template_options
-        messages = self._template.without_system(request.messages)
-        prompt = self._template.render(messages, options)
-        marked = self._template.mark(prompt, messages, options)
+        messages = self.template.without_system(request.messages)
+        prompt = self.template.render(messages, options)
+        marked = self.template.mark(prompt, messages, options)
         return PromptText(prompt) if marked is None else PromptText(marked, marked=True)
 
     def encode(self, prompts: Sequence[PromptText | Tokens]) -> list[Tokens | Exception]:

@@ -11,14 +11,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thothy_ai.engine.api import Message
+from thothy_ai.engine.text.content_forms import ContentForms
+
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerFast
 
 _PROBE = "an-answer"
 _TURNS = [
-    {"role": "user", "content": "."},
-    {"role": "assistant", "content": _PROBE},
-    {"role": "user", "content": "."},  # in some templates the next turn's beginning ends an answer
+    Message("user", "."),
+    Message("assistant", _PROBE),
+    Message("user", "."),  # in some templates the next turn's beginning ends an answer
 ]
 _CHANNEL = "<|channel|>"  # GPT-OSS writes several messages per answer, each with an end
 
@@ -32,13 +35,13 @@ def names_ends(folder: Path) -> bool:
         return False
 
 
-def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def end_of_turn(tokenizer: PreTrainedTokenizerFast) -> int | None:
     """The special token that the template writes right after an assistant's message; None if it writes none there."""
     special = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     if not tokenizer.chat_template or _CHANNEL in special:
         return None
     try:
-        text = str(tokenizer.apply_chat_template(_TURNS, tokenize=False))
+        text = ContentForms(tokenizer).render(_TURNS, {})
     except Exception:  # noqa: BLE001  a template is a program that comes with the model; it may refuse these messages
         return None
     after = text.partition(_PROBE)[2].lstrip()

@@ -22,7 +22,7 @@ INF, NAN = float("inf"), float("nan")
 def load(path: Path, cache: Path) -> LoadedModel:
     text = LocalText()
     loaded = load_model(path, device=CPU, dtype=torch.float32, cache_dir=cache, max_context=4096, text=text)
-    text_tools(fast_tokenizer(text.loaded, loaded.name))
+    text_tools(fast_tokenizer(text.loaded, loaded.name), loaded.name, loaded.config.vocab_size)
     return loaded
 
 

@@ -68,6 +68,25 @@ def test_options_of_the_template(folder: Path) -> None:
     assert "the chat template can't be compiled" in only_problem(checked(folder), "tokenizer")
 
 
+@pytest.mark.parametrize(("size", "loads"), [(446, True), (445, True), (444, False)])
+def test_a_token_of_each_prompt_that_the_model_lacks(size: int, loads: bool, tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>", "<unused>"]})  # 444 and 445
+    tokenizer.chat_template = "{% for m in messages %}<turn>{{ m.content }}{% endfor %}"
+    made = tiny_model("llama", tmp_path, vocab_size=size)
+    tokenizer.save_pretrained(made)
+    if loads:
+        assert checked(made).loads
+    else:
+        message = only_problem(checked(made), "tokenizer")
+        assert "each chat prompt has the token '<turn>', and the model has no embedding for it" in message
+
+
+def test_a_template_that_loses_texts(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content.text }}{% endfor %}")
+    assert "writes nothing of a user's message" in only_problem(checked(folder), "tokenizer")
+
+
 def only_problem(report: ModelReport, part: str) -> str:
     assert not report.loads
     [problem] = report.problems

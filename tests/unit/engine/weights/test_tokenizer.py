@@ -37,7 +37,7 @@ def write_tekken(folder: Path, special: list[str] = SPECIAL, pattern: str | None
 
 def loaded(folder: Path) -> PreTrainedTokenizerFast:
     tokenizer = fast_tokenizer(load_tokenizer(folder), folder.name)
-    text_tools(tokenizer)
+    text_tools(tokenizer, folder.name)
     return tokenizer
 
 

@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: a connection given by `thothy_ai.db.schema`, or one made from the settings.
+"""How Alembic reaches the database: a connection given by `thothy_ai.db.migration`, or one made from the settings.
 
 Each migration is a transaction of its own, so that it can leave it (`autocommit_block`) to build an index concurrently.
 Concurrent migrators are serialized by an advisory lock of the session.

@@ -59,7 +59,7 @@ class Services:
 @pytest.fixture(scope="session")
 def services() -> Iterator[Services]:
     """A Valkey and a Postgres with a migrated template database."""
-    from thothy_ai.db.schema import migrate
+    from thothy_ai.db.migration import migrate
     from thothy_ai.embedded import Postgres, Valkey
     from thothy_ai.settings import Settings
 

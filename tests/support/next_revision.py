@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from thothy_ai.db import revisions
+from thothy_ai.db.migration import migrate
 from thothy_ai.db.revisions import code_revision
-from thothy_ai.db.schema import migrate
 from thothy_ai.settings import Settings
 
 SOURCE = '''"""The next revision."""
@@ -25,7 +25,7 @@ from alembic import op
 from thothy_ai.db.fragments import PLANNED_ORDER
 from thothy_ai.db.online import beside_running_work, build_index, build_partitioned_index, drop_index, replace_index
 
-revision = "next"
+revision = "0002"
 down_revision = "{head}"
 branch_labels = None
 depends_on = None
@@ -61,7 +61,7 @@ def next_revision(folder: Path) -> Iterator[str]:
     head = code_revision()
     copied = folder / "migrations"
     shutil.copytree(revisions.MIGRATIONS, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    (copied / "versions" / "next.py").write_text(SOURCE.format(head=head))
+    (copied / "versions" / "r0002_next.py").write_text(SOURCE.format(head=head))
     with patch.object(revisions, "MIGRATIONS", copied):
         yield head
 

@@ -27,7 +27,7 @@ from thothy_ai.chaos.clock import SkewedClock
 from thothy_ai.chaos.options import DISPATCHERS, MIN_WORKERS, NULL_LATENCY, QUICK, SLOW_WORKER, ChaosOptions
 from thothy_ai.chaos.proxies import Proxies
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.schema import migrate
+from thothy_ai.db.migration import migrate
 from thothy_ai.db.statements import statement
 from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.embedded.process import Process, Program, free_port

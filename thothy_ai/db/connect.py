@@ -24,6 +24,7 @@ from thothy_ai.db.driver import (
     Pool,
     accepts_no_writes,
 )
+from thothy_ai.db.revisions import code_revision
 from thothy_ai.errors import (
     ConfigError,
     DatabaseError,
@@ -260,8 +261,6 @@ def _translated(error: DBAPIError, settings: Settings) -> DatabaseError:
     if state == REFUSED:
         return PermissionDeniedError(cause, settings.tenant, state)
     if state in SCHEMA_STATES:
-        from thothy_ai.db.revisions import code_revision  # noqa: PLC0415 - Alembic is slow to import, and rarely needed
-
         return MigrationsBehindError(None, code_revision(), state, schema=settings.database_schema)
     says, advice = OBSTACLES.get(state or "") or OBSTACLES.get((state or "")[:2]) or (None, None)
     if says is not None:

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from thothy_ai.db.schema import migrate
+from thothy_ai.db.migration import migrate
 from thothy_ai.embedded.home import announced, locked, unusable
 from thothy_ai.embedded.logs import role_of
 from thothy_ai.embedded.open_jobs import OpenJobs

@@ -20,9 +20,10 @@ from tests.support.next_revision import next_revision
 from tests.support.queue_bench import Queue, runner_bench
 from tests.support.worker_fleet import WorkerFleet, check_each_once
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.migration import migrate
 from thothy_ai.db.revisions import code_revision
 from thothy_ai.db.roles import create_role, drop_role
-from thothy_ai.db.schema import check_schema, migrate
+from thothy_ai.db.schema import check_schema
 from thothy_ai.producer import Producer
 from thothy_ai.producer.drafts import EnqueueOptions
 

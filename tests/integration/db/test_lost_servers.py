@@ -22,7 +22,7 @@ from tests.support.standby import Standby, standby
 from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 from thothy_ai.db.connect import make_async_engine, make_engine, reaching
 from thothy_ai.db.driver import within
-from thothy_ai.db.schema import migrate
+from thothy_ai.db.migration import migrate
 from thothy_ai.embedded import Postgres
 from thothy_ai.errors import DatabaseUnreachableError, JobCancelledError, ResultTimeoutError, WaitTimeoutError
 from thothy_ai.jobs import registry

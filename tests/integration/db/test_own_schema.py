@@ -13,8 +13,8 @@ from sqlalchemy import Engine, create_engine, text
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import PATIENCE, QUICK
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.revisions import alembic_config, code_revision
-from thothy_ai.db.schema import migrate
+from thothy_ai.db.migration import alembic_config, migrate
+from thothy_ai.db.revisions import code_revision
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import ConfigError
 from thothy_ai.jobs import registry

@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from tests.support.echo_kind import Echo, EchoArtifact
 from tests.support.queue_bench import Queue, runner_bench
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.migration import migrate
 from thothy_ai.db.roles import create_role, drop_role, list_roles, written_columns
-from thothy_ai.db.schema import migrate
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import JobCancelledError, PermissionDeniedError, UnknownJobError
 from thothy_ai.producer import Job, Producer

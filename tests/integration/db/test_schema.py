@@ -12,15 +12,17 @@ from uuid import UUID, uuid4
 import pytest
 from alembic import command
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateSchema
 
 from thothy_ai.db.connect import make_engine
+from thothy_ai.db.migration import alembic_config, migrate
 from thothy_ai.db.models import Base
-from thothy_ai.db.revisions import alembic_config
-from thothy_ai.db.schema import check_schema, migrate
+from thothy_ai.db.revisions import code_revision
+from thothy_ai.db.schema import check_schema
 from thothy_ai.errors import CodeBehindError, DatabaseUnreachableError, MigrationsBehindError
 from thothy_ai.settings import Settings
 
@@ -64,6 +66,13 @@ def _alembic(settings: Settings, action: Callable[..., object], *arguments: str)
     with engine.connect() as connection:
         action(alembic_config(connection, settings.database_schema), *arguments)
     engine.dispose()
+
+
+def test_migrations_are_named_after_their_numbers() -> None:
+    script = ScriptDirectory.from_config(alembic_config())
+    assert script.get_current_head() == code_revision()
+    for revision in script.walk_revisions():
+        assert Path(revision.path).name.startswith(f"r{revision.revision}_")
 
 
 def test_migrates_up_down_and_up_again(empty: Settings) -> None:

@@ -20,7 +20,7 @@ from tests.support.pgbouncer import pgbouncer
 from tests.support.queue_bench import Queue, runner_bench
 from thothy_ai.admin.doctor.stores import postgres
 from thothy_ai.db.connect import make_async_engine, make_engine
-from thothy_ai.db.schema import migrate
+from thothy_ai.db.migration import migrate
 from thothy_ai.errors import ConfigError, ResultTimeoutError
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.settings import Settings

@@ -18,7 +18,8 @@ from tests.support.queue_bench import PATIENCE, Queue, eventually, running
 from tests.support.worker_fleet import KEY, WorkerFleet, check_each_once, enqueue, environment
 from thothy_ai.crash_points import EXIT_CODE
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.schema import check_schema, migrate
+from thothy_ai.db.migration import migrate
+from thothy_ai.db.schema import check_schema
 from thothy_ai.queue.reaper import Reaper
 from thothy_ai.settings import Settings
 

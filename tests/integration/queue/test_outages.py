@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
 from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.schema import migrate
+from thothy_ai.db.migration import migrate
 from thothy_ai.embedded import Postgres, Valkey
 from thothy_ai.producer import Producer
 from thothy_ai.queue.reaper import Reaper

@@ -28,8 +28,9 @@ from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.admin.report.drain_report import drain_report
 from thothy_ai.db import online
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.revisions import alembic_config, code_revision
-from thothy_ai.db.schema import check_schema, migrate
+from thothy_ai.db.migration import alembic_config, migrate
+from thothy_ai.db.revisions import code_revision
+from thothy_ai.db.schema import check_schema
 from thothy_ai.errors import DatabaseError
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer

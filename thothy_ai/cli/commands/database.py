@@ -15,7 +15,7 @@ def migrate() -> None:
 
     Example: thothy migrate
     """
-    from thothy_ai.db.schema import migrate as run
+    from thothy_ai.db.migration import migrate as run
     from thothy_ai.settings import endpoint
 
     settings = load_settings()

@@ -46,7 +46,7 @@ class FolderConfiguration:
     """The configuration of a folder's text part.
 
     `container` is the multimodal architecture around it, if any. `eos_token_ids` end a generation, by config.json and
-    generation_config.json.
+    generation_config.json: defaults of transformers' classes are ordinary tokens in many vocabularies.
     """
 
     text: Configuration
@@ -60,7 +60,8 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
     ModelLoadError and UnsupportedModelError name `named`, the file that the folder was made of, or the folder.
     """
     where = named or folder
-    model_type = _model_type(folder, where)
+    content = _content(folder, where)
+    model_type: str = content["model_type"]
     if model_type not in CONTAINERS:
         from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
 
@@ -74,7 +75,8 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
         plain = Configuration(model_type=text.model_type, vocab_size=getattr(text, "vocab_size", None))
         if text.model_type in FAMILIES:
             plain = _plain(text)
-        ends = token_ids(getattr(config, "eos_token_id", None)) + token_ids(getattr(text, "eos_token_id", None))
+        named = [part.get("eos_token_id") for part in (content, content.get("text_config") or {})]
+        ends = tuple(token for each in named for token in token_ids(each))
         if (folder / "generation_config.json").is_file():
             from transformers import GenerationConfig  # noqa: PLC0415  slow to import
 
@@ -113,22 +115,23 @@ def _require_known(where: Path, model_type: str, known: Collection[str]) -> None
         )
 
 
-def _model_type(folder: Path, where: Path) -> str:
+def _content(folder: Path, where: Path) -> dict[str, Any]:
+    """What config.json says, with a model type and plausible numbers of layers."""
     path = folder / "config.json"
     if not folder.exists():
         raise ModelLoadError(f"{where}: no such folder")
     if not path.is_file():
         raise ModelLoadError(f"{where}: not a Hugging Face model folder (no config.json)")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        model_type, parts = str(content["model_type"]), (content, content.get("text_config") or {})
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content["model_type"], parts = str(content["model_type"]), (content, content.get("text_config") or {})
         counts = [part.get("num_hidden_layers", 1) for part in parts]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{path}: not a model configuration: {one_line(error)}") from error
     for layers in counts:
         if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of them
             raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
-    return model_type
+    return content
 
 
 def _plain(config: PreTrainedConfig) -> Configuration:

@@ -11,9 +11,10 @@ import torch
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.tiny_models import tiny_model
+from tests.support.tiny_models import FAMILIES, tiny_model
 from tests.support.tiny_tokenizer import make_tokenizer
 from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.checkpoint.configuration import read_configuration
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
@@ -49,6 +50,40 @@ def test_end_tokens_of_all_that_name_some(tmp_path: Path) -> None:
     assert end_tokens(folder, make_tokenizer(), config=[5, 6], generation_config=[6, 9]) == (5, 6, 9, 2)
     assert end_tokens(folder, None, config=None, generation_config=None) == (2,), "the tokenizer's alone"
     assert end_tokens(folder, None, config=-1, generation_config=700) == (2,), "others are beyond the vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("text", "container"),
+    [(FAMILIES, None), (("gpt2", "opt", "olmo", "phi"), None), (("llama", "gemma3_text"), "llava")],
+)
+def test_a_default_of_transformers_ends_nothing(text: tuple[str, ...], container: str | None, tmp_path: Path) -> None:
+    """2 for Llama and Mistral, 1 for Gemma, 50256 for GPT-2: ordinary tokens in other vocabularies."""
+    for family in text:
+        content = (
+            {"model_type": family}
+            if container is None
+            else {"model_type": container, "text_config": {"model_type": family}}
+        )
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        assert read_configuration(tmp_path).eos_token_ids == ()
+        content["eos_token_id"] = 4
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        assert read_configuration(tmp_path).eos_token_ids == (4,)
+        content.setdefault("text_config", {})["eos_token_id"] = [5, 4]
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        assert container is None or read_configuration(tmp_path).eos_token_ids == (4, 5)
+
+
+def test_without_an_end_in_its_files_the_tokenizer_s_is_all(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, vocab_size=700)
+    content = json.loads((folder / "config.json").read_text())
+    del content["eos_token_id"]
+    (folder / "config.json").write_text(json.dumps(content))
+    (folder / "generation_config.json").unlink()
+    tokenizer = make_tokenizer()
+    tokenizer.eos_token = "<|endoftext|>"  # 0, where transformers' default is 2
+    tokenizer.chat_template = None
+    assert end_tokens(folder, tokenizer) == (0,)
 
 
 @pytest.mark.parametrize("unknown", [None, -1, 131, [500, 501]])

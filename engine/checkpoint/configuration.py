@@ -75,8 +75,8 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
         plain = Configuration(model_type=text.model_type, vocab_size=getattr(text, "vocab_size", None))
         if text.model_type in FAMILIES:
             plain = _plain(text)
-        named = [part.get("eos_token_id") for part in (content, content.get("text_config") or {})]
-        ends = tuple(token for each in named for token in token_ids(each))
+        said = [part.get("eos_token_id") for part in (content, content.get("text_config") or {})]
+        ends = tuple(token for each in said for token in token_ids(each))
         if (folder / "generation_config.json").is_file():
             from transformers import GenerationConfig  # noqa: PLC0415  slow to import
 

@@ -25,6 +25,7 @@ from thothy_ai.engine.models.quantized.methods import read_quantization
 from thothy_ai.engine.weights import formats
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.gguf.file import QUANTIZATIONS as GGUF_TYPES
+from thothy_ai.engine.weights.gguf.tokenizer import PRE_TOKENIZATIONS
 from thothy_ai.engine.weights.shards import stored_by_name
 from thothy_ai.engine.weights.tokenizer import tokenizer_file
 
@@ -89,6 +90,9 @@ def models_page() -> str:
         " are as with `auto`. If all experts of a file are in MXFP4, they stay so in every family; others are"
         " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by name.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
+        f"Vocabularies of SentencePiece, and byte-level ones whose `tokenizer.ggml.pre` is one of"
+        f" {listed(sorted(PRE_TOKENIZATIONS))}. A file that does not\nsay how texts are split (no such key, or"
+        " `default`) is refused, and so is another rule: the model would get other tokens than it was trained on.",
         "## Tokenizers",
         "`tokenizer.json` is used unchanged. Without one, Mistral's `tekken.json`, or `vocab.json` with `merges.txt`,"
         " is read. If there is\na `tekken.json`, too, `tokenizer.json` splits texts by its pattern.\nA tokenizer may"

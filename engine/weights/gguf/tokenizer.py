@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-_LETTERS = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}]%s" + _CONTRACTIONS + "?"
-_O200K = "|".join(
-    (_LETTERS % ("*", "+"), _LETTERS % ("+", "*"), r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-)
+_SEED_CODER = _QWEN2.replace(r"]+[\r\n]*|", "]+|")
+_LETTERS = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}]%s"
+_OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = (_LETTERS % ("*", "+"), _LETTERS % ("+", "*"))
+_TEKKEN = "|".join((*_WORDS, r"\p{N}")) + _OTHERS
+_O200K = "|".join((*(f"{word}{_CONTRACTIONS}?" for word in _WORDS), r"\p{N}{1,3}")) + _OTHERS
 _SPACE = "\u2581"
 
 
@@ -69,24 +71,33 @@ _LLAMA_BPE = _PreTokenization(lambda: _split(_LLAMA3), whole_words=True, adds_bo
 _LLAMA3_BY_MERGES = _PreTokenization(lambda: _split(_LLAMA3))
 _QWEN = _PreTokenization(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
 
-_PRE_TOKENIZATIONS = {
-    "default": _GPT2,
+PRE_TOKENIZATIONS = {
     "gpt-2": _GPT2,
     "smollm": _SMOLLM,
     "starcoder": _SMOLLM,
     "refact": _SMOLLM,
     "command-r": _SMOLLM,
+    "exaone": _SMOLLM,
+    "minerva-7b": _SMOLLM,
     "llama3": _LLAMA_BPE,
     "llama-v3": _LLAMA_BPE,
     "llama-bpe": _LLAMA_BPE,
+    "falcon3": _LLAMA_BPE,
+    "pixtral": _LLAMA_BPE,
+    "midm-2.0": _LLAMA_BPE,
     "glm4": _LLAMA3_BY_MERGES,
     "chatglm-bpe": _LLAMA3_BY_MERGES,
     "dbrx": _LLAMA3_BY_MERGES,
     "smaug-bpe": _LLAMA3_BY_MERGES,
     "gpt-4o": _PreTokenization(lambda: _split(_O200K)),
+    "tekken": _PreTokenization(lambda: _split(_TEKKEN), whole_words=True, adds_bos=True),
+    "seed-coder": _PreTokenization(lambda: _split(_SEED_CODER)),
     "qwen2": _QWEN,
     "deepseek-r1-qwen": _QWEN,
+    "megrez": _QWEN,
 }
+_PRE = "tokenizer.ggml.pre"
+_UNSAID = "default"  # as converters wrote where they did not know
 
 
 def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
@@ -105,10 +116,10 @@ def build_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast | None:
             f"{file.path}: tokenizer {kind!r} is not implemented (known: {', '.join(builders)})"
         )
     vocabulary = _Vocabulary.read(file)
-    tokenizer = builders[kind](file, vocabulary)
-    vocabulary.mark_added(tokenizer)
     names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     special = {name: vocabulary.special(file, key) for name, key in names.items()}
+    tokenizer = builders[kind](file, vocabulary)
+    vocabulary.mark_added(tokenizer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         chat_template=file.get("tokenizer.chat_template", str),
@@ -152,11 +163,16 @@ class _Vocabulary:
 
 
 def _byte_level(file: GGUFFile, vocabulary: _Vocabulary) -> Tokenizer:
-    name = file.get("tokenizer.ggml.pre", str, "default")
-    found = _PRE_TOKENIZATIONS.get(name)
+    name = file.get(_PRE, str, _UNSAID)
+    found = PRE_TOKENIZATIONS.get(name)
+    if name == _UNSAID:
+        raise UnsupportedModelError(
+            f"{file.path}: the file does not say how texts are split into tokens: {_PRE} is {name!r} or missing. "
+            f"Convert the model again, or set the key to one of {', '.join(PRE_TOKENIZATIONS)}"
+        )
     if found is None:
         raise UnsupportedModelError(
-            f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(_PRE_TOKENIZATIONS)})"
+            f"{file.path}: pre-tokenizer {name!r} is not implemented (known: {', '.join(PRE_TOKENIZATIONS)})"
         )
     halves = (merge.partition(" ") for merge in file.items("tokenizer.ggml.merges", str))
     merges = [(left, right) for left, _, right in halves]

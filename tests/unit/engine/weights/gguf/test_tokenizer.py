@@ -81,6 +81,21 @@ def byte_level_file(path: Path, pre: str) -> tuple[gguf.GGUFWriter, list[str], l
     return writer, tokens, merges
 
 
+@pytest.mark.parametrize("said", [None, "default"])
+def test_a_file_that_does_not_say_how_texts_are_split_is_refused(said: str | None, tmp_path: Path) -> None:
+    """By GPT-2's rules 1234567 is one token where llama-bpe makes six: a file without rules must not run by those."""
+    path = tmp_path / "t.gguf"
+    tokens, merges = byte_level("llama-bpe")
+    writer = writer_of(path, "gpt2", tokens, [TokenType.NORMAL] * len(tokens))
+    writer.add_token_merges(merges)
+    if said is not None:
+        writer.add_tokenizer_pre(said)
+    with pytest.raises(
+        UnsupportedModelError, match=r"tokenizer\.ggml\.pre is 'default' or missing\. Convert the model"
+    ):
+        build(writer, path)
+
+
 @pytest.mark.parametrize("pre", PATTERNS)
 def test_byte_level(pre: str, tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
@@ -90,7 +105,7 @@ def test_byte_level(pre: str, tmp_path: Path) -> None:
     for text in TEXTS:
         if pre == "qwen2":  # which composes accents first
             text = text.replace("e\u0301", "é")  # noqa: PLW2901  the naive side has no normalizer
-        expected = byte_level_bpe(text, tokens, merges, pre, whole_words=pre == "llama-bpe")
+        expected = byte_level_bpe(text, tokens, merges, pre, whole_words=pre in {"llama-bpe", "tekken"})
         assert tokenizer(text)["input_ids"] == expected, text
         assert tokenizer.decode(expected) == text
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,18 +65,25 @@ class CoreTokenizer:
 
 
 class JsonTokens:
-    """`table[token]` is the token's bytes. All sets are computed once, when they are first asked for."""
+    """`table[token]` is the token's bytes. All sets are computed once, when they are first asked for, unless they are
+    given, by their names.
+    """
 
-    def __init__(self, table: Sequence[bytes]) -> None:
+    def __init__(self, table: Sequence[bytes], sets: Mapping[str, Any] | None = None) -> None:
         self.table = table
         self.words = -(-len(table) // 32)  # of a set
         self._up_to: dict[int, Bits] = {}
+        vars(self).update(sets or {})
 
-    def prepare(self) -> None:
-        """Compute all sets: a second for a vocabulary of 131,072."""
-        for name, attribute in vars(JsonTokens).items():
-            if isinstance(attribute, cached_property):
-                getattr(self, name)
+    @classmethod
+    def types(cls) -> dict[str, Any]:
+        """The type of each set by its name."""
+        properties = {name: each for name, each in vars(cls).items() if isinstance(each, cached_property)}
+        return {name: get_type_hints(each.func)["return"] for name, each in properties.items()}
+
+    def prepare(self) -> dict[str, Any]:
+        """Compute all sets: a second for a vocabulary of 131,072. Returns them by their names."""
+        return {name: getattr(self, name) for name in self.types()}
 
     @cached_property
     def whole_characters(self) -> bytes:

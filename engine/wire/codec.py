@@ -86,7 +86,8 @@ def pack(value: object) -> Raw:
 
 def unpack(kind: type[T], raw: Raw) -> T:
     """The value of a `Raw` field; ProtocolError if it is not a `kind`."""
-    value: T = _decoded(_decoder(kind), raw, kind.__name__)  # type: ignore[arg-type]  # as above
+    name = getattr(kind, "__name__", str(kind))  # a union has none
+    value: T = _decoded(_decoder(kind), raw, name)  # type: ignore[arg-type]  # as above
     return value
 
 

@@ -17,11 +17,13 @@ StopCore                 ──▶
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from thothy_ai.engine.api import EngineInfo, EngineStats, FinishReason
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
@@ -29,10 +31,11 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
-from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
-from thothy_ai.engine.wire.codec import Codec
+from thothy_ai.engine.grammar.tokens import Bits, CoreTokenizer, Ids, JsonTokens
+from thothy_ai.engine.wire.codec import Codec, Raw, pack, unpack
 
 _MAX_FRAME = 2**31 - 1  # both ends are this engine's, and each bounds what it sends
+_ARRAYS: dict[Any, type[np.generic]] = {Bits: np.int32, Ids: np.int64}  # sets that travel as bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +97,38 @@ class TokenizerRead:
 
 @dataclass(frozen=True, slots=True)
 class JsonTokensRead:
-    """JsonTokens with all sets of them that are computed, if there are any; or why they cannot be made."""
+    """The table and all sets of JsonTokens, if there are any; or why they cannot be made. Arrays travel as bytes."""
 
-    pickled: bytes = b""
+    table: list[bytes] | None = None
+    sets: dict[str, Raw] = field(default_factory=dict)
     error: EngineError | None = None
 
     @classmethod
     def of(cls, tokens: JsonTokens | None) -> JsonTokensRead:
-        return cls(pickle.dumps(tokens))
+        if tokens is None:
+            return cls()
+        sets = {name: pack(_bytes_of(value)) for name, value in tokens.prepare().items()}
+        return cls(list(tokens.table), sets)
 
     def tokens(self) -> JsonTokens | None:
-        """What was read. Raises the error instead, if there is one."""
+        """What was read. Raises the error instead, if there is one; ProtocolError if a set is not what it should be."""
         if self.error is not None:
             raise self.error
-        tokens: JsonTokens | None = pickle.loads(self.pickled)  # noqa: S301  the parent process has made it
-        return tokens
+        if self.table is None:
+            return None
+        types = JsonTokens.types()
+        sets = {name: _set_of(types[name], raw) for name, raw in self.sets.items() if name in types}
+        return JsonTokens(self.table, sets)
+
+
+def _bytes_of(value: object) -> object:
+    return value.tobytes() if isinstance(value, np.ndarray) else value
+
+
+def _set_of(kind: Any, raw: Raw) -> object:  # noqa: ANN401  any type's
+    if kind not in _ARRAYS:
+        return unpack(kind, raw)
+    return np.frombuffer(bytearray(unpack(bytes, raw)), _ARRAYS[kind])  # of bytes that may be written
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ import pytest
 from tests.support.travelled import ASKING
 from thothy_ai.engine.api import EngineStats, FinishReason, SamplingParams, TokenLogprob, Usage
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, StepFailedError, TokenEvent
-from thothy_ai.engine.api.errors import GrammarError, PromptTooLongError
+from thothy_ai.engine.api.errors import GrammarError, PromptTooLongError, ProtocolError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, JsonTokens
+from thothy_ai.engine.wire.codec import pack
 from thothy_ai.engine.wire.core_messages import (
     FROM_CORE,
     TO_CORE,
@@ -126,6 +127,18 @@ def test_configurations() -> None:
     read = to_core(ConfigurationRead.of(given))
     assert isinstance(read, ConfigurationRead)
     assert read.configuration() == given
+
+
+def test_a_peer_names_no_class_and_no_set_of_another_type() -> None:
+    """What a message says is read by the types of the sets; a name that is none of them is ignored."""
+    message = JsonTokensRead([b"a"], {"quotes": pack([1, 2]), "__class__": pack("os"), "up_to": pack(1)})
+    read = message.tokens()
+    assert read is not None
+    assert read.quotes == [1, 2]
+    assert type(read) is JsonTokens
+    for name, value in (("quotes", b"cos\nsystem"), ("comma_bits", [1, 2]), ("with_quote", {"a": 1}), ("word", "x")):
+        with pytest.raises(ProtocolError, match="malformed"):
+            JsonTokensRead([b"a"], {name: pack(value)}).tokens()
 
 
 def test_tokenizers() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0  # the largest finite value of e4m3
 INT8_MAX = 127.0
+NARROWEST_BLOCK = 32  # inputs that tensor cores multiply at a time
 TINY = 1e-30  # rows with nothing larger count as zero, so that a scale is never subnormal
 
 
@@ -22,3 +23,16 @@ class Quantized(NamedTuple):
 
     values: Tensor
     scales: Tensor
+
+
+class BlockQuantized(NamedTuple):
+    """`values` [N, K] fp8 and `scales` [ceil(N / height), ceil(K / width)] float32, one for each block of `height` by
+    `width` numbers: values * scales is what was quantized. Blocks at the ends may be cut off.
+
+    A width is a power of two, at least `NARROWEST_BLOCK`.
+    """
+
+    values: Tensor
+    scales: Tensor
+    height: int
+    width: int

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, Routed, Routing
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
@@ -21,6 +21,14 @@ class QuantizedMatmul(Protocol):
 
     def __call__(self, x: Quantized) -> Tensor:
         """x [T, in] -> [T, N]."""
+        ...
+
+
+class BlockMatmul(Protocol):
+    """A matmul with one fp8 weight [N, in] that has a scale for each block."""
+
+    def __call__(self, x: BlockQuantized) -> Tensor:
+        """x [T, in], with a scale for each token and width of the weight's blocks -> [T, N]."""
         ...
 
 
@@ -113,6 +121,14 @@ class Operations(Protocol):
 
     def fp8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> QuantizedMatmul:
         """The matmul with one fp8 weight [N, in] and bias [N] or none, with results of `dtype`."""
+        ...
+
+    def quantize_fp8_groups(self, x: Tensor, size: int, /) -> BlockQuantized:
+        """x [T, N], quantized by token and `size` numbers."""
+        ...
+
+    def block_matmul(self, weight: BlockQuantized, bias: Tensor | None, dtype: torch.dtype, /) -> BlockMatmul:
+        """The matmul with one fp8 weight [N, in] in blocks and bias [N] or none, with results of `dtype`."""
         ...
 
     def route(

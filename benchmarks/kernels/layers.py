@@ -12,7 +12,7 @@ import triton.testing
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.linear import Fp8Linear, linear
-from thothy_ai.kernels.fp8 import FP8
+from thothy_ai.kernels.fp8 import FP8, BlockQuantized
 from thothy_ai.kernels.paged import LayerCache
 from thothy_ai.kernels.rotary import QKNorm, rotary_table
 from thothy_ai.kernels.step import StepColumns
@@ -27,6 +27,7 @@ TOKENS = (64, 512, 2048, 8192)
 MATMUL_ROWS = (1, 16, 32, 64, 96, 128, 160, 512, 2048, 8192)
 SAMPLE = 5  # milliseconds; the median of ten counts
 CONTEXT, BLOCK = 4096, 16
+FP8_BLOCK = 128  # outputs and inputs that share a scale
 LARGER_THAN_L2 = 128 << 20
 OPERATIONS = TritonOperations()
 
@@ -107,6 +108,11 @@ def operations(shape: Shape, tokens: int) -> list[Operation]:
         Operation("add_rms_norm", 8 * hidden, lambda: _norm(OPERATIONS.add_rms_norm, shape, tokens)),
         Operation("add_rms_norm_fp8", 7 * hidden, lambda: _norm(OPERATIONS.add_rms_norm_fp8, shape, tokens)),
         Operation("quantize_fp8", 3 * hidden, lambda: partial(OPERATIONS.quantize_fp8, _normal(tokens, shape.hidden))),
+        Operation(
+            "quantize_fp8_groups",
+            3 * hidden,
+            lambda: partial(OPERATIONS.quantize_fp8_groups, _normal(tokens, shape.hidden), FP8_BLOCK),
+        ),
         Operation("silu_mul", 6 * inner, lambda: partial(OPERATIONS.silu_mul, _normal(tokens, 2 * shape.inner))),
         Operation(
             "silu_mul_fp8", 5 * inner, lambda: partial(OPERATIONS.silu_mul_fp8, _normal(tokens, 2 * shape.inner))
@@ -118,17 +124,22 @@ def operations(shape: Shape, tokens: int) -> list[Operation]:
 
 
 def matmul_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator[Row]:
-    """In both formats; and cuBLAS' fp8 where another kernel takes its place. GB/s are those of the weight."""
+    """In bf16, in fp8 by row and in blocks, and cuBLAS' fp8 where another kernel takes its place.
+
+    GB/s are those of the weight.
+    """
     weights = [_normal(outputs, inputs) for _ in range(copies(outputs * inputs))]
     plain, mixed = [linear(weight) for weight in weights], [_fp8(weight) for weight in weights]
     quantized = [OPERATIONS.quantize_fp8(weight) for weight in weights]
+    blocks = [OPERATIONS.block_matmul(_in_blocks(weight), None, weight.dtype) for weight in weights]
     sms = SMs.of(weights[0].device)
     for tokens in MATMUL_ROWS:
         x = _normal(tokens, inputs)
-        rows = OPERATIONS.quantize_fp8(x)
+        rows, groups = OPERATIONS.quantize_fp8(x), OPERATIONS.quantize_fp8_groups(x, FP8_BLOCK)
         kinds = {
             "bf16": (2, [partial(layer, x) for layer in plain]),
             "fp8": (1, [partial(layer, rows) for layer in mixed]),
+            "fp8 in blocks": (1, [partial(matmul, groups) for matmul in blocks]),
         }
         if suited(tokens, outputs, sms) is not None:
             kinds["cuBLAS fp8"] = (1, [partial(cublas_matmul, rows, weight, None, x.dtype) for weight in quantized])
@@ -142,6 +153,13 @@ def matmul_rows(shape: Shape, name: str, outputs: int, inputs: int) -> Iterator[
 
 def _fp8(weight: Tensor) -> Fp8Linear:
     return Fp8Linear(OPERATIONS.quantize_fp8(weight), None, weight.dtype, OPERATIONS)
+
+
+def _in_blocks(weight: Tensor) -> BlockQuantized:
+    """With scales for its values by row, as good as any others."""
+    outputs, inputs = weight.shape
+    scales = torch.rand(-(-outputs // FP8_BLOCK), -(-inputs // FP8_BLOCK), device="cuda")
+    return BlockQuantized(OPERATIONS.quantize_fp8(weight).values, scales, FP8_BLOCK, FP8_BLOCK)
 
 
 def _norm(operation: Callable[..., object], shape: Shape, tokens: int) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores
 from thothy_ai.kernels.reference.attention import PagedAttention
+from thothy_ai.kernels.reference.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.reference.experts import Experts, route
 from thothy_ai.kernels.reference.grouped import GroupedMatmul
 from thothy_ai.kernels.reference.int8_matmul import Int8Matmul
@@ -34,6 +35,8 @@ class ReferenceOperations:
     changed_scores = staticmethod(scores.changed_scores)
     token_logprobs = staticmethod(scores.token_logprobs)
     fp8_matmul = Fp8Matmul
+    quantize_fp8_groups = staticmethod(quantize.quantize_fp8_groups)
+    block_matmul = Fp8BlockMatmul
     quantize_int8 = staticmethod(quantize.quantize_int8)
     int8_matmul = Int8Matmul
     grouped_matmul = GroupedMatmul

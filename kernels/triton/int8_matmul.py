@@ -10,9 +10,7 @@ from torch import Tensor
 
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.triton.skinny_matmul import SkinnyMatmul, counters, multiply
-from thothy_ai.kernels.triton.skinny_matmul_tiles import MatmulTile
-
-_MANY = MatmulTile(outputs=128, tokens=128, step=128, split=1, stages=3, warps=8)
+from thothy_ai.kernels.triton.skinny_matmul_tiles import MANY
 
 
 class Int8Matmul:
@@ -28,5 +26,5 @@ class Int8Matmul:
     def __call__(self, x: Quantized) -> Tensor:
         rows, outputs = len(x.values), len(self._weight.values)
         out = x.scales.new_empty(rows, outputs, dtype=self._dtype)
-        tile = self._few.tile(rows) or _MANY
+        tile = self._few.tile(rows) or MANY
         return multiply(x, self._weight, self._bias, out, tile, self._done) if rows else out

@@ -7,10 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.fp8 import FP8, FP8_MAX, INT8_MAX, TINY, Quantized
+from thothy_ai.kernels.fp8 import FP8, FP8_MAX, INT8_MAX, TINY, BlockQuantized, Quantized
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
-from thothy_ai.kernels.triton.tiles import row_tile
+from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
+_GROUPED = 2048  # numbers of a program that quantizes groups: enough for wide loads, few enough for short steps
 _INTERPRETED = tl.constexpr(INTERPRETED)
 _FP8_MAX = tl.constexpr(FP8_MAX)
 _INT8_MAX = tl.constexpr(INT8_MAX)
@@ -37,6 +38,32 @@ def _quantize_kernel(out, scales, x, x_row, SIZE: tl.constexpr, WIDTH: tl.conste
     column = tl.arange(0, WIDTH)
     wide = tl.load(x + row * x_row + column, mask=column < SIZE, other=0.0).to(tl.float32)
     store_quantized(out, scales, row, wide, SIZE, WIDTH)
+
+
+def quantize_fp8_groups(x: Tensor, size: int) -> BlockQuantized:
+    """x [T, N], rows anywhere, by groups of `size` numbers of a row, a power of two; the last may be shorter."""
+    rows, inputs = x.shape
+    groups = triton.cdiv(inputs, size)
+    values, scales = x.new_empty(rows, inputs, dtype=FP8), x.new_empty(rows, groups, dtype=torch.float32)
+    each = min(power_of_two(groups), max(1, _GROUPED // size))
+    tile = row_tile(each * size)
+    _quantize_groups_kernel[(rows, triton.cdiv(groups, each))](
+        values, scales, x, x.stride(0), inputs, groups, each, size, num_warps=tile.warps
+    )
+    return BlockQuantized(values, scales, 1, size)
+
+
+@triton.jit
+def _quantize_groups_kernel(
+    out, scales, x, x_row, INPUTS: tl.constexpr, GROUPS: tl.constexpr, EACH: tl.constexpr, SIZE: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    group = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    column = group[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    wide = tl.load(x + row * x_row + column, mask=column < INPUTS, other=0.0).to(tl.float32)
+    scale = fp8_scale(tl.max(tl.abs(wide), 1))
+    tl.store(out + row * INPUTS + column, to_fp8(wide * reciprocal(scale)[:, None]), mask=column < INPUTS)
+    tl.store(scales + row * GROUPS + group, scale, mask=group < GROUPS)
 
 
 def quantize_int8(x: Tensor) -> Quantized:

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.triton.arrival import last_to_arrive
 from thothy_ai.kernels.triton.interpreter import INTERPRETED
 from thothy_ai.kernels.triton.partials import merged_partials, store_partial
@@ -45,30 +45,39 @@ class SkinnyMatmul:
         return multiply(x, self._weight, self._bias, out, tile, self._done)
 
 
-def counters(weight: Quantized) -> Tensor:
+def counters(weight: Quantized | BlockQuantized) -> Tensor:
     """For each tile of outputs, how many of its parts are done: enough for any tile."""
     tiles = triton.cdiv(len(weight.values), OUTPUTS)
     return torch.zeros(tiles, dtype=torch.int32, device=weight.values.device)
 
 
 def multiply(
-    x: Quantized, weight: Quantized, bias: Tensor | None, out: Tensor, tile: MatmulTile, done: Tensor
+    x: Quantized | BlockQuantized,
+    weight: Quantized | BlockQuantized,
+    bias: Tensor | None,
+    out: Tensor,
+    tile: MatmulTile,
+    done: Tensor,
 ) -> Tensor:
-    """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in], in and N multiples of 16.
+    """Fill out [T, N] for x [T, in], 0 < T, and weight [N, in].
 
-    If the tile is split, T <= tile.tokens.
+    If scales are by row, in and N are multiples of 16. If they are by block, x has a scale for each token and width of
+    the weight's blocks. If the tile is split, T <= tile.tokens.
 
     `done` are counters that are zero, and are so again.
     """
     (rows, inner), outputs = x.values.shape, len(weight.values)
-    steps = triton.cdiv(inner, tile.step)
+    height, width = weight[2:] if isinstance(weight, BlockQuantized) else (0, 0)
+    step = min(tile.step, width or tile.step)
+    steps = triton.cdiv(inner, step)
     share = triton.cdiv(steps, tile.split)
     parts = triton.cdiv(steps, share)
     partials = out.new_empty(parts, rows, outputs, dtype=torch.float32) if parts > 1 else None
     _matmul_kernel[(triton.cdiv(rows, tile.tokens), triton.cdiv(outputs, tile.outputs), parts)](
-        out, partials, done, *x, *weight, bias,
+        out, partials, done, x.values, x.scales, weight.values, weight.scales, bias,
         rows, outputs, inner, share,
-        OUTPUTS=tile.outputs, TOKENS=tile.tokens, STEP=tile.step, PARTS=parts, WHOLE=inner % tile.step == 0,
+        HEIGHT=height, WIDTH=width,
+        OUTPUTS=tile.outputs, TOKENS=tile.tokens, STEP=step, PARTS=parts, WHOLE=inner % step == 0,
         STAGES=tile.stages, CHUNK=min(tile.tokens, _MERGED_BY_A_WARP * tile.warps // tile.outputs),
         num_warps=tile.warps,
     )  # fmt: skip
@@ -80,6 +89,7 @@ def _matmul_kernel(
     out, partials, done, x, x_scales, weight, weight_scales, bias,
     rows, outputs, inner,
     share,  # steps of a part
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr,  # of the weight's blocks; 0: scales are by row
     OUTPUTS: tl.constexpr, TOKENS: tl.constexpr, STEP: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
     STAGES: tl.constexpr,
     CHUNK: tl.constexpr,  # rows that are merged at a time
@@ -107,25 +117,49 @@ def _matmul_kernel(
             b = tl.load(tokens + place, mask=present & inside, other=0.0)
         if _INTERPRETED and not INTEGERS:
             a, b = a.to(tl.float32), b.to(tl.float32)
-        sums = tl.dot(a, tl.trans(b), sums, out_dtype=SUM)
+        if WIDTH == 0:
+            sums = tl.dot(a, tl.trans(b), sums, out_dtype=SUM)
+        else:
+            groups = (inner + WIDTH - 1) // WIDTH
+            scales = _block_scales(
+                x_scales, weight_scales, row, output, place // WIDTH, groups, rows, outputs, HEIGHT, OUTPUTS
+            )
+            sums += tl.dot(a, tl.trans(b), out_dtype=SUM) * scales
 
     if PARTS == 1:
-        _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs)
+        _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs, WIDTH)
     else:
         store_partial(partials, tl.trans(sums).to(tl.float32), part, row, output, rows, outputs)
         if last_to_arrive(done + tile, PARTS):
             for first in range(0, rows, CHUNK):
                 merged_row = first + tl.arange(0, CHUNK)
                 merged = merged_partials(partials, merged_row, output, rows, outputs, PARTS)
-                _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs)
+                _store(out, merged, merged_row, output, x_scales, weight_scales, bias, rows, outputs, WIDTH)
 
 
 @triton.jit
-def _store(out, sums, row, output, x_scales, weight_scales, bias, rows, outputs):
-    """sums [T, N] times the scales of both sides, and the bias."""
-    token_scale = tl.load(x_scales + row, mask=row < rows, other=0.0)
-    output_scale = tl.load(weight_scales + output, mask=output < outputs, other=0.0)
-    result = sums * token_scale[:, None] * output_scale[None, :]
+def _block_scales(
+    x_scales, weight_scales, row, output, group, groups, rows, outputs, HEIGHT: tl.constexpr, OUTPUTS: tl.constexpr
+):
+    """The product of both sides' scales in a group of inputs, [1, T] where a tile's outputs share theirs, or [N, T]."""
+    token_scale = tl.load(x_scales + row * groups + group, mask=row < rows, other=0.0)[None, :]
+    if HEIGHT % OUTPUTS == 0:
+        block = tl.program_id(1) * OUTPUTS // HEIGHT
+        scales = tl.load(weight_scales + block * groups + group) * token_scale
+    else:
+        block = tl.minimum(output, outputs - 1) // HEIGHT
+        scales = tl.load(weight_scales + block * groups + group)[:, None] * token_scale
+    return scales
+
+
+@triton.jit
+def _store(out, sums, row, output, x_scales, weight_scales, bias, rows, outputs, WIDTH: tl.constexpr):
+    """sums [T, N] times the scales of both sides, unless these were of blocks, and the bias."""
+    result = sums
+    if WIDTH == 0:
+        token_scale = tl.load(x_scales + row, mask=row < rows, other=0.0)
+        output_scale = tl.load(weight_scales + output, mask=output < outputs, other=0.0)
+        result = sums * token_scale[:, None] * output_scale[None, :]
     if bias is not None:
         result += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
     target = out + (row.to(tl.int64) * outputs)[:, None] + output[None, :]

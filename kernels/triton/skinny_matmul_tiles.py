@@ -32,11 +32,25 @@ class MatmulTile(NamedTuple):
     warps: int = 4
 
 
+MANY = MatmulTile(outputs=128, tokens=128, step=128, split=1, stages=3, warps=8)  # where cuBLAS has no such matmul
+
+
+_MANY_STAGES = 4  # of blocks, whose scales cost so many registers that an SM has one such program anyway
+
+
 def suited(rows: int, outputs: int, sms: SMs) -> MatmulTile | None:
     """The tile for so many rows, or None where cuBLAS is as fast (H200, benchmarks/kernels/layers.py)."""
     if rows > MAX_ROWS:
         return None
     return _suited(power_of_two(rows, _MIN_TOKENS), outputs, sms)
+
+
+def suited_to_blocks(rows: int, outputs: int, sms: SMs) -> MatmulTile:
+    """The tile for so many rows and a weight in blocks, which cuBLAS does not multiply on every GPU."""
+    if (few := suited(rows, outputs, sms)) is not None:
+        return few
+    stage = (MANY.outputs + MANY.tokens) * MANY.step
+    return MANY._replace(stages=min(_MANY_STAGES, (sms.shared_of_program - RESERVED) // stage))
 
 
 @cache

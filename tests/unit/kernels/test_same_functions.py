@@ -20,6 +20,7 @@ NAMES = (
     "layernorm",
     "matmul",
     "int8_matmul",
+    "block_matmul",
     "grouped",
     "quantize",
     "rope",
@@ -32,7 +33,7 @@ NAMES = (
     "operations",
 )
 ONLY_IN_REFERENCE = {
-    "quantize": {"dequantize"},  # for tests, and for matmuls that have no fp8
+    "quantize": {"dequantize", "dequantize_blocks"},  # for tests, and for matmuls that have no fp8
     "grouped": {"packed", "unpacked", "dequantized"},  # once at load, and for tests
     "rope": {"apply_rope", "write_kv"},  # the steps of `rotate_and_cache`, which is one kernel in Triton
     "attention": {"paged_attention", "gather_blocks"},  # the steps of `PagedAttention`

@@ -20,6 +20,7 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.fallback import CHECKED, REFUSED
+from thothy_ai.engine.models.quantized.fp8 import Fp8Blocks
 from thothy_ai.engine.models.quantized.gguf import BLOCK_FORMATS
 from thothy_ai.engine.models.quantized.methods import read_quantization
 from thothy_ai.engine.weights import formats
@@ -80,9 +81,10 @@ def models_page() -> str:
         table(("`--weights`", "What it does"), _load_formats()),
         "Checkpoints that are already quantized, by `quantization_config`. Linear layers stay as they are. Experts in"
         " int4 or int8 are\ndequantized one at a time as they are loaded, to the engine's `--dtype`, or quantized again"
-        " by channel with `--weights fp8`;\nexperts in fp8, and those of GPT-OSS in MXFP4, stay as they are. Quantized"
-        " routers are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the folder's tensors decide which layers"
-        " are plain:",
+        " by channel with `--weights fp8`;\nexperts in fp8, and those of GPT-OSS in MXFP4, stay as they are, except"
+        " that experts in fp8 blocks are rounded again, with a scale\nfor each output, which doubles the variance of"
+        " their rounding error. Quantized routers are dequantized. In GPTQ, AWQ and packed\nint4 checkpoints, the"
+        " folder's tensors decide which layers are plain:",
         table(("Format", "Outcome", "Experts"), map(_quantized, QUANTIZATIONS)),
         f"GGUF tensors: {listed(sorted(kind.name for kind in GGUF_TYPES))}. If a file is split"
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
@@ -137,7 +139,10 @@ def _quantized(name: str) -> tuple[str, str, str]:
     if outcome != "loads":
         return name, outcome, "refused"
     found = read_quantization(change["quantization_config"])
-    return name, outcome, "dequantized" if found.dense_experts else "stay"
+    if found.dense_experts:
+        return name, outcome, "dequantized"
+    blocks = any(isinstance(rule.layout, Fp8Blocks) for rule in found.rules)
+    return name, outcome, "rounded again, by output" if blocks else "stay"
 
 
 def _outcome(change: Mapping[str, Any]) -> str:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import UnsupportedModelError
-from thothy_ai.engine.models.tensors import TensorSource
+from thothy_ai.engine.models.tensors import Dense, TensorSource
 from thothy_ai.kernels.experts import MXFP4_BLOCK, ExpertMatrix, ExpertWeights, Mxfp4
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
+from thothy_ai.kernels.reference.quantize import dequantize_blocks, quantize_fp8
 
 _MULTIPLE = 8  # rows of 16 bytes, of 16-bit numbers
 _MAX_EXPERTS = 4096  # a layer: each has names of its own, which take time
@@ -67,7 +68,10 @@ class ExpertNames:
 def read_experts(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int, quantize: Quantize | None
 ) -> ExpertWeights:
-    """A layer's experts, dequantized unless they come in fp8, and turned into that by `quantize`, one at a time."""
+    """A layer's experts, dequantized unless they come in fp8, and turned into that by `quantize`, one at a time.
+
+    Those of blocks are rounded again, with a scale for each output.
+    """
     read = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
     gate_up, down = (stack_experts(part, sizes.count, quantize) for part in read(source, names, sizes, hidden))
     if type(gate_up) is not type(down):
@@ -90,7 +94,8 @@ def _one_by_one(
 ) -> tuple[Iterable[Parts], Iterable[Parts]]:
     def gate_up(expert: int) -> Parts:
         gate, up = (
-            source.dense(names.projection(expert, name), sizes.inner, hidden) for name in (names.gate, names.up)
+            _by_output(source.dense(names.projection(expert, name), sizes.inner, hidden))
+            for name in (names.gate, names.up)
         )
         if isinstance(gate, Tensor) is not isinstance(up, Tensor):
             name = names.projection(expert, names.gate)
@@ -98,9 +103,18 @@ def _one_by_one(
         return gate, up
 
     def down(expert: int) -> Parts:
-        return (source.dense(names.projection(expert, names.down), hidden, sizes.inner),)
+        return (_by_output(source.dense(names.projection(expert, names.down), hidden, sizes.inner)),)
 
     return map(gate_up, range(sizes.count)), map(down, range(sizes.count))
+
+
+def _by_output(matrix: Dense) -> Tensor | Quantized:
+    """The matrix, rounded again if its scales are of blocks: the kernels of experts have one for each output."""
+    if not isinstance(matrix, BlockQuantized):
+        return matrix
+    if matrix.values.is_meta:
+        return Quantized(matrix.values, matrix.scales.new_empty(len(matrix.values), 1))
+    return quantize_fp8(dequantize_blocks(matrix))
 
 
 def read_mxfp4(source: TensorSource, stacked: str, sizes: ExpertSizes, hidden: int) -> tuple[Mxfp4, Mxfp4]:

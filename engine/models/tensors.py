@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.linear import Linear
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.operations import Operations
 
 
@@ -37,6 +37,7 @@ class PackedWeight(Protocol):
         ...
 
 
+Dense = Tensor | Quantized | BlockQuantized  # plain, or fp8 with a scale for each row or for each block
 Weight = Tensor | Quantized | PackedWeight  # plain; fp8 with a scale for each row; or any other quantized format
 
 
@@ -64,7 +65,7 @@ class TensorSource(Protocol):
         """The weight [out, in] of a linear layer, as it is stored."""
         ...
 
-    def dense(self, name: str, *shape: int) -> Tensor | Quantized:
+    def dense(self, name: str, *shape: int) -> Dense:
         """The same weight, dequantized if it is packed: plain, or in fp8."""
         ...
 

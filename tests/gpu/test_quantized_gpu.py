@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.checkpoints import SCHEMES
+from benchmarks.checkpoints import SCHEMES, fp8
 from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import write_dequantized
@@ -35,6 +35,18 @@ def test_log_probabilities(name: str, dtype: torch.dtype, tmp_path: Path) -> Non
         assert apart < 0.12
     else:
         assert apart < {torch.bfloat16: 0.04, torch.float16: 0.01, torch.float32: 1e-4}[dtype]
+
+
+@pytest.mark.parametrize("family", ["llama", "cohere", "phi3", "qwen3_moe"])
+def test_blocks_that_layers_fill_or_cut_off(family: str, tmp_path: Path) -> None:
+    """Joined, reordered and merged projections; on a CPU quantized activations make as much of a difference."""
+    sizes = {"hidden_size": 384, "intermediate_size": 640, "num_attention_heads": 8, "head_dim": 64}
+    folder = quantized_model(fp8(), tmp_path, family, **sizes, moe_intermediate_size=128, initializer_range=0.04)
+    wanted_folder = write_dequantized(folder, tmp_path / "plain")
+    wanted = log_probabilities(load_model(wanted_folder, device=torch.device("cpu"), dtype=torch.float32).model, TOKENS)
+    got = log_probabilities(load_model(folder, device=CUDA, dtype=torch.bfloat16).model, TOKENS)
+    assert bool(got.isfinite().all())
+    assert float((got - wanted).norm() / (wanted - wanted.mean(-1, keepdim=True)).norm()) < 0.15
 
 
 @pytest.mark.parametrize("graphs", [False, True])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.reference.quantize import dequantize
 
@@ -95,6 +95,24 @@ class Fp8Linear:
 
     def __call__(self, x: Activations) -> Tensor:
         return self._multiply(self._quantize(x) if isinstance(x, Tensor) else x)
+
+
+class Fp8BlockLinear:
+    """An fp8 weight with a scale for each block, times activations with one for each token and width of a block.
+
+    Results are of `dtype`.
+    """
+
+    takes_fp8 = False  # its activations are not quantized by token
+
+    def __init__(self, weight: BlockQuantized, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> None:
+        self._weight, self._bias, self._dtype = weight, bias, dtype
+        self._quantize = operations.quantize_fp8_groups
+        self._multiply = operations.block_matmul(weight, bias, dtype)
+        self.num_bytes = bytes_of(weight.values, weight.scales, bias)
+
+    def __call__(self, x: Activations) -> Tensor:
+        return self._multiply(self._quantize(plain(x, self._dtype), self._weight.width))
 
 
 @dataclass(frozen=True, slots=True)

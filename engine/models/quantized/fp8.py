@@ -1,16 +1,21 @@
 """fp8 checkpoints (e4m3): a scale for each output, for the whole weight, or for each block of it.
 
-Every weight becomes one with a scale for each output. The first two lose nothing by that. A weight of blocks is rounded
-a second time; benchmarks/accuracy.py measures what that costs. Activations are always quantized by token while the
-model runs: static scales of activations are not read, since scales by token are never coarser.
+A scale for the whole weight becomes one for each output, which loses nothing; blocks stay. Activations are quantized
+while the model runs, by token or, for blocks, by token and width of a block: static scales of activations are not read,
+since these are never coarser.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import torch
+from torch import Tensor
 
+from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.models.layers.linear import Fp8BlockLinear
 from thothy_ai.engine.models.quantized.quantization import (
     LayerRule,
     Quantization,
@@ -19,9 +24,9 @@ from thothy_ai.engine.models.quantized.quantization import (
     strings,
 )
 from thothy_ai.engine.models.quantized.settings import MethodSettings
-from thothy_ai.engine.models.tensors import TensorSource
-from thothy_ai.kernels.fp8 import FP8, Quantized
-from thothy_ai.kernels.reference.quantize import quantize_fp8
+from thothy_ai.engine.models.tensors import PackedWeight, TensorSource, concatenated
+from thothy_ai.kernels.fp8 import FP8, NARROWEST_BLOCK, BlockQuantized, Quantized
+from thothy_ai.kernels.operations import Operations
 
 NEEDLESS = ("input_scale", "activation_scale", "activation_scale_ub", "input_scale_ub")  # static, of activations
 
@@ -52,27 +57,73 @@ class Fp8Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockWeight:
+    """A weight with a scale for each block."""
+
+    blocks: BlockQuantized
+
+    @property
+    def rows(self) -> int:
+        return self.blocks.values.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        return self.blocks.values.shape[1]
+
+    def joined(self, below: Sequence[PackedWeight]) -> PackedWeight | None:
+        """One weight, if the others have blocks as wide; blocks become less high where a part does not fill its last.
+
+        Scales are repeated then, and stay what they are.
+        """
+        parts = [self, *(each for each in below if isinstance(each, BlockWeight))]
+        width = self.blocks.width
+        if len(parts) <= len(below) or any(part.blocks.width != width for part in parts):
+            return None
+        height = gcd(*(part.blocks.height for part in parts), *(part.rows for part in parts[:-1]))
+        scales = concatenated([part._scales_of(height) for part in parts])
+        values = concatenated([part.blocks.values.view(torch.uint8) for part in parts])
+        return BlockWeight(BlockQuantized(values.view(FP8), scales, height, width))
+
+    def reordered(self, order: Tensor) -> BlockWeight:
+        """Each row keeps the scales of its block, as its own."""
+        values = self.blocks.values.view(torch.uint8).index_select(0, order).view(FP8)
+        return BlockWeight(BlockQuantized(values, self._scales_of(1).index_select(0, order), 1, self.blocks.width))
+
+    def linear(self, bias: Tensor | None, dtype: torch.dtype, operations: Operations) -> Fp8BlockLinear:
+        return Fp8BlockLinear(self.blocks, bias, dtype, operations)
+
+    def _scales_of(self, height: int) -> Tensor:
+        """Of blocks that are so high, a divisor of their height."""
+        scales = self.blocks.scales
+        return scales.repeat_interleave(self.blocks.height // height, 0)[: -(-self.rows // height)]
+
+
+@dataclass(frozen=True, slots=True)
 class Fp8Blocks:
     """`weight` [N, K] fp8 and `suffix` with a scale for each block of `height` outputs by `width` inputs.
 
-    Blocks at the ends may be cut off (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024).
+    Blocks at the ends may be cut off (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024). UnsupportedModelError for a
+    width that kernels can't compute with.
     """
 
     height: int
     width: int
     suffix: str = "weight_scale_inv"
 
-    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> Quantized:
-        """The weight, rounded again with a scale for each row."""
+    def __post_init__(self) -> None:
+        if self.width < NARROWEST_BLOCK or self.width & (self.width - 1):
+            raise UnsupportedModelError(
+                f"fp8 in blocks of {self.height} by {self.width} is not implemented (32, 64, 128, ... inputs wide)"
+            )
+
+    def read(self, source: TensorSource, name: str, rows: int, inputs: int) -> BlockWeight:
+        return BlockWeight(self.dense(source, name, rows, inputs))
+
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int) -> BlockQuantized:
         values = source.stored(f"{name}.weight", rows, inputs, dtype=FP8)
         blocks = (-(-rows // self.height), -(-inputs // self.width))
-        scales = source.stored(f"{name}.{self.suffix}", *blocks)
-        if values.is_meta:
-            return Quantized(values, scales.new_empty(rows, 1, dtype=torch.float32))
-        by_row = scales.float().repeat_interleave(self.height, 0)[:rows]
-        return quantize_fp8(values.float().mul_(by_row.repeat_interleave(self.width, 1)[:, :inputs]))
-
-    dense = read
+        scales = source.stored(f"{name}.{self.suffix}", *blocks).float()
+        return BlockQuantized(values, scales, self.height, self.width)
 
 
 def fp8(settings: MethodSettings) -> Quantization:

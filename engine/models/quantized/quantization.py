@@ -11,9 +11,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from thothy_ai.engine.models.tensors import TensorSource, Weight
+from thothy_ai.engine.models.tensors import Dense, TensorSource, Weight
 from thothy_ai.kernels.fp8 import Quantized
-from thothy_ai.kernels.reference.quantize import dequantize
+from thothy_ai.kernels.reference.quantize import dequantize, dequantize_blocks
 
 _compiled = cache(re.compile)  # a long list of exceptions would not fit re's own cache
 _PACKED = ("qweight", "weight_packed", "weight_scale", "weight_scale_inv")  # beside or instead of a plain weight
@@ -29,7 +29,7 @@ class Layout(Protocol):
         """
         ...
 
-    def dense(self, source: TensorSource, name: str, rows: int, inputs: int, /) -> Tensor | Quantized:
+    def dense(self, source: TensorSource, name: str, rows: int, inputs: int, /) -> Dense:
         """The same weight dequantized to the source's type, or in fp8; errors as `read`."""
         ...
 
@@ -98,14 +98,16 @@ class _QuantizedSource:
         if layer == name or not any(self.holds(f"{layer}.{ending}") for ending in _PACKED):
             return self._source.tensor(name, *shape)
         found = self.dense(name, *shape)
-        return found if isinstance(found, Tensor) else dequantize(found).to(self.dtype)
+        if isinstance(found, Tensor):
+            return found
+        return (dequantize(found) if isinstance(found, Quantized) else dequantize_blocks(found)).to(self.dtype)
 
     def weight(self, name: str, *shape: int) -> Weight:
         layer = name.removesuffix(".weight")
         layout = self._layout_in(self._source, layer)
         return self._source.weight(name, *shape) if layout is None else layout.read(self._source, layer, *shape)
 
-    def dense(self, name: str, *shape: int) -> Tensor | Quantized:
+    def dense(self, name: str, *shape: int) -> Dense:
         layer = name.removesuffix(".weight")
         layout = self._layout_in(self._source, layer)
         return self._source.dense(name, *shape) if layout is None else layout.dense(self._source, layer, *shape)

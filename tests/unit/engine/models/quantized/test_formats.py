@@ -6,21 +6,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from benchmarks.checkpoints import SCHEMES, Scheme, awq, gptq
+from benchmarks.checkpoints import SCHEMES, Scheme, awq, fp8, gptq
 from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
-from tests.support.published_formats import write_dequantized
+from tests.support.published_formats import dequantized, write_dequantized
 from tests.support.quantized_models import quantized_model
 from tests.support.sweep import spread
 from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.reference.quantize import dequantize_blocks
 
 CPU = torch.device("cpu")
 ACTIVATIONS_TOO = ("fp8", "int8")  # in the names of schemes whose activations are quantized as well
-ROUNDED_AGAIN = {"fp8, blocks of 128"}
 TOKENS = torch.randint(3, 131, (80,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
@@ -60,6 +61,41 @@ def test_memory_is_planned_without_reading_a_weight(name: str, tmp_path: Path) -
     assert weight_bytes(config, "auto", CPU, torch.bfloat16) == model.num_bytes
     plain = model_config(tmp_path / "llama")
     assert num_parameters(config) == num_parameters(plain)
+
+
+def test_blocks_keep_their_values_and_plain_layers_theirs(tmp_path: Path) -> None:
+    scheme = fp8(modules_to_not_convert=["o_proj"])
+    folder = quantized_model(scheme, tmp_path, hidden_size=144, intermediate_size=160)
+    stored = load_file(folder / "model.safetensors")
+    for name in [name for name in stored if "o_proj" in name]:
+        del stored[name]
+    plain = load_file(tmp_path / "llama" / "model.safetensors")
+    stored |= {name: tensor for name, tensor in plain.items() if "o_proj" in name}
+    save_file(stored, folder / "model.safetensors")
+    wanted = dequantized(stored, dict(scheme.config))
+    for index, layer in enumerate(load_model(folder, device=CPU, dtype=torch.float32).model.decoder.layers):  # type: ignore[attr-defined]
+        prefix = f"model.layers.{index}."
+        for linear, names in {
+            layer.attention.qkv: [f"self_attn.{part}_proj" for part in "qkv"],
+            layer.mlp.gate_up: ["mlp.gate_proj", "mlp.up_proj"],
+            layer.mlp.down: ["mlp.down_proj"],
+        }.items():
+            expected = torch.cat([wanted[f"{prefix}{name}.weight"] for name in names])
+            assert torch.equal(dequantize_blocks(linear._weight), expected)
+        identity = torch.eye(96)
+        assert torch.equal(layer.attention.output(identity).t(), plain[f"{prefix}self_attn.o_proj.weight"])
+
+
+@pytest.mark.parametrize("family", ["cohere", "glm4", "phi3", "qwen3_moe"])
+def test_blocks_of_families_that_reorder_merge_or_stack_weights(family: str, tmp_path: Path) -> None:
+    """Layers in blocks, routers and experts are near what they stand for; memory is planned with them."""
+    sizes = {"moe_intermediate_size": 64} if "moe" in family else {}
+    folder = quantized_model(fp8(), tmp_path, family, initializer_range=0.08, **sizes)
+    plain = write_dequantized(folder, tmp_path / "plain")
+    models = [load_model(path, device=CPU, dtype=torch.float32).model for path in (folder, plain)]
+    got, wanted = (log_probabilities(model, TOKENS) for model in models)
+    assert 1e-4 < float((got - wanted).norm() / (wanted - wanted.mean(-1, keepdim=True)).norm()) < 0.2
+    assert weight_bytes(model_config(folder), "auto", CPU, torch.float32) == models[0].num_bytes
 
 
 MLP = [["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]

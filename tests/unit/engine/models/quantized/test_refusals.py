@@ -58,6 +58,8 @@ CONFIGS: dict[str, tuple[Any, str]] = {
     "awq with a string": (awq(32).config | {"modules_to_not_convert": "lm_head"}, "expected a list of names"),
     "fp8 e5m2": (fp8().config | {"fmt": "e5m2"}, "fmt 'e5m2' is not implemented"),
     "fp8 with blocks of 0": (fp8().config | {"weight_block_size": [128, 0]}, r"weight_block_size is \[128, 0\]"),
+    "fp8 with narrow blocks": (fp8((128, 16)).config, "blocks of 128 by 16 is not implemented"),
+    "fp8 with odd blocks": (fp8((128, 96)).config, "blocks of 128 by 96 is not implemented"),
     "sparse": (CT | {"format": "marlin-24"}, "format 'marlin-24' is not implemented"),
     "nvfp4": (CT | {"format": "nvfp4-pack-quantized"}, "format 'nvfp4-pack-quantized' is not implemented"),
     "nvfp4 in a group": (CT | with_group(format="nvfp4-pack-quantized"), "'nvfp4-pack-quantized' is not implemented"),

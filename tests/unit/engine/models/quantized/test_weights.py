@@ -9,12 +9,13 @@ from torch import Tensor
 from tests.support.integer_weights import Form, random_weight
 from thothy_ai.engine.models.layers.integer_linear import GroupedLinear, Int8Linear
 from thothy_ai.engine.models.layers.linear import SeparateLinears, linear
+from thothy_ai.engine.models.quantized.fp8 import BlockWeight
 from thothy_ai.engine.models.quantized.grouped import GroupedNumbers, GroupedWeight
 from thothy_ai.engine.models.quantized.int8 import Int8Weight
 from thothy_ai.engine.models.tensors import Weight, num_rows, stacked
-from thothy_ai.kernels.fp8 import Quantized
+from thothy_ai.kernels.fp8 import FP8, BlockQuantized, Quantized
 from thothy_ai.kernels.reference.operations import ReferenceOperations
-from thothy_ai.kernels.reference.quantize import quantize_fp8, quantize_int8
+from thothy_ai.kernels.reference.quantize import dequantize_blocks, quantize_fp8, quantize_int8
 
 CPU = torch.device("cpu")
 FORM = Form(16, 96, 32, zeros=True)
@@ -71,6 +72,55 @@ def test_reordered_rows(weight: GroupedWeight | Int8Weight) -> None:
     order, x = torch.randperm(16, generator=torch.Generator().manual_seed(3)), normal(5, 96)
     torch.testing.assert_close(results([weight.reordered(order)], x), results([weight], x)[:, order])
     assert (weight.rows, weight.inputs) == (16, 96)
+
+
+def in_blocks(rows: int, inputs: int, height: int, width: int, seed: int) -> BlockWeight:
+    scales = torch.rand(-(-rows // height), -(-inputs // width), generator=torch.Generator().manual_seed(seed))
+    values = (50 * normal(rows, inputs, seed=seed)).to(FP8)
+    return BlockWeight(BlockQuantized(values, scales, height, width))
+
+
+@pytest.mark.parametrize(
+    ("rows", "heights", "height"),
+    [
+        ((256, 128, 128), (128, 128, 128), 128),
+        ((256, 100), (128, 128), 128),
+        ((96, 32, 40), (128, 128, 128), 32),
+        ((37, 128), (128, 128), 1),
+        ((128, 64), (64, 32), 32),
+    ],
+)
+def test_blocks_below_each_other_keep_their_values(
+    rows: tuple[int, ...], heights: tuple[int, ...], height: int
+) -> None:
+    parts = [in_blocks(each, 200, high, 64, seed) for seed, (each, high) in enumerate(zip(rows, heights, strict=True))]
+    [joined] = stacked(parts)
+    assert isinstance(joined, BlockWeight)
+    assert (joined.rows, joined.inputs, joined.blocks.height) == (sum(rows), 200, height)
+    wanted = torch.cat([dequantize_blocks(part.blocks) for part in parts])
+    assert torch.equal(dequantize_blocks(joined.blocks), wanted)
+    order = torch.randperm(sum(rows), generator=torch.Generator().manual_seed(3))
+    assert torch.equal(dequantize_blocks(joined.reordered(order).blocks), wanted[order])
+
+
+def test_blocks_of_other_widths_or_forms_are_not_joined() -> None:
+    blocks = in_blocks(128, 96, 128, 64, 0)
+    assert len(stacked([blocks, in_blocks(128, 96, 128, 32, 1)])) == 2
+    assert len(stacked([blocks, quantize_fp8(normal(16, 96)), blocks])) == 3
+    assert blocks.joined([Int8Weight(quantize_int8(normal(16, 96)))]) is None
+
+
+def test_a_layer_in_blocks_quantizes_its_activations_by_group() -> None:
+    weight = in_blocks(48, 200, 32, 64, 0)
+    x = normal(5, 200, seed=1) * torch.logspace(-2, 2, 200)  # by token, the small ones would vanish
+    bias = normal(48)
+    layer = weight.linear(bias, torch.float32, OPERATIONS)
+    wide = dequantize_blocks(weight.blocks)
+    got, wanted = layer(x) - bias, x @ wide.T
+    assert float((got - wanted).norm() / wanted.norm()) < 0.04
+    assert torch.equal(layer(x), layer(x.clone()))
+    assert layer.num_bytes == 48 * 200 + 2 * 4 * 4 + 48 * 4
+    assert not layer.takes_fp8
 
 
 def test_separate_layers_stand_beside_each_other() -> None:

@@ -118,7 +118,7 @@ class Connection:
             case Submit(id_):
                 self._open.add(id_)
                 try:
-                    self._backend.submit(replace(frame.request(), id=self._prefix + id_), self._sink)
+                    self._backend.submit(frame.request(self._prefix), self._sink)
                 except EngineError as error:
                     self._deliver([Failure(self._prefix + id_, error)])
             case Abort(id_):

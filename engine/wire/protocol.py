@@ -63,12 +63,16 @@ class Submit:
         """ProtocolError if it cannot be packed."""
         return cls(request.id, pack(request))
 
-    def request(self) -> GenerationRequest:
-        """InvalidRequestError names what is wrong with it."""
+    def request(self, prefix: str = "") -> GenerationRequest:
+        """With `prefix` before its id, which may be longer than a client's then. InvalidRequestError names what is
+        wrong with it.
+        """
         try:
-            return unpack(GenerationRequest, self.packed)
+            request = unpack(GenerationRequest, self.packed)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from error
+        object.__setattr__(request, "id", prefix + self.id)  # no copy, whose id would be checked: nobody else has it
+        return request
 
 
 @dataclass(frozen=True, slots=True)

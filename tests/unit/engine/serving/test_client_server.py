@@ -10,7 +10,7 @@ import pytest
 from tests.support.local_client import LocalEngineClient
 from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, raw, result_of, run_in_loop, until
 from tests.support.travelled import submit_of
-from thothy_ai.engine.api import Delta, FinishReason, Usage
+from thothy_ai.engine.api import MAX_NAME, Delta, FinishReason, Usage
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import (
     EngineError,
@@ -27,6 +27,27 @@ from thothy_ai.engine.wire.codec import FrameBuffer
 from thothy_ai.engine.wire.protocol import Hello, decode, encode
 
 USAGE = Usage(7, 2, 3, 0.5)
+
+
+@pytest.mark.parametrize("length", [MAX_NAME - 1, MAX_NAME, MAX_NAME + 1])
+def test_an_id_may_be_as_long_as_a_name(length: int, url: str) -> None:
+    """The connection's number, which the server puts before it, does not count."""
+
+    async def body() -> None:
+        server = EngineServer(NullEngine(), url, None)
+        await server.start()
+        client = connect(server.url)
+        await client.start()
+        name = "x" * length
+        if length > MAX_NAME:
+            with pytest.raises(InvalidRequestError, match="1,001 characters; 1,000 are possible"):
+                await client.submit(ask(name))
+        else:
+            assert (await (await client.submit(ask(name))).result()).id == name
+        await client.close()
+        await server.close()
+
+    run_in_loop(body())
 
 
 @pytest.mark.parametrize("kind", ["unix", "tcp", "local"])

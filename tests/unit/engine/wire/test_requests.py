@@ -62,7 +62,7 @@ def request_fields(request: GenerationRequest) -> dict[str, Any]:
 
 
 def read_request(fields: dict[str, Any]) -> GenerationRequest:
-    return Submit("a", Raw(msgspec.msgpack.encode(fields))).request()
+    return Submit(str(fields.get("id")), Raw(msgspec.msgpack.encode(fields))).request()
 
 
 @pytest.mark.parametrize("request_", [REQUEST, BEST_OF, BEAMS])

@@ -22,16 +22,15 @@ import torch
 
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.completion import completion_of
+from thothy_ai.engine.grammar.dialect import source_of
 from thothy_ai.engine.grammar.fields import TextFields
 from thothy_ai.engine.grammar.slices import own_slices
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
-    from llguidance._lib import JsonCompileOptions  # exported nowhere else
 
 THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
-_COMPACT: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
 _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
 _MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
 _TOKENS_PER_MASK = 200  # of a lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
@@ -87,8 +86,9 @@ class Lexers:
     def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
         from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
 
+        schema, options = source_of(schema)
         try:
-            self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=_COMPACT)
+            self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=options)
         except ValueError as error:
             raise GrammarError(f"not a JSON schema: {_clipped(str(error))}") from error
         self._slices, self.vocabulary, self._most = own_slices(schema), vocabulary, most

@@ -22,6 +22,7 @@ from thothy_ai.engine.grammar import batch as grammar_batch
 from thothy_ai.engine.grammar import lexers as grammar_lexers
 from thothy_ai.engine.grammar.batch import advance_all, start_filling
 from thothy_ai.engine.grammar.compiler import MAX_SCHEMA_BYTES, GrammarCompiler
+from thothy_ai.engine.grammar.dialect import COMPACT
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
 from thothy_ai.engine.weights.model_text import core_tokenizer
@@ -113,9 +114,7 @@ def test_masks_of_random_walks_are_those_of_matchers_that_share_nothing(
             slices.result()  # in use from the next lexer on
     assert len(compiler._vocabulary._sets) > 2
     schemas = [*SCHEMAS, CLASSES] * 4
-    rules = [
-        llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=grammar_lexers._COMPACT) for schema in schemas
-    ]
+    rules = [llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=COMPACT) for schema in schemas]
     running = [
         (grammar, llguidance.LLMatcher(plain, rule))
         for grammar, rule in zip(grammars(compiler, schemas), rules, strict=True)

@@ -77,7 +77,7 @@ REFUSED_SETTINGS: dict[str, Change] = {
     "attention in both directions": {
         "model_type": "gemma2", "use_bidirectional_attention": True, "hidden_activation": "gelu_pytorch_tanh",
     },
-    "a multimodal model of another text part": {"model_type": "llava", "text_config": {"model_type": "opt"}},
+    "a multimodal model of such a text part": {"model_type": "llava", "text_config": {"model_type": "mamba"}},
     "sizes that do not divide": {"num_key_value_heads": 3},
 }  # fmt: skip
 

@@ -55,10 +55,11 @@ def models_page() -> str:
         " log-probabilities in bfloat16.",
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Text parts of multimodal checkpoints",
-        "The text part of these checkpoints is one of the families above, and only it is loaded: requests cannot"
-        " contain images. Its logits\nare compared with those that `transformers` computes with the whole checkpoint"
-        " for text (for Aya Vision they are also multiplied by\nits text model's `logit_scale`, which transformers"
-        " omits there).",
+        "Only the text part of these checkpoints is loaded, and requests cannot contain images. It is of one of the"
+        " families above, or runs\nthrough `transformers` (as Ministral 3's does). Its logits are compared with those"
+        " that `transformers` computes with the whole checkpoint for text.\nWhat a text model does to its logits is"
+        " done in a container, too, where `transformers` omits it: the scale of Cohere (Aya Vision, Command A\nVision)"
+        " and of Granite (Granite Vision), and Gemma 2's soft cap.",
         table(("`model_type`", "Models"), ((code(name), each.about) for name, each in CONTAINERS.items())),
         "## Any other decoder",
         "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"

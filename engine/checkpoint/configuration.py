@@ -7,7 +7,6 @@ frontend's process reads the configuration with it; the core's process imports t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,13 +64,15 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
     if model_type not in CONTAINERS:
         from transformers import CONFIG_MAPPING  # noqa: PLC0415  slow to import
 
-        _require_known(where, model_type, (*FAMILIES, *CONFIG_MAPPING.keys()))
+        if model_type not in {*FAMILIES, *CONFIG_MAPPING.keys()}:
+            raise UnsupportedModelError(
+                f"{where}: architecture {model_type!r} is not implemented "
+                f"(known: {', '.join((*FAMILIES, *CONTAINERS))})"
+            )
     try:
         config = transformers_configuration(folder)
         text = text_part(config)
         container = None if text is config else model_type
-        if container is not None:
-            _require_known(where, text.model_type, FAMILIES)
         plain = Configuration(model_type=text.model_type, vocab_size=getattr(text, "vocab_size", None))
         if text.model_type in FAMILIES:
             plain = _plain(text)
@@ -106,13 +107,6 @@ def token_ids(value: object) -> tuple[int, ...]:
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in values):
         raise ValueError(f"eos_token_id is {value!r}")
     return tuple(each for each in values if isinstance(each, int))
-
-
-def _require_known(where: Path, model_type: str, known: Collection[str]) -> None:
-    if model_type not in known:
-        raise UnsupportedModelError(
-            f"{where}: architecture {model_type!r} is not implemented (known: {', '.join((*FAMILIES, *CONTAINERS))})"
-        )
 
 
 def _content(folder: Path, where: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Multimodal checkpoints whose text part this engine serves: where its configuration and its tensors are.
 
-The text part must compute the same of text as one of our families; others are refused. Most architectures follow
-Llava's pattern: a vision tower, a projector and a language model. In Qwen-VL a token has a position on each of three
-axes (M-RoPE, Wang et al., "Qwen2-VL", 2024), but these differ among images only: for text all three are the same, and
-the embedding is the plain rotary one of the same frequencies.
+The text part computes the same of text as a model of text alone: one of our families, or transformers' own. Most
+architectures follow Llava's pattern: a vision tower, a projector and a language model. In Qwen-VL a token has a
+position on each of three axes (M-RoPE, Wang et al., "Qwen2-VL", 2024), but these differ among images only: for text all
+three are the same, and the embedding is the plain rotary one of the same frequencies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LLAVA_TEXT = (
     ("language_model.model.", "model."),  # as transformers saved them before 4.52
     ("language_model.lm_head.", "lm_head."),
 )
-_LLAVA_OTHERS = ("vision_tower.", "multi_modal_projector.", "image_newline")
+_LLAVA_OTHERS = ("vision_tower.", "image_tower.", "video_tower.", "multi_modal_projector.", "image_newline")
 _PLAIN_LAYERS = ("ignore", "ignored_layers", "modules_to_not_convert")  # in configurations of quantized weights
 _IDEFICS_TEXT = (("model.text_model.", "model."),)
 _IDEFICS_OTHERS = ("vision_model.", "connector.")
@@ -58,14 +58,20 @@ class Container:
 
 
 CONTAINERS: Mapping[str, Container] = {
-    "mistral3": Container("Mistral Small 3.1 and 3.2"),
+    "mistral3": Container("Mistral Small 3.1 and 3.2, Ministral 3"),
     "gemma3": Container("Gemma 3 from 4B"),
     "llava": Container("Llava 1.5, Pixtral"),
     "llava_next": Container("Llava 1.6"),
+    "llava_next_video": Container("Llava-NeXT-Video"),
     "llava_onevision": Container("Llava-OneVision"),
+    "video_llava": Container("Video-Llava"),
     "vipllava": Container("VipLlava"),
     "internvl": Container("InternVL 3 in transformers' own form"),
     "aya_vision": Container("Aya Vision"),
+    "cohere2_vision": Container("Command A Vision"),
+    "deepseek_vl": Container("DeepSeek-VL", others=("vision_model.", "aligner.")),
+    "exaone4_5": Container("EXAONE 4.5", _QWEN_TEXT, _QWEN_OTHERS),
+    "idefics2": Container("Idefics 2", _IDEFICS_TEXT, _IDEFICS_OTHERS),
     "idefics3": Container("Idefics 3", _IDEFICS_TEXT, _IDEFICS_OTHERS),
     "smolvlm": Container("SmolVLM", _IDEFICS_TEXT, _IDEFICS_OTHERS),
     "qwen2_vl": Container("Qwen2-VL", _QWEN_TEXT, _QWEN_OTHERS, "qwen2"),

@@ -13,6 +13,7 @@ from thothy_ai.engine.checkpoint.configuration import (
     transformers_configuration,
     unusable,
 )
+from thothy_ai.engine.checkpoint.multimodal import text_part
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.config import ModelConfig
@@ -41,7 +42,7 @@ def configured(read: FolderConfiguration, folder: Path, named: Path | None = Non
     family = FAMILIES.get(read.text.model_type)
     try:
         if family is None:
-            through = ThroughTransformers.read(transformers_configuration(folder))
+            through = ThroughTransformers.read(text_part(transformers_configuration(folder)), read.container)
             return through.model_config(read.eos_token_ids)
         return replace(ModelConfig.of(read.text, family, read.eos_token_ids), container=read.container)
     except EngineError as error:

@@ -28,6 +28,12 @@ _SHAPE: dict[str, Any] = {
 _EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 _MLA = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12}
 _ROUTED = {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+_STRETCHED = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+              "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
+LONG = {  # of Phi-3.5-MoE
+    "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.5] * 4, "long_factor": [4.0] * 4,
+    "short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": 128,
+}  # fmt: skip
 _OF: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 48, "n_head": 6, "n_layer": 3, "n_positions": 256},
     "opt": {"ffn_dim": 80, "word_embed_proj_dim": 48},
@@ -46,6 +52,8 @@ _OF: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 8},
     "ernie4_5": {"head_dim": 8},
     "exaone4": {"sliding_window": 12, "sliding_window_pattern": 2},
+    "ministral3": {"head_dim": 8, "rope_parameters": _STRETCHED | {"llama_4_scaling_beta": 0.4}},
+    "phimoe": _EXPERTS | {"rope_parameters": LONG},
     "starcoder2": {"sliding_window": 40, "initializer_range": 0.5},
 }  # fmt: skip
 

@@ -29,10 +29,16 @@ CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they co
     "gemma3": {"text": "gemma3_text", "vision": "siglip_vision_model", "mm_tokens_per_image": 4},
     "llava": {"text": "llama", "vision": "clip_vision_model"},
     "llava_next": {"text": "mistral", "vision": "clip_vision_model"},
+    "llava_next_video": {"text": "llama", "vision": "clip_vision_model"},
+    "video_llava": {"text": "llama", "vision": "clip_vision_model"},
     "llava_onevision": {"text": "qwen2", "vision": "siglip_vision_model"},
     "vipllava": {"text": "llama", "vision": "clip_vision_model", "vision_feature_layers": [0]},
     "internvl": {"text": "qwen3", "vision": "internvl_vision"},
     "aya_vision": {"text": "cohere2", "vision": "siglip_vision_model"},
+    "cohere2_vision": {"text": "cohere2", "vision": "siglip_vision_model"},
+    "deepseek_vl": {"text": "llama", "vision": "siglip_vision_model"},
+    "exaone4_5": {"text": "exaone4", "vision": "exaone4_5_vision"},
+    "idefics2": {"text": "mistral", "vision": "idefics2_vision"},
     "idefics3": {"text": "llama", "vision": "idefics3_vision"},
     "smolvlm": {"text": "llama", "vision": "smolvlm_vision"},
     "qwen2_vl": {"text": "qwen2", "text_fields": {"rope_parameters": _SECTIONS, "head_dim": 8}},
@@ -42,12 +48,12 @@ CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they co
 }
 
 
-def tiny_container(name: str, tmp_path: Path, *, tied: bool = False, **fields: Any) -> Path:
+def tiny_container(name: str, tmp_path: Path, *, tied: bool = False, around: str | None = None, **fields: Any) -> Path:
     """Save a random float32 model of this architecture under `tmp_path`, and return its folder.
 
-    `fields` are more of its text part's.
+    It is `around` a text part of that type, if given. `fields` are more of its text part's.
     """
-    own = dict(CONTAINERS[name])
+    own = CONTAINERS[name] | ({} if around is None else {"text": around})
     text, vision, text_fields = own.pop("text"), own.pop("vision", None), own.pop("text_fields", {})
     named = {} if vision is None else {"model_type": text}  # Qwen-VL's have a type of their own
     config = AutoConfig.for_model(

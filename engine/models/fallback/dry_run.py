@@ -51,16 +51,20 @@ def attention_of(model: PreTrainedModel, max_context: int) -> dict[str, LayerAtt
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS)
     names = {module: name for name, module in model.named_modules()}
-    for module in names:  # rotary embedding that asks for the longest position has none to look at here
-        kind = getattr(module, _ROPE_TYPE, None)
-        if isinstance(kind, str) and kind in BY_LENGTH:
-            setattr(module, _ROPE_TYPE, "default")
-        elif isinstance(kind, dict):
-            fixed = {layers: "default" if each in BY_LENGTH else each for layers, each in kind.items()}
-            setattr(module, _ROPE_TYPE, fixed)
+    # Rotary embedding that asks for the longest position has none to look at here; some asks its configuration.
+    for holder, name in (*((module, _ROPE_TYPE) for module in names), (model.config, "rope_parameters")):
+        if hasattr(holder, name):
+            setattr(holder, name, _of_any_length(getattr(holder, name)))
     with _LOCK:
         calls = _Recorder(max_context).run(model)
     return {names[module]: layer for module, layer in calls.items()}
+
+
+def _of_any_length(kinds: object) -> object:
+    """A type of rotary embedding, or all that a mapping has at any depth: "default" for those that vary by length."""
+    if isinstance(kinds, dict):
+        return {name: _of_any_length(kind) for name, kind in kinds.items()}
+    return "default" if isinstance(kinds, str) and kinds in BY_LENGTH else kinds
 
 
 class _Recorder:

@@ -34,16 +34,18 @@ _META = torch.device("meta")
 class ThroughTransformers:
     """A configuration of transformers, and what the attention of its layers did in a dry run.
 
-    `modules` are the names of the attention modules.
+    `modules` are the names of the attention modules. `container` is the multimodal architecture whose text part this
+    is.
     """
 
     config: PreTrainedConfig
     layers: tuple[LayerAttention, ...]
     modules: tuple[str, ...]
     max_context: int
+    container: str | None = None
 
     @classmethod
-    def read(cls, config: PreTrainedConfig) -> Self:
+    def read(cls, config: PreTrainedConfig, container: str | None = None) -> Self:
         """UnsupportedModelError names what paged attention does not implement."""
         try:
             model_class(config)
@@ -53,7 +55,7 @@ class ThroughTransformers:
             attention = attention_of(model, context)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"architecture {config.model_type!r}: {error}") from error
-        return cls(config, tuple(attention.values()), tuple(attention), context)
+        return cls(config, tuple(attention.values()), tuple(attention), context, container)
 
     @property
     def windows(self) -> Windows:
@@ -92,6 +94,7 @@ class ThroughTransformers:
             tied_embeddings=False,  # as far as weights are concerned: transformers shares them
             max_context=self.max_context,
             eos_token_ids=eos_token_ids,
+            container=self.container,
         )
 
     def build(self, build: ModelBuilder) -> TransformersDecoder:
@@ -102,7 +105,7 @@ class ThroughTransformers:
         if source.folder is None:
             model = made_on(source.device, self.config, source.dtype)
         else:
-            model = loaded_from(source.folder, source.device, self.config, source.dtype)
+            model = loaded_from(source.folder, source.device, self.config, source.dtype, self.container)
         decoder = TransformersDecoder(model, self._connect(model, build))
         if source.device == _META:
             for name, parameter in model.named_parameters():

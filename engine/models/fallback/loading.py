@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, one_line
+from thothy_ai.engine.checkpoint.multimodal import CONTAINERS
 from thothy_ai.engine.models.fallback.refusals import model_class
 
 if TYPE_CHECKING:
@@ -28,12 +30,16 @@ def made_on(device: torch.device, config: PreTrainedConfig, dtype: torch.dtype) 
     return _frozen(model)
 
 
-def loaded_from(folder: Path, device: torch.device, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """The folder's model, its tensors named and converted as transformers does.
+def loaded_from(
+    folder: Path, device: torch.device, config: PreTrainedConfig, dtype: torch.dtype, container: str | None = None
+) -> PreTrainedModel:
+    """The folder's model, its tensors named and converted as transformers does; or the text part of a `container`.
 
     ModelLoadError unless the folder has exactly the weights of the configuration.
     """
     try:
+        of_text, prefix = None if container is None else CONTAINERS[container], model_class(config).base_model_prefix
+        named = {} if of_text is None else {f"^{re.escape(old)}": new for old, new in of_text.text}
         with _quiet():
             loaded: Any = model_class(config).from_pretrained(
                 folder,
@@ -43,8 +49,12 @@ def loaded_from(folder: Path, device: torch.device, config: PreTrainedConfig, dt
                 local_files_only=True,
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are reported, with names
+                key_mapping={old: f"{prefix}." if new == "model." else new for old, new in named.items()},
             )
         model, report = cast("tuple[PreTrainedModel, _Report]", loaded)
+        if of_text is not None:
+            of_text_alone = [name for name in report["unexpected_keys"] if of_text.text_name(str(name)) is not None]
+            report = {**report, "unexpected_keys": of_text_alone}
         _require_exact(report)
         nn.Module.to(model, device)
         return _frozen(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,21 @@ from tests.support.paged_run import PagedRun
 from tests.support.tiny_containers import reference_container, tiny_container
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
-from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import LoadedModel, load_model
 
 CPU = torch.device("cpu")
 TOKENS = [5, 9, 77, 120, 3, 44, 8]
-OURS = [name for name in CONTAINERS if tiny_containers.CONTAINERS[name]["text"] in FAMILIES]
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 4,
+        "llama_4_scaling_beta": 0.4, "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
+AROUND = {  # text parts that run through transformers, with fields that they need
+    "mistral3": ("ministral3", {"rope_parameters": YARN}),
+    "llava": ("opt", {"ffn_dim": 80, "word_embed_proj_dim": 48}),
+    "llava_next": ("gpt_neox", {}),
+    "idefics3": ("olmo", {}),
+    "llava_onevision": ("starcoder2", {}),
+    "internvl": ("arcee", {}),
+}
 
 
 def loaded(folder: Path) -> LoadedModel:
@@ -51,13 +60,57 @@ def rename(folder: Path, before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", CONTAINERS)
 def test_logits_match(name: str, tmp_path: Path, *, tied: bool) -> None:
     folder = tiny_container(name, tmp_path, tied=tied)
     config = loaded(folder).config
     assert (config.container, config.family) == (name, tiny_containers.CONTAINERS[name]["text"])
     scale = getattr(config.architecture, "logit_scale", 1.0)  # transformers leaves it out in containers
     torch.testing.assert_close(logits(folder), scale * expected(folder), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "finish"),
+    [
+        ("granite", {"logits_scaling": 3.0, "embedding_multiplier": 6.0}, lambda x: x / 3),
+        ("gemma2", {"final_logit_softcapping": 2.0}, lambda x: 2 * torch.tanh(x / 2)),
+        ("cohere", {"logit_scale": 0.7}, lambda x: 0.7 * x),
+    ],
+)
+def test_what_a_text_model_does_to_logits(
+    text: str, fields: dict[str, float], finish: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    """transformers' containers leave it out."""
+    folder = tiny_container("llava_next", tmp_path, around=text, **fields)
+    torch.testing.assert_close(logits(folder), finish(expected(folder)), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_text_parts_that_run_through_transformers(name: str, tmp_path: Path) -> None:
+    text, fields = AROUND[name]
+    folder = tiny_container(name, tmp_path, around=text, **fields)
+    config = loaded(folder).config
+    assert (config.container, config.family) == (name, text)
+    torch.testing.assert_close(logits(folder), expected(folder), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tensors: tensors.pop("language_model.model.norm.weight"), r"missing keys: model\.norm\.weight"),
+        (lambda tensors: tensors.update({"model.language_model.stray": torch.zeros(2)}), "unexpected keys: .*stray"),
+        (lambda tensors: tensors.update({"audio_tower.weight": torch.zeros(2)}), "unexpected keys: audio_tower"),
+    ],
+)
+def test_tensors_of_such_a_text_part_that_do_not_fit(
+    change: Callable[[dict[str, Tensor]], object], said: str, tmp_path: Path
+) -> None:
+    folder = tiny_container("mistral3", tmp_path, around="ministral3", rope_parameters=YARN)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelLoadError, match=said):
+        loaded(folder)
 
 
 @pytest.mark.parametrize("name", ["mistral3", "llava"])
@@ -107,12 +160,12 @@ def test_a_tensor_under_both_names(tmp_path: Path) -> None:
         loaded(folder)
 
 
-def test_a_text_part_that_is_none_of_ours(tmp_path: Path) -> None:
+def test_a_text_part_that_is_refused(tmp_path: Path) -> None:
     folder = tiny_container("llava", tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    config["text_config"] = {"model_type": "opt"}
+    config["text_config"] = {"model_type": "mamba"}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnsupportedModelError, match="'opt' is not implemented"):
+    with pytest.raises(UnsupportedModelError, match="'mamba': recurrent state is not implemented"):
         model_config(folder)
 
 

@@ -13,7 +13,7 @@ from thothy_ai.engine.checkpoint.configuration import (
     transformers_configuration,
     unusable,
 )
-from thothy_ai.engine.checkpoint.multimodal import text_part
+from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
 from thothy_ai.engine.models import FAMILIES
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.config import ModelConfig
@@ -44,7 +44,11 @@ def configured(read: FolderConfiguration, folder: Path, named: Path | None = Non
         if family is None:
             through = ThroughTransformers.read(text_part(transformers_configuration(folder)), read.container)
             return through.model_config(read.eos_token_ids)
-        return replace(ModelConfig.of(read.text, family, read.eos_token_ids), container=read.container)
+        config = replace(ModelConfig.of(read.text, family, read.eos_token_ids), container=read.container)
+        if read.container is None or config.quantization is None:
+            return config
+        prefixes = CONTAINERS[read.container].text
+        return replace(config, quantization=replace(config.quantization, prefixes=prefixes))
     except EngineError as error:
         raise type(error)(f"{where}: {error}") from error
     except Exception as error:  # families compute with whatever values the file has

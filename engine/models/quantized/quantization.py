@@ -41,8 +41,10 @@ class LayerRule:
     pattern: str
     layout: Layout | None
 
-    def applies(self, name: str) -> bool:
-        return _compiled(self.pattern).match(name) is not None
+    def applies(self, names: Collection[str]) -> bool:
+        """Whether it applies to a layer, by any of its names."""
+        matches = _compiled(self.pattern).match
+        return any(matches(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Quantization:
     plain (routers).
     `dense_experts`: experts come in a format that is dequantized when they are loaded.
     `mxfp4_experts`: all experts are stacks in MXFP4.
+    `prefixes`: of names in a multimodal checkpoint, each with the prefix in its text part. Rules may be written for
+    either.
     """
 
     method: str
@@ -67,19 +71,25 @@ class Quantization:
     marks: tuple[str, ...] = ()
     dense_experts: bool = False
     mxfp4_experts: bool = False
+    prefixes: tuple[tuple[str, str], ...] = ()
 
     def layout(self, name: str) -> Layout | None:
         """How the layer of this name stores its weight; None: as a plain tensor."""
-        return next((rule.layout for rule in self.rules if rule.applies(name)), None)
+        return next((rule.layout for rule in self._applying(name)), None)
 
     def layout_in(self, source: TensorSource, name: str) -> Layout | None:
         """The same, unless the source's tensors show that the layer is plain, or that it is packed."""
         layout = self.layout(name)
         marked = any(source.holds(f"{name}.{mark}") for mark in self.marks)
         if layout is None:
-            packed = (rule.layout for rule in self.rules if rule.layout is not None and rule.applies(name))
+            packed = (rule.layout for rule in self._applying(name) if rule.layout is not None)
             return next(packed, None) if marked else None
         return None if self.marks and not marked and source.holds(f"{name}.weight") else layout
+
+    def _applying(self, name: str) -> Iterator[LayerRule]:
+        module = f"{name}."
+        others = [(old + module.removeprefix(new))[:-1] for old, new in self.prefixes if module.startswith(new)]
+        return (rule for rule in self.rules if rule.applies((name, *others)))
 
     def over(self, source: TensorSource) -> TensorSource:
         return _QuantizedSource(self, source)

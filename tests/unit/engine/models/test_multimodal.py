@@ -192,5 +192,34 @@ def test_layers_that_stay_plain_are_named_as_in_the_text_part() -> None:
     assert config.quantization_config["ignore"] == ignored
 
 
+_W8A8 = {"weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True},
+         "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}}  # fmt: skip
+_PREFIXED = {  # a configuration's rules, and a layer that is plain by them, in names of the container
+    "a pattern": {"ignore": ["re:.*language_model.*self_attn.*"]},
+    "a pattern of the code": {"ignore": ["re:model.language_model.layers.\\d+.self_attn.*"]},
+    "a pattern from the beginning": {"ignore": ["re:language_model\\.model\\.layers\\..*\\.self_attn\\..*_proj"]},
+    "names": {"ignore": [f"language_model.model.layers.{layer}.self_attn.q_proj" for layer in range(3)]},
+    "a target by pattern": {"targets": ["re:.*language_model.*mlp.*"]},
+    "a target by name": {"targets": ["language_model.model.layers.2.mlp.up_proj"]},
+}
+
+
+@pytest.mark.parametrize("rule", _PREFIXED)
+def test_rules_of_quantization_in_the_container_s_names(rule: str, tmp_path: Path) -> None:
+    folder = tiny_container("mistral3", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    group = _W8A8 | {"targets": _PREFIXED[rule].get("targets", ["Linear"])}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"group_0": group},
+        "ignore": ["lm_head", "re:.*vision_tower.*", *_PREFIXED[rule].get("ignore", [])],
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    found = model_config(folder).quantization
+    assert found is not None
+    assert found.layout("model.layers.2.self_attn.q_proj") is None
+    assert found.layout("model.layers.2.mlp.up_proj") is not None
+    assert found.layout("lm_head") is None
+
+
 def test_every_container_is_tried() -> None:
     assert set(CONTAINERS) == set(tiny_containers.CONTAINERS)

@@ -43,9 +43,10 @@ class Message:
 class GenerationRequest:
     """One prompt to complete. Exactly one of `messages`, `text`, `token_ids` is given.
 
-    `schema` is a JSON schema (as JSON text) that the output must match. `profile` names the population whose output
-    lengths this request is like (the service passes a job kind); admission learns from it. `salt` separates prefix
-    caches (the service passes a tenant). Higher `priority` goes first. `deadline` is in Unix seconds.
+    `schema` is a JSON schema (as JSON text) that the output must match; it excludes `stop` and `stop_token_ids`.
+    `profile` names the population whose output lengths this request is like (the service passes a job kind); admission
+    learns from it. `salt` separates prefix caches (the service passes a tenant). Higher `priority` goes first.
+    `deadline` is in Unix seconds.
 
     Whoever sends a `booked` request accounts for its seconds (a worker books them on a job); the seconds of all others
     are counted as `direct_seconds`.
@@ -93,6 +94,9 @@ class GenerationRequest:
         for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
             if len(getattr(self, name) or "") > most:
                 raise InvalidRequestError(f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible")
+        for name in ("stop", "stop_token_ids") if self.schema is not None else ():
+            if getattr(self.sampling, name):
+                raise InvalidRequestError(f"{name} is not possible with a schema, whose text ends when it is complete")
         self._check_choices()
 
     @property

@@ -51,12 +51,14 @@ from thothy_ai.engine.wire.protocol import (
 
 USAGE = Usage(4, 2, 3, 0.25, 1)
 REQUEST = GenerationRequest(
-    "a", (Message("user", "hi"),), "text", (1, 2), SamplingParams(stop=("x", "y"), seed=1), "{}", "p", "s", deadline=5.0
+    "a", (Message("user", "hi"),), "text", (1, 2), SamplingParams(seed=1), "{}", "p", "s", deadline=5.0
 )
 ASKING = GenerationRequest(
     "b",
     text="t",
-    sampling=SamplingParams(temperature=1.0, stop_token_ids=(3,), logit_bias=(LogitBias(3, 1.5),), logprobs=2),
+    sampling=SamplingParams(
+        temperature=1.0, stop=("x", "y"), stop_token_ids=(3,), logit_bias=(LogitBias(3, 1.5),), logprobs=2
+    ),
     n=2,
     best_of=3,
 )

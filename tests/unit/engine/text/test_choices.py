@@ -180,6 +180,8 @@ def test_a_broken_choice_fails_the_request_with_its_usage(
         ({"n": 2, "sampling": SamplingParams()}, "n=2"),
         ({"best_of": 2, "sampling": SamplingParams()}, "best_of=2"),
         ({"n": 64, "sampling": replace(DRAWN, max_tokens=30_000, logprobs=20)}, "logprobs=20"),
+        ({"schema": "{}", "sampling": replace(DRAWN, stop=("x",))}, "stop is not possible with a schema"),
+        ({"schema": "{}", "sampling": replace(DRAWN, stop_token_ids=(5,))}, "stop_token_ids is not possible"),
     ],
 )
 def test_bounds_are_checked_by_name(fields: dict[str, object], named: str) -> None:

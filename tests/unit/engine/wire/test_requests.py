@@ -31,7 +31,7 @@ from thothy_ai.engine.wire.protocol import Submit
 REQUEST = GenerationRequest(
     id="job/1",
     messages=(Message("system", "be brief"), Message("user", "smile 🙂 and NUL \0")),
-    sampling=SamplingParams(max_tokens=7, temperature=0.5, top_k=3, seed=2**62, stop=("a", "b")),
+    sampling=SamplingParams(max_tokens=7, temperature=0.5, top_k=3, seed=2**62),
     schema="{}",
     profile="hook",
     salt="tenant",
@@ -43,7 +43,9 @@ REQUEST = GenerationRequest(
     stop_repetition=True,
     template_options={"enable_thinking": False, "effort": "low", "depth": 3, "share": 0.5, "none": None},
 )
-BEST_OF = GenerationRequest(id="job/2", text="x", sampling=replace(ASKING, temperature=0.5), n=2, best_of=5)
+BEST_OF = GenerationRequest(
+    id="job/2", text="x", sampling=replace(ASKING, temperature=0.5, stop=("a", "b")), n=2, best_of=5
+)
 BEAMS = GenerationRequest(id="job/3", text="x", n=3, beam_search=BeamSearch(4, 0.5, EarlyStopping.NEVER))
 INFO = EngineInfo("s", "m", "cpu", "float32", 16, 10, 100, 1.5)
 STATS = EngineStats(

@@ -74,5 +74,7 @@ def same_window(config: Configuration, window: int | None = None) -> Windows:
 
 
 def layer_windows(config: Configuration) -> Windows:
-    """The windows of a configuration that names each layer's type."""
+    """The windows of a configuration that names each layer's type; ModelLoadError if there are windows of no size."""
+    if config.sliding_window is None and "sliding_attention" in config.layer_types:
+        raise ModelLoadError("layer_types names layers with a sliding window, and there is no sliding_window")
     return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types)

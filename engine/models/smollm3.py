@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.family import layer_windows, require_activation, require_full_rotary, same_window
 from thothy_ai.engine.models.gguf_names import GGUF_LLAMA_LAYER, GGUFNames
@@ -25,8 +25,11 @@ class SmolLM3(Llama):
         rotates = tuple(bool(each) for each in config.no_rope_layers)
         if len(rotates) < config.num_hidden_layers:
             raise UnsupportedModelError(f"no_rope_layers names {len(rotates)} layers of {config.num_hidden_layers}")
+        windows = layer_windows(config)
+        if windows != same_window(config) and not config.use_sliding_window:
+            raise ModelLoadError("layer_types names layers with a sliding window, and use_sliding_window is false")
         return cls(
-            windows=layer_windows(config) if config.use_sliding_window else same_window(config),
+            windows=windows,
             qkv_bias=config.attention_bias,
             output_bias=config.attention_bias,
             mlp_bias=config.mlp_bias,

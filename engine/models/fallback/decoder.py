@@ -115,7 +115,11 @@ def _head_of(model: PreTrainedModel) -> PreTrainedModel:
 
 def require_head(model: PreTrainedModel, rows: int = 3) -> None:
     """UnsupportedModelError unless a model on the meta device computes logits of hidden states alone."""
-    config = model.config
+    config, head = model.config, model.get_output_embeddings()
+    if (taken := getattr(head, "in_features", config.hidden_size)) != config.hidden_size:
+        raise UnsupportedModelError(
+            f"its head takes {taken} numbers of each token, and its layers have {config.hidden_size}"
+        )
     hidden = torch.empty(1, rows, config.hidden_size, device="meta", dtype=model.dtype)
     logits = _head_of(model)(inputs_embeds=hidden, use_cache=False)[0]
     if logits.shape != (1, rows, config.vocab_size):

@@ -35,6 +35,7 @@ REFUSED = {  # architecture: the reason, as errors give it
 
 _ALIBI = {"bloom", "mpt"}
 _ATTENTION = {"full_attention", "sliding_attention"}  # of the types that layers have in configurations
+_RECURRENT = {"linear_attention"}
 BY_LENGTH = {"dynamic", "longrope"}  # rotary frequencies that change with the length beyond the original context
 
 
@@ -53,13 +54,15 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError("it would run through transformers, and not quantized there")
     found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[assignment]  # of the named
-    kinds = set(getattr(config, "layer_types", None) or ())
+    kinds = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
+    others = sorted(kinds - _ATTENTION)
+    attend = [kind.endswith("attention") and kind not in _RECURRENT for kind in kinds]
     # A hybrid may have attention layers only.
-    if getattr(found, "_is_stateful", False) and not (kinds and kinds <= _ATTENTION):
+    if getattr(found, "_is_stateful", False) and not (attend and all(attend)):
         raise UnsupportedModelError("recurrent state is not implemented")
     if not hasattr(sys.modules[found.__module__], "ALL_ATTENTION_FUNCTIONS"):
         raise UnsupportedModelError("its attention does not go through transformers' attention interface")
-    if others := sorted({str(kind) for kind in kinds} - _ATTENTION):
+    if others:
         raise UnsupportedModelError(f"layers of type {', '.join(others)} are not implemented")
     return found
 

@@ -258,6 +258,30 @@ def test_windows_that_see_nothing_are_refused(family: str, window: int, tmp_path
         model_config(folder)
 
 
+_SLIDE = {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "said"),
+    [
+        ("smollm3", {"use_sliding_window": False, "sliding_window": 12, **_SLIDE}, "use_sliding_window is false"),
+        *(
+            (family, {"use_sliding_window": True, "sliding_window": None, **_SLIDE}, "there is no sliding_window")
+            for family in ("smollm3", "qwen2", "qwen3", "cohere2", "gpt_oss")
+        ),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 12, **_SLIDE}, "there is no sliding_window"),
+    ],
+)
+def test_windows_that_contradict_each_other_are_refused(
+    family: str, overrides: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    folder = tiny_model(family, tmp_path)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
+    with pytest.raises(ModelLoadError, match=f"{folder}.*{said}"):
+        model_config(folder)
+
+
 @pytest.mark.parametrize("eps", [0.0, 1.5, None, "tiny"])
 @pytest.mark.parametrize(("family", "name"), [("llama", "rms_norm_eps"), ("cohere", "layer_norm_eps")])
 def test_an_epsilon_that_is_none(family: str, name: str, eps: object, tmp_path: Path) -> None:

@@ -70,6 +70,13 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
         ("granitemoehybrid", {"layer_types": ["attention", "mamba", "attention"]}, "recurrent state is not"),
         ("granitemoehybrid", {"layer_types": None}, "recurrent state is not"),
         ("granitemoehybrid", {"layer_types": ["attention"]}, "layer_types|num_hidden_layers"),
+        ("opt", {"word_embed_proj_dim": 24}, "its head takes 24 numbers of each token, and its layers have 48"),
+        (
+            "deepseek_v4",
+            {"layer_types": ["compressed_sparse_attention"] * 3},
+            "type compressed_sparse_attention are not",
+        ),
+        ("qwen3_next", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "recurrent state is"),
         ("lfm2", {"layer_types": ["conv", "full_attention", "conv"]}, "layers of type conv are not"),
     ],
 )

@@ -33,6 +33,10 @@ def test_the_same_jobs_both_ways(tmp_path: Path, clean_environment: None) -> Non
     assert numbers(figures["output tokens"])[1:] == [numbers(figures["output tokens"])[1]] * 2, "the same seeds"
     assert all(0 < share <= 100 for share in numbers(figures["time in steps, launch gaps included"]))
     assert len(set(numbers(figures["prefix cache hit rate"]))) == 1, "each drain begins with a cold cache"
+    tenths = [list(map(numbers, run.split())) for run in figures["the same by tenth of the run"].split("; ")]
+    assert [len(shares) for shares in tenths] == [10, 10, 10]
+    tasks, _, _ = figures["tasks of the judging processes: number, mean time, mean wait"].split(", ")
+    assert int(tasks) >= 2 * 6, "a task for each job's calls, and one for its outputs"
     assert figures["attempts"] == "6 of 6 jobs, one each"
     outcomes = figures["their outcomes (random weights write no text that validators accept)"]
     assert sum(int(part.split()[0]) for part in outcomes.split(", ")) == 6

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
+import numpy as np
+
 from thothy_ai.bench.figures import Figure
 from thothy_ai.engine.api import EngineStats
 
 _FULL = 0.9  # of the most sequences that ran at once in a run
+_TENTHS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,25 @@ class ServiceRun:
         return self.reached(lambda stats: stats.scheduler.running >= _FULL * most)
 
     @property
+    def prompts_at(self) -> float:
+        """When the core had got all requests: their prompts were tokenized."""
+        before = self.samples[0].stats.core.requests_finished
+
+        def known(stats: EngineStats) -> int:
+            return stats.scheduler.running + stats.scheduler.waiting + stats.core.requests_finished - before
+
+        return self.reached(lambda stats: known(stats) >= self.requests)
+
+    @property
+    def busy_by_tenth(self) -> list[float]:
+        """The share of each tenth of the run's time that the device spent in steps, by the samples."""
+        ends = [self.seconds * tenth / _TENTHS for tenth in range(_TENTHS + 1)]
+        busy = np.interp(
+            ends, [each.at for each in self.samples], [each.stats.core.busy_seconds for each in self.samples]
+        )
+        return [float(share) for share in np.diff(busy) / (self.seconds / _TENTHS)]
+
+    @property
     def last_result_at(self) -> float:
         """When the engine had finished its last request, by the samples."""
         ended = self.samples[0].stats.core.requests_finished + self.requests
@@ -61,13 +83,17 @@ class ServiceRun:
 class QueueTimes:
     """What Postgres and the worker recorded of the run through the service, in seconds.
 
-    `claimed`: from enqueueing to the claim, of the first job, the median and the last. `outcomes` count attempts.
+    `claimed`: from enqueueing to the claim, of the first job, the median and the last. `judging` and `judge_waits` are
+    the mean seconds of a task in a judging process, and those for which it waited for one. `outcomes` count attempts.
     """
 
     enqueue: float
     claimed: tuple[float, float, float]
     commit_p50: float
     commit_p99: float
+    judge_tasks: int
+    judging: float
+    judge_waits: float
     outcomes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -85,6 +111,9 @@ def service_figures(
     def first_at(run: ServiceRun) -> float:
         return run.reached(lambda stats: stats.scheduler.running > 0)
 
+    def own_time(run: ServiceRun) -> str:
+        return f"{(run.seconds - run.gained('wait_seconds')) / max(1.0, run.gained('steps')) * 1e3:.2f} ms"
+
     runs = (before, service, bare)
     columns: list[tuple[str, Callable[[ServiceRun], str]]] = [
         ("seconds", lambda run: f"{run.seconds:.2f}"),
@@ -94,11 +123,15 @@ def service_figures(
         ("prefix cache hit rate", lambda run: f"{hit_rate(run):.1%}"),
         ("steps", lambda run: f"{run.gained('steps'):,.0f}"),
         ("time in steps, launch gaps included", lambda run: f"{run.gained('busy_seconds') / run.seconds:.1%}"),
+        ("the same by tenth of the run", lambda run: " ".join(f"{share:.0%}" for share in run.busy_by_tenth)),
         ("time in steps", lambda run: f"{run.gained('busy_seconds'):.2f} s"),
+        ("host late, requests being in flight", lambda run: f"{run.gained('gap_seconds'):.2f} s"),
+        ("host's own time per step", own_time),
         ("device time per step", per_step("busy_seconds")),
         ("masks per step", per_step("mask_seconds")),
         ("sequences running, most and mean", lambda run: f"{max(run.running):,}, {fmean(run.running):,.0f}"),
         ("first sequences running after", lambda run: f"{first_at(run):.2f} s"),
+        ("all prompts tokenized after", lambda run: f"{run.prompts_at:.2f} s"),
         (f"{_FULL:.0%} of the most running after", lambda run: f"{run.full_at:.2f} s"),
         ("from the engine's last result to the end", lambda run: f"{max(0.0, run.seconds - run.last_result_at):.2f} s"),
     ]
@@ -113,6 +146,10 @@ def service_figures(
         ("enqueueing all jobs", f"{times.enqueue:.2f} s"),
         ("from enqueueing to claim: first, median, last", f"{first:.2f} s, {median:.2f} s, {last:.2f} s"),
         ("from result to commit: median, p99", f"{times.commit_p50 * 1e3:.0f} ms, {times.commit_p99 * 1e3:.0f} ms"),
+        (
+            "tasks of the judging processes: number, mean time, mean wait",
+            f"{times.judge_tasks:,}, {times.judging * 1e3:.1f} ms, {times.judge_waits * 1e3:.1f} ms",
+        ),
         ("attempts", f"{sum(times.outcomes.values()):,} of {service.jobs:,} jobs, one each"),
         (
             "their outcomes (random weights write no text that validators accept)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,13 @@ from thothy_ai.db.statements import statement
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.settings import Settings
 
-COMMIT = "thothy_worker_commit_seconds_bucket"
+HISTOGRAMS = COMMIT, JUDGING, WAITING = (
+    "thothy_worker_commit_seconds",
+    "thothy_judge_seconds",
+    "thothy_judge_wait_seconds",
+)
+
+Readings = dict[tuple[str, float], float]  # of histograms: by the sample's name, and the upper bound of a bucket
 
 
 class Records:
@@ -34,23 +41,36 @@ class Records:
         [row] = self._ask("cli/bench_progress", since=since)
         return None if row.open or row.seconds is None else float(row.seconds)
 
-    def commits(self) -> dict[float, float]:
-        """The worker's cumulative histogram from an engine's result to its commit: count by upper bound in seconds."""
+    def readings(self) -> Readings:
+        """The worker's histograms of judging, and of the time from an engine's result to its commit."""
         port = self._settings.metrics_port + SERVICES.index("worker")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
             families = text_string_to_metric_families(page.read().decode())
-        samples = [sample for family in families for sample in family.samples if sample.name == COMMIT]
-        return {float(sample.labels["le"]): sample.value for sample in samples}
+        return {
+            (sample.name, float(sample.labels.get("le", 0.0))): sample.value
+            for family in families
+            if family.name in HISTOGRAMS
+            for sample in family.samples
+        }
 
-    def times(self, since: datetime, enqueue: float, commits_before: dict[float, float]) -> QueueTimes:
+    def times(self, since: datetime, enqueue: float, before: Readings) -> QueueTimes:
         """How long the jobs waited, and how their attempts ended."""
         [claims] = self._ask("cli/bench_claims", since=since)
-        took = {bound: count - commits_before.get(bound, 0.0) for bound, count in self.commits().items()}
+        gained: dict[str, dict[float, float]] = defaultdict(dict)
+        for (name, bound), value in self.readings().items():
+            gained[name][bound] = value - before.get((name, bound), 0.0)
+        commits = gained[f"{COMMIT}_bucket"]
+        tasks, judging, waiting = (
+            sum(gained[name].values()) for name in (f"{JUDGING}_count", f"{JUDGING}_sum", f"{WAITING}_sum")
+        )
         return QueueTimes(
             enqueue=enqueue,
             claimed=(claims.first, claims.median, claims.last),
-            commit_p50=quantile(took, 0.5),
-            commit_p99=quantile(took, 0.99),
+            commit_p50=quantile(commits, 0.5),
+            commit_p99=quantile(commits, 0.99),
+            judge_tasks=round(tasks),
+            judging=judging / max(1.0, tasks),
+            judge_waits=waiting / max(1.0, tasks),
             outcomes={row.outcome: row.attempts for row in self._ask("cli/bench_outcomes", since=since)},
         )
 

@@ -174,7 +174,7 @@ async def _through_service(
     """All jobs at once, from the producer's call to the last commit by Postgres' clock; and the attempts' seeds."""
     progress.say(f"Draining {counted(len(jobs), 'job')}: {name}")
     records, requests = running.records, len(as_requests(jobs, engine=await client.info()))
-    commits, began = await asyncio.to_thread(records.commits), await asyncio.to_thread(records.now)
+    before, began = await asyncio.to_thread(records.readings), await asyncio.to_thread(records.now)
     enqueued: list[float] = []
     seeds: list[int] = []
 
@@ -190,7 +190,7 @@ async def _through_service(
             await asyncio.sleep(SAMPLE_SECONDS)
 
     run = await _sampled(client, name, requests, drain, progress)
-    return run, await asyncio.to_thread(records.times, began, enqueued[0], commits), seeds
+    return run, await asyncio.to_thread(records.times, began, enqueued[0], before), seeds
 
 
 async def _sampled(

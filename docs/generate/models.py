@@ -91,7 +91,8 @@ def models_page() -> str:
         " (`NAME-00001-of-00003.gguf` and so on), give the path\nof any part: all are read. With `--weights stored`,"
         " linear layers of the types below stay quantized, with scales in float16; the\nembedding and all other tensors"
         " are as with `auto`. If all experts of a file are in MXFP4, they stay so in every family; others are"
-        " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by name.",
+        " dequantized\nwhen the file is converted, also with `stored`. Tensors of other types are refused by"
+        " name, and so is any\nkey of the architecture that says what the engine does not compute.",
         table(("GGUF type", "Bits per weight, file", "Bits per weight, memory"), _block_formats()),
         f"Vocabularies of SentencePiece, and byte-level ones whose `tokenizer.ggml.pre` is one of"
         f" {listed(sorted(PRE_TOKENIZATIONS))}. A file that does not\nsay how texts are split (no such key, or"

@@ -14,11 +14,12 @@ class Cohere2(Cohere):
     """A Command R in which only layers with a window have rotary positions."""
 
     model_type: ClassVar[str] = "cohere2"
-    # Every fourth layer is without a window; such a file does not say so, and transformers does by default.
+    # Unless a file says otherwise, every fourth layer is without a window, as transformers has it by default.
     gguf: ClassVar[GGUFNames | None] = GGUFNames(
         "cohere2",
         {"attn_norm": "input_layernorm", **GGUF_ATTENTION, **GGUF_GATED_MLP},
         optional_bias=False,
+        windows_in_some=True,
         settings={"logit_scale": ".logit_scale", "sliding_window": ".attention.sliding_window"},
         norm_eps=("layer_norm_eps", ".attention.layer_norm_epsilon"),
     )

@@ -44,12 +44,13 @@ class Gemma2:
         "gemma2",
         {**GGUF_SANDWICH_NORMS, **GGUF_ATTENTION, **GGUF_GATED_MLP},
         one_plus=True,
+        windows_in_some=True,
         settings={
             "sliding_window": ".attention.sliding_window",
             "attn_logit_softcapping": ".attn_logit_softcapping",
             "final_logit_softcapping": ".final_logit_softcapping",
         },
-        # By default every other layer is without a window, which a file does not say either.
+        # Unless a file says otherwise, every other layer is without a window, as transformers has it by default.
         derived=lambda fields: {"query_pre_attn_scalar": query_scalar(fields, _LAYERS_OF_27B)},
     )
 

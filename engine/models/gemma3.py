@@ -28,8 +28,8 @@ _LAYERS_OF_27B = 62
 
 
 def _derived(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a GGUF file does not say: llama.cpp's rules. By default every sixth layer is without a window."""
-    local = {"rope_type": "default", "rope_theta": 10_000.0}
+    """What a GGUF file does not say: llama.cpp's rules. Unless it says so, every sixth layer is without a window."""
+    local = {"rope_type": "default", "rope_theta": fields["rope_local_base_freq"]}
     return {
         "query_pre_attn_scalar": query_scalar(fields, _LAYERS_OF_27B),
         "rope_parameters": {"full_attention": fields["rope_parameters"], "sliding_attention": local},
@@ -44,7 +44,9 @@ class Gemma3(Gemma2):
         "gemma3",
         {**GGUF_SANDWICH_NORMS, **GGUF_QK_NORMS, **GGUF_ATTENTION, **GGUF_GATED_MLP},
         one_plus=True,
+        windows_in_some=True,
         settings={"sliding_window": ".attention.sliding_window"},
+        defaults={"rope_local_base_freq": (".rope.freq_base_swa", 10_000.0)},
         derived=_derived,
     )
 

@@ -23,6 +23,8 @@ class GGUFNames:
       `settings`: a field of transformers' configuration -> the key of its value, which must be there.
       `defaults`: the same for values that may be missing, with what they are then.
       `implied`: keys whose values the family takes for granted; others are refused.
+      `needless`: keys whose values llama.cpp does not use either.
+      `windows_in_some`: a file may say which layers have a window, and the configuration has `layer_types`.
       `present`: a field that is true if layer 0 has a tensor -> that tensor.
       `derived`: more fields, computed from the fields that were read.
       `norm_eps`: the field and the key of the norms' epsilon.
@@ -41,6 +43,8 @@ class GGUFNames:
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, tuple[str, bool | int | float]] = field(default_factory=dict)
     implied: Mapping[str, int] = field(default_factory=dict)
+    needless: tuple[str, ...] = ()
+    windows_in_some: bool = False
     present: Mapping[str, str] = field(default_factory=dict)
     derived: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     norm_eps: tuple[str, str] = ("rms_norm_eps", ".attention.layer_norm_rms_epsilon")
@@ -49,6 +53,7 @@ class GGUFNames:
     further_layers: str | None = None
 
 
+GGUF_SOFTMAX, GGUF_SIGMOID, GGUF_SOFTMAX_OF_CHOSEN = 1, 2, 3  # values of ".expert_gating_func"
 GGUF_ATTENTION = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",

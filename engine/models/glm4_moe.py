@@ -23,13 +23,12 @@ from thothy_ai.engine.models.gguf_names import (
     GGUF_NORMS_AFTER_ATTENTION,
     GGUF_QK_NORMS,
     GGUF_ROUTER,
+    GGUF_SIGMOID,
     GGUFNames,
 )
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
-
-_SIGMOID = 2  # of llama.cpp's gating functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Glm4Moe:
             "n_group": (".expert_group_count", 1),
             "topk_group": (".expert_group_used_count", 1),
         },
-        implied={".expert_gating_func": _SIGMOID},
+        implied={".expert_gating_func": GGUF_SIGMOID},
         further_layers=".nextn_predict_layers",
         present={"use_qk_norm": "attn_q_norm.weight"},
         derived=lambda _: {"num_nextn_predict_layers": 0},

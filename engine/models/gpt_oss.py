@@ -17,7 +17,13 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertSizes, read_mxfp4, stack_experts
 from thothy_ai.engine.models.family import Windows, layer_windows, require_activation, require_full_rotary
-from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_AFTER_ATTENTION, GGUF_ROUTER, GGUFNames
+from thothy_ai.engine.models.gguf_names import (
+    GGUF_ATTENTION,
+    GGUF_NORMS_AFTER_ATTENTION,
+    GGUF_ROUTER,
+    GGUF_SOFTMAX_OF_CHOSEN,
+    GGUFNames,
+)
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.engine.models.tensors import concatenated
 from thothy_ai.kernels.experts import CLAMPED_SWIGLU, ExpertMatrix, ExpertWeights, Mxfp4, Routing
@@ -41,6 +47,8 @@ class GptOss:
             "intermediate_size": ".expert_feed_forward_length",
             "sliding_window": ".attention.sliding_window",
         },
+        implied={".expert_gating_func": GGUF_SOFTMAX_OF_CHOSEN},
+        windows_in_some=True,
         # What files do not say of yarn: no checkpoint of the family rounds the range of its corrections.
         derived=lambda fields: {"rope_parameters": {**fields["rope_parameters"], "truncate": False}},
     )

@@ -10,7 +10,7 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
 from thothy_ai.engine.models.family import Windows, require_activation, require_full_rotary, same_window
-from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_BEFORE, GGUF_ROUTER, GGUFNames
+from thothy_ai.engine.models.gguf_names import GGUF_ATTENTION, GGUF_NORMS_BEFORE, GGUF_ROUTER, GGUF_SOFTMAX, GGUFNames
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.paged import AttentionParams
@@ -29,6 +29,7 @@ class Mixtral:
             "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
             "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
         },
+        implied={".expert_gating_func": GGUF_SOFTMAX},
         settings={"num_local_experts": ".expert_count", "num_experts_per_tok": ".expert_used_count"},
     )
 

@@ -16,6 +16,7 @@ from thothy_ai.engine.models.gguf_names import (
     GGUF_NORMS_BEFORE,
     GGUF_QK_NORMS,
     GGUF_ROUTER,
+    GGUF_SOFTMAX,
     GGUFNames,
 )
 from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
@@ -37,6 +38,8 @@ class Qwen3Moe:
             "num_experts_per_tok": ".expert_used_count",
             "moe_intermediate_size": ".expert_feed_forward_length",
         },
+        implied={".expert_gating_func": GGUF_SOFTMAX},
+        needless=(".expert_weights_norm",),
         derived=lambda _: {"norm_topk_prob": True},  # llama.cpp computes so, whatever the file says
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,24 +24,32 @@ from thothy_ai.engine.weights.gguf.names import (
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-_UNIMPLEMENTED = (  # unless a family knows them
-    ".expert_count", ".attention.scale", ".rope.scale_linear", ".logit_scale", ".embedding_scale", ".residual_scale",
-    ".rope.dimension_sections", ".rope.scaling.yarn_attn_factor", ".rope.scaling.yarn_log_multiplier",
-    ".nextn_predict_layers", ".attn_logit_softcapping", ".final_logit_softcapping",
-)  # fmt: skip
+_HARMLESS = {  # keys that other ones decide about, or that say nothing of what a model computes
+    ".vocab_size", ".tensor_data_layout", ".attention.layer_norm_epsilon", ".attention.layer_norm_rms_epsilon",
+    ".rope.scaling.original_context_length", ".rope.scaling.finetuned", ".rope.scaling.yarn_beta_fast",
+    ".rope.scaling.yarn_beta_slow",
+}  # fmt: skip
+_OF_YARN = (".rope.scaling.yarn_ext_factor", ".rope.scaling.yarn_attn_factor")
 _WINDOW = ".attention.sliding_window"
+_WINDOWED = ".attention.sliding_window_pattern"  # which layers have it
+_FACTOR = ".rope.scaling.factor"
 _ORIGINAL_CONTEXT = ".rope.scaling.original_context_length"
 
 
 def configuration(file: GGUFFile) -> PreTrainedConfig:
-    """The transformers configuration of the file's model; UnsupportedModelError names what is not implemented."""
+    """The transformers configuration of the file's model.
+
+    UnsupportedModelError names what is not implemented, whatever key of the architecture says it.
+    """
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
-    _refuse_unimplemented(file)
+    if file.architecture not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
+        )
     names, model_type = names_of(file), model_type_of(file)
     fields = _common_fields(file)
-    window = file.get(_WINDOW, int)
-    if window is not None and file.architecture == "llama":
+    if file.architecture == "llama" and (window := file.get(_WINDOW, int)):
         model_type, fields["sliding_window"] = model_type if names.experts else "mistral", window
     elif names.optional_bias:
         fields["attention_bias"] = "blk.0.attn_q.bias" in file.names
@@ -52,6 +61,9 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
         elif file.holds(key):
             fields[name] = _number(file, key)
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
+    if names.windows_in_some and file.holds(_WINDOWED):
+        fields["layer_types"] = _layer_types(file, fields["num_hidden_layers"])
+    _refuse_unread(file, fields)
     fields |= {"architectures": [causal_class(model_type)]}
     return AutoConfig.for_model(model_type, **{**fields, **names.derived(fields)})
 
@@ -95,21 +107,59 @@ def _number(file: GGUFFile, key: str) -> int | float:
     return value if isinstance(value, int) else _shortest(value)
 
 
-def _refuse_unimplemented(file: GGUFFile) -> None:
-    if file.architecture not in ARCHITECTURES:
-        raise UnsupportedModelError(
-            f"{file.path}: architecture {file.architecture!r} is not implemented (known: {', '.join(ARCHITECTURES)})"
-        )
-    names = names_of(file)
-    known = {*names.settings.values(), *(key for key, _ in names.defaults.values()), names.further_layers}
-    for key in (key for key in _UNIMPLEMENTED if key not in known):
-        if file.get(key, object):
-            raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} is not implemented")
-    if file.get(_WINDOW, int) is not None and file.architecture != "llama" and _WINDOW not in known:
-        raise UnsupportedModelError(f"{file.path}: a sliding window in {file.architecture} is not implemented")
-    for key, value in names.implied.items():
-        if (said := file.get(key, int, value)) != value:
-            raise UnsupportedModelError(f"{file.path}: {file.architecture}{key} {said} is not implemented")
+def _layer_types(file: GGUFFile, layers: int) -> list[str]:
+    """By what the file says: whether each layer has a window, or that the last of n has none (0: all have one)."""
+    windows: list[bool]
+    match file.get(_WINDOWED, object):
+        case bool():
+            windows = []
+        case int(period) if period >= 0:
+            windows = [not period or index % period < period - 1 for index in range(layers)]
+        case list(said) if all(isinstance(each, int) for each in said):
+            windows = [bool(each) for each in said]
+        case _:
+            windows = []
+    if len(windows) != layers:
+        raise ModelLoadError(f"{file.path}: metadata {file.architecture + _WINDOWED!r} does not fit {layers} layers")
+    return ["sliding_attention" if each else "full_attention" for each in windows]
+
+
+def _refuse_unread(file: GGUFFile, fields: Mapping[str, Any]) -> None:
+    """UnsupportedModelError for a key of the architecture that says more than what was read."""
+    names, rope, head_dim = names_of(file), fields["rope_parameters"], fields["head_dim"]
+    if not file.get(".attention.causal", bool, True):
+        raise UnsupportedModelError(f"{file.path}: bidirectional attention is not implemented")
+    if file.get(".expert_count", int) and not (names.experts or names.stacks):
+        raise UnsupportedModelError(f"{file.path}: {file.architecture}.expert_count is not implemented")
+    implied: dict[str, float] = {  # what keys may say again
+        ".embedding_length_out": fields["hidden_size"],
+        ".expert_feed_forward_length": fields["intermediate_size"],
+        ".attention.value_length": head_dim,
+        ".attention.key_length_swa": head_dim,
+        ".attention.value_length_swa": head_dim,
+        ".rope.dimension_count_swa": rope.get("partial_rotary_factor", 1) * head_dim,
+        ".rope.freq_base_swa": rope["rope_theta"],
+        ".rope.scaling.attn_factor": _attention_factor(rope, fields["max_position_embeddings"]),
+        **(dict.fromkeys(_OF_YARN, 1) if rope["rope_type"] == "yarn" else {}),
+        **names.implied,
+    }
+    for key in file.unread:
+        value = file.get(key, object)
+        said = any(value) if isinstance(value, list) else bool(value)
+        if not said or key in _HARMLESS or key in names.needless:
+            continue
+        if isinstance(value, int | float) and math.isclose(value, implied.get(key, math.nan), rel_tol=1e-5):
+            continue
+        shown = "" if isinstance(value, list) else f" {value}"
+        raise UnsupportedModelError(f"{file.path}: {file.architecture}{key}{shown} is not implemented")
+
+
+def _attention_factor(rope: Mapping[str, Any], context: int) -> float:
+    """What cosines and sines are multiplied by, apart from what yarn's rule makes of its own factor."""
+    original = rope.get("original_max_position_embeddings", context)
+    if rope["rope_type"] != "longrope" or context <= original:
+        return 1.0
+    return math.sqrt(1 + math.log(context / original) / math.log(original))
 
 
 def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
@@ -119,22 +169,22 @@ def _rope_parameters(file: GGUFFile, head_dim: int) -> dict[str, Any]:
         parameters["partial_rotary_factor"] = turned / head_dim
     elif turned != head_dim:
         raise UnsupportedModelError(f"{file.path}: partial rotary embedding is not implemented")
-    if LONG_FACTORS in file.names:
-        # The factor of cosines follows from both contexts, in files as in transformers.
+    kind = file.get(".rope.scaling.type", str, "linear" if file.holds(_FACTOR) else "none")
+    if LONG_FACTORS in file.names and kind in {"none", "longrope"}:
         return parameters | {
             "rope_type": "longrope",
             "long_factor": file.tensor(LONG_FACTORS).tolist(),
             "short_factor": file.tensor(SHORT_FACTORS).tolist(),
             "original_max_position_embeddings": file.required(_ORIGINAL_CONTEXT, int),
         }
-    if ROPE_FACTORS in file.names:
+    if ROPE_FACTORS in file.names and kind == "none":
         return parameters | _llama3_parameters(file, parameters["rope_theta"], head_dim)
-    kind = file.get(".rope.scaling.type", str, "none")
     if kind == "none":
+        file.get(_FACTOR, float)  # which then counts for nothing
         return parameters | {"rope_type": "default"}
-    if kind not in {"linear", "yarn"}:
+    if kind not in {"linear", "yarn"} or {LONG_FACTORS, ROPE_FACTORS} & {*file.names}:
         raise UnsupportedModelError(f"{file.path}: rope scaling {kind!r} is not implemented")
-    parameters |= {"rope_type": kind, "factor": _shortest(file.required(".rope.scaling.factor", float))}
+    parameters |= {"rope_type": kind, "factor": _shortest(file.required(_FACTOR, float))}
     if kind == "yarn":
         parameters["original_max_position_embeddings"] = file.required(_ORIGINAL_CONTEXT, int)
         for name in ("beta_fast", "beta_slow"):  # where they are missing, transformers' defaults are llama.cpp's

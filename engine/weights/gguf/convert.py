@@ -29,7 +29,7 @@ from thothy_ai.engine.weights.gguf.tokenizer import build_tokenizer
 from thothy_ai.engine.weights.inventory import expected_tensors
 from thothy_ai.engine.weights.shards import INDEX, SINGLE
 
-_VERSION = 2
+_VERSION = 3
 _SHARD_BYTES = 2 << 30
 _CORRECTION = ".e_score_correction_bias"
 

@@ -36,6 +36,7 @@ class GGUFFile:
         readers = open_parts(path)
         self.parts = len(readers)
         self._fields = readers[0].fields
+        self._read: set[str] = set()  # the keys that were asked for
         self._tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
         self.architecture = self.required("general.architecture", str)
         for name, tensor in self._tensors.items():
@@ -52,6 +53,7 @@ class GGUFFile:
     def get(self, key: str, kind: type[T], default: T) -> T: ...
     def get(self, key: str, kind: type[T], default: T | None = None) -> T | None:
         """A metadata value, or `default`."""
+        self._read.add(self._full(key))
         field = self._fields.get(self._full(key))
         try:
             value = None if field is None else field.contents()
@@ -60,6 +62,13 @@ class GGUFFile:
                 f"{self.path}: metadata {self._full(key)!r} is not UTF-8: {one_line(error)}"
             ) from error
         return default if value is None else self._checked(key, kind, value)
+
+    @property
+    def unread(self) -> Iterator[str]:
+        """The keys of the architecture whose values nothing has asked for."""
+        length = len(self.architecture)
+        keys = [key for key in self._fields if key.startswith(f"{self.architecture}.") and key not in self._read]
+        return (key[length:] for key in keys)
 
     def holds(self, key: str) -> bool:
         return self._full(key) in self._fields

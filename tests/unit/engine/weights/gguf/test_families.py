@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def test_long_factors_of_phi3(tmp_path: Path) -> None:
     def metadata(writer: gguf.GGUFWriter) -> None:
         writer.add_sliding_window(0)
         writer.add_rope_scaling_orig_ctx_len(24)
+        writer.add_rope_scaling_attn_factors((1 + math.log(256 / 24) / math.log(24)) ** 0.5)
         add_tensor(writer, "rope_factors_long.weight", np.array(long, dtype=np.float32), Quant.F32)
         add_tensor(writer, "rope_factors_short.weight", np.array(short, dtype=np.float32), Quant.F32)
 
@@ -136,12 +138,13 @@ def test_gemma3_of_27b_multiplies_scores_by_what_a_head_has_of_the_hidden_size(t
     ("architecture", "family", "metadata", "error", "named"),
     [
         ("granite", "granite", lambda _: None, ModelLoadError, "granite.embedding_scale"),
-        ("olmo2", "olmo2", lambda writer: writer.add_sliding_window(12), UnsupportedModelError, "sliding window"),
+        ("olmo2", "olmo2", lambda writer: writer.add_sliding_window(12), UnsupportedModelError,
+         "olmo2.attention.sliding_window 12 is"),
         ("glm4", "glm4", lambda writer: writer.add_rope_dimension_sections([1, 2, 1]), UnsupportedModelError,
          "rope.dimension_sections"),
         ("glm4", "glm4", lambda writer: writer.add_nextn_predict_layers(1), UnsupportedModelError, "nextn"),
-        ("gemma3", "gemma3_text", lambda writer: writer.add_final_logit_softcapping(30.0), UnsupportedModelError,
-         "final_logit_softcapping"),
+        ("gemma3", "gemma3_text", lambda writer: (gemma3(writer), writer.add_final_logit_softcapping(30.0)),
+         UnsupportedModelError, "final_logit_softcapping"),
         ("seed_oss", "seed_oss", lambda writer: writer.add_logit_scale(0.5), UnsupportedModelError, "logit_scale"),
     ],
 )  # fmt: skip

@@ -266,7 +266,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[gguf.GGUFWriter], None], str]] = {
     "experts": (lambda w: w.add_expert_count(8), "expert_count"),
     "partial rotary": (lambda w: w.add_uint32("qwen2.rope.dimension_count", 8), "partial rotary"),
     "longrope": (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope"),
-    "window": (lambda w: w.add_sliding_window(64), "sliding window"),
+    "window": (lambda w: w.add_sliding_window(64), "qwen2.attention.sliding_window 64 is"),
     "tokenizer": (lambda w: w.add_tokenizer_model("bert"), "'bert'"),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +39,16 @@ def host_memory(root: Path = Path("/")) -> HostMemory:
         within = (parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount))
         limits += filter(None, (_limit(parent, files) for parent in within))
     return HostMemory(min(limit.available for limit in limits), min(limit.total for limit in limits))
+
+
+def return_freed() -> None:
+    """Give the kernel the memory that this process has freed: glibc's heap keeps it, up to a model's size once its
+    weights were converted.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+    if trim is not None:
+        trim(0)
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, Path, _Files]]:

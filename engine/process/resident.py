@@ -15,6 +15,7 @@ from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.api.options import EngineOptions, required_model
 from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.device import resolve_device, resolve_dtype, start_triton, use_device
+from thothy_ai.engine.execution.host_memory import return_freed
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.process.build import build_core
 from thothy_ai.engine.process.progress import LoadingProgress
@@ -73,6 +74,7 @@ def load(options: EngineOptions, text: ModelText) -> LoadedModel:
                 on_read=progress,
             )
             triton.join()
+            return_freed()
             return loaded
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(f"{model} does not fit {device}: {error}") from error

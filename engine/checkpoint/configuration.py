@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, UnsupportedModelError, one_line
 from thothy_ai.engine.checkpoint.multimodal import CONTAINERS, text_part
+from thothy_ai.engine.checkpoint.rope_fields import require_one_rope
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -125,6 +126,11 @@ def _content(folder: Path, where: Path) -> dict[str, Any]:
     for layers in counts:
         if isinstance(layers, int | float) and not 1 <= layers <= _MAX_LAYERS:  # transformers makes a list of them
             raise ModelLoadError(f"{where}: num_hidden_layers is {layers}")
+    try:
+        for part in parts:
+            require_one_rope(part)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{where}: {error}") from error
     return content
 
 

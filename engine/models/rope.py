@@ -21,6 +21,20 @@ _LONGER = ("cohere", "cohere2")  # positions reach to model_max_length
 _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
 
 
+_FIELDS = (
+    "rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings",
+    "max_position_embeddings", "factor",
+)  # fmt: skip
+_FIELDS_OF = {  # more of them, by type
+    "default": (),
+    "linear": (),
+    "llama3": ("low_freq_factor", "high_freq_factor"),
+    "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate", "finetuned"),
+    "dynamic": (),
+    "longrope": ("attention_factor", "short_factor", "long_factor"),
+}
+
+
 class Stretch(Protocol):
     """Frequencies that depend on the context."""
 
@@ -110,7 +124,10 @@ def _rope(config: Configuration, head_dim: int, layer_type: str | None) -> Rope:
     if not 0 < dimensions <= head_dim or dimensions % 2:
         raise UnsupportedModelError(f"rotary embedding of {dimensions} among {head_dim} dimensions is not implemented")
     context = config.max_position_embeddings
-    match kind := parameters.get("rope_type", "default"):
+    kind = parameters.get("rope_type", "default")
+    if others := [name for name in parameters if name not in (*_FIELDS, *_FIELDS_OF.get(kind, parameters))]:
+        raise UnsupportedModelError(f"{others[0]} of rotary embedding of type {kind!r} is not implemented")
+    match kind:
         case "default":
             return Rope(plain_frequencies(parameters["rope_theta"], dimensions))
         case "linear":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import reference_model, tiny_model
+from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.loader import load_model
@@ -109,3 +111,68 @@ def test_dynamic_scaling_is_that_of_the_longest_sequence(tmp_path: Path) -> None
 def test_yarn_beyond_the_original_context(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, rope_parameters=YARN, max_position_embeddings=64)
     assert_same_logits(folder, 200, 256)
+
+
+_LINEAR = {"rope_type": "linear", "factor": 4.0}
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "two factors": (
+        {"rope_scaling": _LINEAR, "rope_parameters": _LINEAR | {"factor": 8.0}},
+        "factor is 4.0, and rope_parameters says 8.0",
+    ),
+    "two kinds": (
+        {"rope_scaling": _LINEAR, "rope_parameters": _YARN},
+        "rope_type is 'linear', and rope_parameters says",
+    ),
+    "an older name": (
+        {"rope_scaling": {"type": "linear"}, "rope_parameters": _YARN},
+        "type is 'linear', and rope_para",
+    ),
+    "two bases": ({"rope_theta": 500.0, "rope_parameters": {"rope_theta": 1e4}}, "rope_theta is 500.0, and rope_param"),
+    "two types": (
+        {"rope_scaling": _LINEAR | {"type": "dynamic"}},
+        "has two types: type is 'dynamic', rope_type 'linear'",
+    ),
+    "no type": ({"rope_scaling": {"factor": 4.0}}, "a factor of 4.0, and no rope_type"),
+    "the plain type": (
+        {"rope_parameters": {"rope_type": "default", "factor": 4.0}},
+        "a factor of 4.0, and no rope_type",
+    ),
+    "a key of another engine": (
+        {"rope_scaling": _YARN | {"attn_factor": 2.0}},
+        "attn_factor .* 'yarn' is not implemented",
+    ),
+    "a key of another model": (
+        {"rope_scaling": {**_LINEAR, "type": "linear", "alpha": 1e3}},
+        "alpha .* is not implemented",
+    ),
+    "a scale of queries": (
+        {"rope_scaling": _YARN | {"llama_4_scaling_beta": 0.1}},
+        "llama_4_scaling_beta .* not implem",
+    ),
+}
+
+
+@pytest.mark.parametrize("around", [None, "llava"])
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_scalings_that_would_be_ignored_are_refused(case: str, around: str | None, tmp_path: Path) -> None:
+    fields, said = CONTRADICTIONS[case]
+    content = {"model_type": "llama", "eos_token_id": 2, **fields}
+    if around is not None:
+        content = {"model_type": around, "text_config": content}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ModelLoadError, match=f"{tmp_path}: .*{said}"):
+        model_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope_theta": 1e4, "rope_scaling": None, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
+        {"rope_scaling": _LINEAR | {"type": "linear"}, "rope_parameters": _LINEAR | {"rope_theta": 1e4}},
+        {"rope_scaling": {"type": "default", "rope_type": "default", "factor": 1.0}},
+    ],
+)
+def test_what_says_the_same_twice_loads(fields: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": 2, **fields}))
+    assert model_config(tmp_path).rope.inverse_frequencies[0] in {1.0, 0.25}

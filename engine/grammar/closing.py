@@ -1,27 +1,27 @@
 """Brings a text under a grammar to its end before its budget is used up, so that it is never cut off.
 
-How far the text is from its end is the length of its shortest completion (`completion.py`). What the budget has
-beyond that decides:
+How far the text is from its end is the length of its shortest end (`reading.py`). What the budget has beyond that
+decides:
 
     plenty          nothing changes
     a few sentences no optional item, key or sentence is begun; strings end with their next sentence
     a few words     no further word is begun in a string that may end
-    nothing         the shortest completion is taken, token by token
+    nothing         the shortest end is taken, token by token
 
-A share of what remains is kept for the fields that are still to come.
+Each token that is allowed leaves an end that fits. A share of what remains is kept for the fields that are still to
+come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from thothy_ai.engine.api.errors import BudgetTooSmallError
-from thothy_ai.engine.grammar.completion import Completion, Rest
-from thothy_ai.engine.grammar.fields import TextFields
 from thothy_ai.engine.grammar.position import JsonPosition
-from thothy_ai.engine.grammar.tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, allow_only
-from thothy_ai.engine.grammar.walk import END, Walker
+from thothy_ai.engine.grammar.reading import Reading
+from thothy_ai.engine.grammar.shapes import Shapes
+from thothy_ai.engine.grammar.tokens import NUMBER_AND_STOP, SENTENCE_END, Bits, JsonTokens, allow_only
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -29,8 +29,37 @@ if TYPE_CHECKING:
 NEVER = 2**62
 _SENTENCE = 28  # tokens in which most sentences end
 _WORD = 5  # tokens in which most words end
-_RETRY = 16  # tokens after which a walk that found no end is tried again; each time four times as many
+_READ = 128  # tokens after which a text is read on, so that no step reads much
+_RETRY = 16  # tokens after which the end is looked for again where none was found
 _KEPT = 0.5  # of the spare budget, for the choices that follow the current field
+_SLACK = 6  # tokens: a character's last three bytes, and other divisions of the same text
+_END = -1  # in a path: the end of text
+
+
+class _Rest(NamedTuple):
+    """A shortest end: its tokens, how many of them are free to choose, and how many end the open string (a large number
+    if none is open).
+    """
+
+    tokens: int
+    choices: int
+    string: int = 2**31
+
+
+class Outline:
+    """The texts of one schema, as far as their ends go. `shortest`: tokens of the shortest text. Whether a number may
+    go on is known only from a token that follows it: a text that `may_be_number` has one more.
+    """
+
+    def __init__(self, shapes: Shapes, tokens: JsonTokens, matcher: LLMatcher) -> None:
+        self.shapes, self.tokens = shapes, tokens
+        self.may_be_number = shapes.may_be_number
+        reading = Reading.at_start(shapes, tokens)
+        found, cost = reading.end(), reading.cost()
+        path = tokens.divided(found or b"")
+        self.choices = max(1, 0 if cost is None else cost.choices)
+        self.usable = bool(path) and matcher.consume_tokens(path) and matcher.is_accepting()
+        self.shortest = len(path) + (not matcher.is_stopped())
 
 
 class Closing:
@@ -40,19 +69,19 @@ class Closing:
     ended.
     """
 
-    def __init__(self, completion: Completion, fields: TextFields, ends: Sequence[int]) -> None:
-        self._completion, self._fields, self._tokens, self._ends = completion, fields, fields.tokens, ends
+    def __init__(self, outline: Outline, ends: Sequence[int]) -> None:
+        self._outline, self._tokens, self._ends = outline, outline.tokens, ends
+        self._reading = Reading.at_start(outline.shapes, outline.tokens)
         self._position = JsonPosition()
         self._read = 0  # tokens
         self._budget = NEVER
-        self._path: Sequence[int] = ()  # the completion that is being taken
-        self._again = _RETRY
+        self._path: Sequence[int] = ()  # the end that is being taken
         self.due_at = NEVER
         self.calm_until = 0
 
     def limit(self, budget: int) -> None:
         """Set the text's maximum of tokens; BudgetTooSmallError if the schema's shortest text has more."""
-        if (shortest := self._completion.shortest) > budget:
+        if (shortest := self._outline.shortest) > budget:
             raise BudgetTooSmallError(f"the schema's shortest text has {shortest} tokens; the limit is {budget}")
         self._budget, self.due_at = budget, 0
 
@@ -63,72 +92,121 @@ class Closing:
 
     def apply(self, row: Bits, matcher: LLMatcher, taken: Sequence[int]) -> None:
         """Restrict the allowed tokens of `row` if it is time to; `taken` are the text's tokens so far."""
+        self._follow(taken)
+        if not self._path:
+            self._decide(row, matcher, len(taken))
+        if self._path:
+            allow_only(row, self._ends if self._path[0] == _END else self._path[:1])
+
+    def forced(self, forced: Sequence[int], matcher: LLMatcher, taken: Sequence[int]) -> Sequence[int]:
+        """The tokens to take where the grammar forces these, or nothing: others, if only those leave enough."""
+        count = len(taken)
+        if self._path and self._read == count:
+            return [token for token in self._path if token != _END]
+        if not forced or count + len(forced) < self.due_at:
+            return forced
+        self._follow(taken)
+        after, left = self._reading.copy(), self._budget - count
+        after.feed(b"".join([self._tokens.table[token] for token in forced]))
+        cost = after.cost()
+        if cost is not None and len(forced) + cost.tokens + self._outline.may_be_number > left:
+            self._take_end(matcher)
+            return [token for token in self._path if token != _END] or forced
+        return forced
+
+    def _follow(self, taken: Sequence[int]) -> None:
         new, table = taken[self._read :], self._tokens.table
-        self._position.feed(b"".join([table[token] for token in new]))
+        data = b"".join([table[token] for token in new])
+        self._position.feed(data)
+        self._reading.feed(data)
         for token in new if self._path else ():
             self._path = self._path[1:] if self._path and self._path[0] == token else ()
         self._read = len(taken)
-        if not self._path:
-            self._decide(row, matcher, self._budget - len(taken))
-        if self._path:
-            allow_only(row, self._ends if self._path[0] == END else self._path[:1])
 
-    def _decide(self, row: Bits, matcher: LLMatcher, left: int) -> None:
-        """Wait if the end is far off; otherwise narrow the row, or find the completion to take."""
-        # What is known without a walk is no less than the shortest completion.
-        rest, after = self._completion.rest(self._position.place), self._after_string()
-        if rest is not None and after is not None:
-            rest = rest._replace(choices=after.choices)
-        if rest is not None and self._waits(left, rest):
-            return
-        self.calm_until = 0
-        if rest is not None and left > self._needed(rest) + _WORD:
-            self._narrow(row)
-            if self._position.in_string and not self._position.in_array:
-                self.calm_until = self._budget - self._needed(rest) - self._completion.opening - _WORD
-            return
-        rest = self._measured(matcher)
+    def _decide(self, row: Bits, matcher: LLMatcher, count: int) -> None:
+        """Wait if the end is far off; otherwise narrow the row, or find the end to take."""
+        left, rest, shapes = self._budget - count, self._rest(), self._outline.shapes
         if rest is None:
-            self.due_at = self._budget - left + self._again
-            self._again *= 4
-        elif not self._waits(left, rest):
-            needed = self._needed(rest)
-            if left <= rest.tokens + self._completion.inside:
-                walk = self._walker(matcher).to_the_end()
-                self._path = () if walk is None else walk.tokens
-            elif left <= needed and self._position.in_string:
-                self._path = self._walker(matcher).to_the_end_of_the_string() or ()
-            self._narrow(row, last_words=left <= needed + _WORD and rest.string <= 1)
+            self.due_at = count + _RETRY
+            return
+        needed = self._needed(rest)
+        enough = needed + shapes.opens + _WORD + _SENTENCE
+        if left > enough + shapes.nested:
+            ahead = max((left - enough) // (1 + shapes.nested), left - shapes.longest - needed - _SENTENCE, 1)
+            self.due_at, self.calm_until = count + min(_READ, ahead), 0
+            return
+        self.due_at, self.calm_until = count, 0
+        position = self._position
+        if position.in_string:
+            hard = rest.tokens + shapes.inside + _SLACK
+            if left <= (needed if position.in_value_string else hard):
+                self._take_string(matcher, whole=left <= rest.tokens)
+            elif left <= enough:
+                self._narrow(row, last_words=left <= needed + _WORD and rest.string <= 1)
+                last = position.last[-1:]
+                settled = last.isalnum() or last.isspace()  # neither a mark nor a part of a character
+                if left > needed + _WORD and position.in_value_string and not position.in_array and settled:
+                    self.calm_until = self._budget - needed - shapes.opens - _WORD
+            else:
+                _keep(row, self._tokens.in_string_bits)
+            return
+        _keep(row, self._tokens.between_bits)
+        if left <= rest.tokens + max(shapes.opens, shapes.inside) + _SLACK:
+            self._keep_fitting(row, matcher, left)
+        if left <= enough and not self._path:
+            self._narrow(row)
 
-    def _waits(self, left: int, rest: Rest) -> bool:
-        """Whether there is time; sets until when."""
-        enough = self._needed(rest) + self._completion.opening + _WORD + _SENTENCE
-        self.due_at = self._budget - enough
-        return left > enough
-
-    def _needed(self, rest: Rest) -> int:
-        """The current field must end once no more tokens are left than these."""
-        spare = max(0, self._budget - self._completion.shortest)
-        kept = int(_KEPT * spare * rest.choices / self._completion.choices)  # for the fields to come
-        return rest.tokens + self._completion.inside + kept
-
-    def _after_string(self) -> Rest | None:
-        return self._completion.after_string(self._position.place) if self._position.in_value_string else None
-
-    def _measured(self, matcher: LLMatcher) -> Rest | None:
-        """The shortest completion from here; None if no walk finds one."""
-        after = self._after_string()
-        if after is None:
-            walk = self._walker(matcher).to_the_end()
-            return None if walk is None else Rest(len(walk.tokens), 0)
-        string = self._walker(matcher).to_the_end_of_the_string()
-        if string is None:
+    def _rest(self) -> _Rest | None:
+        cost = self._reading.cost()
+        if cost is None:
             return None
-        before = len(string) - 1
-        return Rest(before + after.tokens, after.choices, before)
+        tokens = cost.tokens + self._outline.may_be_number
+        after = self._reading.after_string()
+        if after is None:
+            return _Rest(tokens, cost.choices)
+        return _Rest(tokens, after.choices, cost.tokens - after.tokens)
 
-    def _walker(self, matcher: LLMatcher) -> Walker:
-        return Walker(matcher.deep_copy(), self._fields, self._position)
+    def _needed(self, rest: _Rest) -> int:
+        """The current field must end once no more tokens are left than these."""
+        spare = max(0, self._budget - self._outline.shortest)
+        kept = int(_KEPT * spare * rest.choices / self._outline.choices)  # for the fields to come
+        return rest.tokens + self._outline.shapes.inside + _SLACK + min(kept, spare)
+
+    def _keep_fitting(self, row: Bits, matcher: LLMatcher, left: int) -> None:
+        """Keep the tokens of one step that leave an end that fits; take the shortest end if no other does."""
+        fitting = []
+        for token in self._tokens.steps:
+            if row[token >> 5] >> (token & 31) & 1:
+                after = self._reading.copy()
+                after.feed(self._tokens.table[token])
+                cost = after.cost()
+                if cost is not None and 1 + cost.tokens + self._outline.may_be_number <= left:
+                    fitting.append(token)
+        if fitting:
+            allow_only(row, fitting)
+        else:
+            self._take_end(matcher)
+
+    def _take_string(self, matcher: LLMatcher, *, whole: bool) -> None:
+        """Take the shortest end of the open string, or of the text."""
+        end = self._reading.end_of_string()
+        if whole or end is None:
+            self._take_end(matcher)
+        else:
+            self._take(self._tokens.divided(end), matcher)
+
+    def _take_end(self, matcher: LLMatcher) -> None:
+        end = self._reading.end()
+        if end is not None:
+            path = self._tokens.divided(end)
+            last = end[-1:] or self._position.last[-1:]
+            self._take([*path, _END] if self._outline.may_be_number and last.isdigit() else path, matcher)
+
+    def _take(self, path: Sequence[int], matcher: LLMatcher) -> None:
+        """Take these tokens next, if the grammar allows them all."""
+        count = len(path) - (path[-1:] == [_END])
+        if path and (not count or matcher.validate_tokens([*path[:count]]) == count):
+            self._path = path
 
     def _narrow(self, row: Bits, *, last_words: bool = False) -> None:
         """`last_words`: the string can end with the next token or the one after it, and should."""
@@ -142,7 +220,6 @@ class Closing:
             elif last_words:
                 _keep(row, tokens.in_word_bits | tokens.end_bits)
             return
-        _keep(row, tokens.between_bits)
         if not last[-1:].isdigit():
             _keep(row, tokens.bracket_bits)
         elif (row & tokens.bracket_bits).any():

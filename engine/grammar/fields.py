@@ -98,7 +98,7 @@ class TextField:
 
 
 class TextFields:
-    """The fields of one schema (JSON text). `at` and `lists` are used by the core's thread, `options` by any."""
+    """The fields of one schema (JSON text). Used by the core's thread."""
 
     def __init__(self, schema: str, tokens: JsonTokens) -> None:
         self.tokens = tokens
@@ -123,17 +123,13 @@ class TextFields:
         if place not in self._listed:
             if len(self._listed) >= _MAX_FIELDS:
                 return False
-            self._listed[place] = bool(self.options(place))
+            try:
+                node, _ = self._resolved(place)
+                options = node["enum"] if "enum" in node else [node["const"]]
+                self._listed[place] = any(isinstance(option, str) for option in options)
+            except _NOT_KNOWN:
+                self._listed[place] = False
         return self._listed[place]
-
-    def options(self, place: Place) -> list[str]:
-        """The strings of the enumeration, or the constant, at this place; none if there is none, or none is known."""
-        try:
-            node, _ = self._resolved(place)
-            options = node["enum"] if "enum" in node else [node["const"]]
-            return [option for option in options if isinstance(option, str)]
-        except _NOT_KNOWN:
-            return []
 
     def _resolved(self, place: Place) -> tuple[Any, list[Any]]:
         """A place's schema, and what must and may follow it: later properties, and further items of arrays."""

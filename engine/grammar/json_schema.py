@@ -34,8 +34,7 @@ class JsonGrammar:
         self._failed = False  # its matcher broke; the next token raises the error
         self.lexer = lexers.share()
         self._matcher = self.lexer.copy(self)
-        completion = lexers.completion
-        self._closing = None if completion is None else Closing(completion, lexers.fields, eos)
+        self._closing = None if lexers.outline is None else Closing(lexers.outline, eos)
 
     @property
     def matcher(self) -> LLMatcher:
@@ -133,7 +132,7 @@ class JsonGrammar:
             tokens = self.matcher.compute_ff_tokens()
             if key is not None and not self.matcher.is_error():
                 known.keep(key, last, tokens)
-        return tokens
+        return tokens if self._closing is None else self._closing.forced(tokens, self.matcher, self._tokens)
 
     def advance(self, token: int) -> None:
         if error := self.advanced(token, consumed=self.matcher.consume_token(token)):

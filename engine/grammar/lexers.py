@@ -13,6 +13,7 @@ up this fuel, and are then refused as if the schema did not allow them.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -21,14 +22,18 @@ from weakref import WeakSet
 import torch
 
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.grammar.completion import completion_of
+from thothy_ai.engine.grammar.closing import Outline
 from thothy_ai.engine.grammar.dialect import source_of
 from thothy_ai.engine.grammar.fields import TextFields
+from thothy_ai.engine.grammar.keywords import UnknownError
+from thothy_ai.engine.grammar.shapes import Shapes
 from thothy_ai.engine.grammar.slices import own_slices
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits
+
+log = logging.getLogger(__name__)
 
 THREADS = min(16, len(os.sched_getaffinity(0)))  # that work on a step's grammars
 _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
@@ -98,7 +103,17 @@ class Lexers:
         trial.consume_tokens(trial.compute_ff_tokens())
         _check(trial)
         self.fields = TextFields(schema, vocabulary.tokens)
-        self.completion = completion_of(schema, self.share().measured(), self.fields)
+        self.outline = self._outline(schema)
+
+    def _outline(self, schema: str) -> Outline | None:
+        """None if it is not known how texts of the schema end."""
+        tokens = self.vocabulary.tokens
+        try:
+            outline = Outline(Shapes(schema, tokens), tokens, self.share().measured())
+        except UnknownError as error:
+            log.info("texts of a schema may be cut off: %s", error)
+            return None
+        return outline if outline.usable else None
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""

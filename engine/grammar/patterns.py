@@ -1,92 +1,263 @@
-"""How short a match of a regular expression can be, and by how much one more character can delay its end.
-
-Reads the syntax that JSON schemas share: classes, groups, alternatives, repetition. Lookarounds count as their content;
-other syntax is taken literally, which is never shorter. Lengths are bytes of UTF-8, thus bounds of tokens.
+"""Reads regular expressions, in the syntax that JSON schemas share with llguidance: classes, groups, alternatives,
+repetition. PatternError where an expression uses other syntax.
 """
 
 from __future__ import annotations
 
 import re
-import string
-from functools import lru_cache
-from typing import NamedTuple
+import unicodedata
+from collections.abc import Iterable
+from functools import cache, lru_cache
 
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
-_ESCAPE = re.compile(r"\\(?:u\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[pP]\{[^}]*\}|.)", re.DOTALL)
+from thothy_ai.engine.grammar.expressions import (
+    AROUND,
+    LAST,
+    NO_NEWLINE,
+    Chars,
+    Either,
+    Expression,
+    Ranges,
+    Repeated,
+    Row,
+    chars_of,
+)
+from thothy_ai.engine.grammar.matching import Pattern, PatternError
+
+_MAX_DEPTH = 200  # of groups
+_CLASS_NAMES: dict[str, Ranges] = {
+    "d": ((48, 57),),
+    "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "s": (
+        *((9, 13), (32, 32), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)),
+        *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)),
+    ),
+}
+_NAMED_CLASS = re.compile(r"\[:(\^?)(\w+):\]")
+_NAMED_CLASSES: dict[str, Ranges] = {
+    "alnum": ((48, 57), (65, 90), (97, 122)),
+    "alpha": ((65, 90), (97, 122)),
+    "digit": ((48, 57),),
+    "lower": ((97, 122),),
+    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
+    "space": ((9, 13), (32, 32)),
+    "upper": ((65, 90),),
+    "word": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "xdigit": ((48, 57), (65, 70), (97, 102)),
+}
+_LAST_FOLDED = 0x24F
+_CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "a": 7, "0": 0}
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})[?+]?")
-_GROUP = re.compile(r"\((?:\?(?:[:=!]|<[=!]|P?<\w+>))?")
-_BOUNDARIES = frozenset({r"\b", r"\B", r"\A", r"\Z", r"\z"})
-_ASCII = string.ascii_letters + string.digits + string.punctuation + " "
-_MAX_CHARACTER = 4  # bytes
+_GROUP = re.compile(r"\((?:\?(?::|s:|P?<\w+>))?")
+_NUMBERED = re.compile(r"[uxU]\{([0-9A-Fa-f]+)\}|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8})")
+_PROPERTY = re.compile(r"([pP])(?:\{\^?(\w+)\}|(\w))")
 
 
-class Length(NamedTuple):
-    """`least`: bytes of the shortest match. `rise`: how much longer one more character can make it at most, and
-    `first`: how much longer the first character can.
-    """
-
-    least: int
-    rise: int = 0
-    first: int = 0
+def least_bytes(pattern: str) -> int:
+    """Of the shortest string in which the pattern is found; 0 if it is not understood."""
+    try:
+        rule = Pattern(searched(pattern))
+    except PatternError:
+        return 0
+    return rule.nearest(rule.start)
 
 
 @lru_cache(256)
-def pattern_length(pattern: str) -> Length:
-    return _Reader(pattern).alternatives()
+def searched(pattern: str) -> Expression:
+    """The expression of whole strings in which the pattern is found, as llguidance reads it."""
+    return _Reader(pattern).whole()
 
 
 class _Reader:
     """Reads a pattern from left to right, once."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern, self._at = pattern, 0
+        self._pattern = pattern
+        self._folds = pattern.startswith("(?i)")
+        self._at, self._depth = 4 * self._folds, 0
 
-    def alternatives(self) -> Length:
-        """Up to the end, or to the bracket that closes a group."""
+    def whole(self) -> Expression:
+        found = [self._anchored()]
+        while self._next() == "|":
+            self._at += 1
+            found.append(self._anchored())
+        if self._next():
+            raise PatternError("a bracket is closed that was not opened")
+        return found[0] if len(found) == 1 else Either(tuple(found))
+
+    def _anchored(self) -> Expression:
+        """An alternative of the whole pattern, with what may stand around it."""
+        left, right = self._next() != "^", True
+        self._at += not left
+        node = self._sequence()
+        if self._next() == "$":
+            right = False
+            self._at += 1
+        return Row((*(AROUND,) * left, node, *(AROUND,) * right))
+
+    def _alternatives(self) -> Expression:
         found = [self._sequence()]
         while self._next() == "|":
             self._at += 1
             found.append(self._sequence())
-        if len(found) == 1:
-            return found[0]
-        least = min(each.least for each in found)
-        first = max(each.least + each.first for each in found) - least
-        return Length(least, max(first, *(each.rise for each in found)), first)
+        return found[0] if len(found) == 1 else Either(tuple(found))
 
-    def _sequence(self) -> Length:
-        least = rise = first = 0
-        while self._next() not in {"", "|", ")"}:
+    def _sequence(self) -> Expression:
+        parts: list[Expression] = []
+        while (sign := self._next()) not in {"", "|", ")"}:
+            if sign == "$" and not self._depth and self._pattern[self._at + 1 : self._at + 2] in {"", "|"}:
+                break
             item = self._item()
-            if quantifier := _QUANTIFIER.match(self._pattern, self._at):
+            while quantifier := _QUANTIFIER.match(self._pattern, self._at):
                 self._at = quantifier.end()
-                sign, low, comma, high = quantifier.groups()
-                count = int(low) if low else int(sign == "+")
-                if sign is None and (not comma or high == low):  # exactly `count` times
-                    item = item._replace(least=item.least * count)
-                else:
-                    opening = item.least + item.first
-                    item = Length(item.least * count, max(opening, item.rise), opening)
-            first = max(first, item.first) if not least else first
-            least, rise = least + item.least, max(rise, item.rise)
-        return Length(least, rise, first)
+                kind, low, comma, high = quantifier.groups()
+                least = int(low) if low else int(kind == "+")
+                most = 1 if kind == "?" else None if kind else least if not comma else int(high) if high else None
+                item = Repeated(item, least, most)
+            parts.append(item)
+        return parts[0] if len(parts) == 1 else Row(tuple(parts))
 
-    def _item(self) -> Length:
-        if group := _GROUP.match(self._pattern, self._at):
-            self._at = group.end()
-            inside = self.alternatives()
-            self._at += 1
+    def _item(self) -> Expression:
+        sign = self._next()
+        if sign == "(":
+            group = _GROUP.match(self._pattern, self._at)
+            assert group is not None
+            self._at, self._depth = group.end(), self._depth + 1
+            if self._next() == "?" or self._depth > _MAX_DEPTH:
+                raise PatternError("groups of this sort are not understood")
+            inside = self._alternatives()
+            self._depth -= 1
+            self._expect(")")
             return inside
-        found = _CLASS.match(self._pattern, self._at) or _ESCAPE.match(self._pattern, self._at)
-        text = found[0] if found else self._pattern[self._at]
-        self._at += len(text)
-        if text in {"^", "$"} or text in _BOUNDARIES:
-            return Length(0)
-        if len(text) == 1:
-            return Length(len(text.encode(errors="surrogatepass")))
-        try:
-            return Length(1 if re.search(text, _ASCII) else _MAX_CHARACTER)
-        except re.error:  # an item that Python cannot read probably matches an ASCII character
-            return Length(1)
+        if sign == "[":
+            return self._folded(self._class())
+        self._at += 1
+        if sign == ".":
+            return NO_NEWLINE
+        if sign == "\\":
+            return self._folded(self._escape())
+        if sign in "^$*+?":
+            raise PatternError(f"{sign!r} is not understood here")
+        return self._folded(((ord(sign), ord(sign)),))
+
+    def _folded(self, ranges: Ranges) -> Chars:
+        """A class, with the other case of its letters if the pattern ignores case."""
+        if not self._folds:
+            return chars_of(ranges)
+        codes = (code for low, high in ranges for code in range(low, min(high, _LAST_FOLDED) + 1))
+        swapped = [ord(other) for code in codes if len(other := chr(code).swapcase()) == 1]
+        return chars_of(_joined([*ranges, *zip(swapped, swapped, strict=True)]))
+
+    def _escape(self) -> Ranges:
+        """After a backslash."""
+        if found := _NUMBERED.match(self._pattern, self._at):
+            self._at = found.end()
+            code = int(next(filter(None, found.groups())), 16)
+            return ((code, code),)
+        if found := _PROPERTY.match(self._pattern, self._at):
+            self._at = found.end()
+            ranges = _category(found[2] or found[3])
+            return _inverted(ranges) if (found[1] == "P") != ("^" in found[0]) else ranges
+        sign = self._next()
+        self._at += 1
+        if sign.lower() in _CLASS_NAMES:
+            ranges = _CLASS_NAMES[sign.lower()]
+            return ranges if sign.islower() else _inverted(ranges)
+        if sign in _CONTROLS:
+            return ((_CONTROLS[sign], _CONTROLS[sign]),)
+        if not sign or sign.isalnum():
+            raise PatternError(f"\\{sign} is not understood")
+        return ((ord(sign), ord(sign)),)
+
+    def _class(self) -> Ranges:
+        self._at += 1
+        inverted = self._next() == "^"
+        self._at += inverted
+        found: list[tuple[int, int]] = []
+        first, both = True, None
+        while (sign := self._next()) != "]" or first:
+            if not sign or self._pattern.startswith(("--", "~~"), self._at):
+                raise PatternError("a class of this sort is not understood")
+            first = False
+            if self._pattern.startswith("&&", self._at):
+                self._at += 2
+                both, found = _common(_joined(found), both), []
+                continue
+            if named := _NAMED_CLASS.match(self._pattern, self._at):
+                self._at = named.end()
+                ranges = _NAMED_CLASSES[named[2]]
+                found += _inverted(ranges) if named[1] else ranges
+                continue
+            if sign == "[":
+                found += self._class()
+                continue
+            low = self._member()
+            if self._next() == "-" and self._pattern[self._at + 1 : self._at + 2] not in {"]", ""} and len(low) == 1:
+                self._at += 1
+                high = self._member()
+                found.append((low[0][0], high[-1][1]))
+            else:
+                found += low
+        self._at += 1
+        ranges = _common(_joined(found), both)
+        return _inverted(ranges) if inverted else ranges
+
+    def _member(self) -> Ranges:
+        sign = self._next()
+        self._at += 1
+        if sign == "\\":
+            if self._next() == "b":
+                self._at += 1
+                return ((8, 8),)
+            return self._escape()
+        return ((ord(sign), ord(sign)),)
+
+    def _expect(self, sign: str) -> None:
+        if self._next() != sign:
+            raise PatternError(f"{sign!r} is missing")
+        self._at += 1
 
     def _next(self) -> str:
         return self._pattern[self._at : self._at + 1]
+
+
+def _common(ranges: Ranges, others: Ranges | None) -> Ranges:
+    if others is None:
+        return ranges
+    common = chars_of(ranges).and_(chars_of(others))
+    return () if common is None else common.ranges
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def _inverted(ranges: Ranges) -> Ranges:
+    found, at = list[tuple[int, int]](), 0
+    for low, high in ranges:
+        if at < low:
+            found.append((at, low - 1))
+        at = high + 1
+    if at <= LAST:
+        found.append((at, LAST))
+    return tuple((low, high) for low, high in found if not 0xD800 <= low <= high <= 0xDFFF)
+
+
+@cache
+def _category(name: str) -> Ranges:
+    """The characters of a Unicode category, such as L or Lu."""
+    if not re.fullmatch(r"[LMNPSZC][a-z]?", name):
+        raise PatternError(f"\\p{{{name}}} is not understood")
+    found: list[tuple[int, int]] = []
+    for code in range(LAST + 1):
+        if unicodedata.category(chr(code)).startswith(name):
+            if found and found[-1][1] == code - 1:
+                found[-1] = found[-1][0], code
+            else:
+                found.append((code, code))
+    return tuple(found)

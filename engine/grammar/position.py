@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from copy import copy
 
 _STRING_END = re.compile(rb'["\\]')
 _LAST = 8
@@ -20,8 +19,6 @@ class JsonPosition:
         self._escaped = False
         self._value_began = False
         self.in_string = False
-        self._string_is_empty = False  # so far
-        self.strings = 0  # that have ended
         self.last = b""  # the text's last bytes, eight at most
 
     @property
@@ -35,25 +32,9 @@ class JsonPosition:
         return self.in_string and self._key is None
 
     @property
-    def value_is_empty(self) -> bool:
-        """In a string that is not a key, of which nothing has been read."""
-        return self.in_value_string and self._string_is_empty
-
-    @property
     def in_array(self) -> bool:
         """In an array, at whatever depth."""
         return any(isinstance(entry, int) for entry in self._path)
-
-    @property
-    def wide(self) -> bool:
-        """The text's last character is a wide one, as in Chinese or Japanese."""
-        return self.last[-3:-2] >= b"\xe3" and self.last[-1:] >= b"\x80"
-
-    def copy(self) -> JsonPosition:
-        other = copy(self)
-        other._path = [*self._path]
-        other._key = None if self._key is None else bytearray(self._key)
-        return other
 
     def feed(self, data: bytes) -> None:
         at = 0
@@ -62,7 +43,6 @@ class JsonPosition:
         self.last = (self.last + data)[-_LAST:]
 
     def _in_string(self, data: bytes, at: int) -> int:
-        self._string_is_empty = False
         if self._escaped:
             self._escaped = False
             return self._keep(data, at, at + 1)
@@ -73,7 +53,6 @@ class JsonPosition:
             return end
         if found[0] == b'"':
             self.in_string = False
-            self.strings += 1
             if self._key is not None:
                 self._path[-1], self._key = bytes(self._key), None
         else:
@@ -89,7 +68,7 @@ class JsonPosition:
     def _outside(self, sign: bytes, at: int) -> int:
         match sign:
             case b'"':
-                self.in_string = self._string_is_empty = True
+                self.in_string = True
                 if self._wants_key:
                     self._key, self._wants_key = bytearray(), False
                 else:

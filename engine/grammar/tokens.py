@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.int32]  # [ceil(vocab / 32)], lowest bit first
-Ids = NDArray[np.int64]
 
 _MARK = rb"(?:[.!?]|\xe3\x80\x82|\xef\xbc\x81|\xef\xbc\x9f)"  # . ! ? and those of Chinese and Japanese, in UTF-8
 _AFTER_MARK = rb"(?:[)']|\\\"|\xe2\x80[\x99\x9c\x9d]|\xc2[\xab\xbb]|\xe3\x80[\x8d\x8f])?"  # a bracket, a quotation mark
@@ -33,6 +32,8 @@ _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\x80-\xbf]", re.DOTALL)
 _MAX_COUNTED = 255  # characters: a byte
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _MAX_FILLER = 14  # bytes: an everyday word
+_LONGEST = 32  # bytes: longer tokens are runs of spaces and the like
+_MAX_COUNTS = 10_000  # texts of which the number of tokens is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class JsonTokens:
         self.table = table
         self.words = -(-len(table) // 32)  # of a set
         self._up_to: dict[int, Bits] = {}
+        self._counts: dict[bytes, int] = {}
         vars(self).update(sets or {})
 
     @classmethod
@@ -136,18 +138,31 @@ class JsonTokens:
 
     @cached_property
     def longest_bytes(self) -> int:
-        return max(map(len, self.table))
+        return min(max(map(len, self.table), default=1), _LONGEST)
 
     def divided(self, text: bytes) -> list[int]:
-        """A text's tokens, the longest possible one each time, up to where none matches."""
+        """The fewest tokens of which a text consists; none if it consists of none."""
+        size, by_bytes, most = len(text), self.by_bytes, self.longest_bytes
+        counts, ends = [size + 1] * size + [0], [0] * size  # of the tokens from each byte on
+        for at in range(size - 1, -1, -1):
+            for end in range(at + 1, min(size, at + most) + 1):
+                if counts[end] < counts[at] and text[at:end] in by_bytes:
+                    counts[at], ends[at] = counts[end] + 1, end
         found, at = list[int](), 0
-        while at < len(text):
-            ends = range(min(len(text), at + self.longest_bytes), at, -1)
-            end = next((end for end in ends if text[at:end] in self.by_bytes), None)
-            if end is None:
-                break
-            found.append(self.by_bytes[text[at:end]])
-            at = end
+        while at < size:
+            if not ends[at]:
+                return []
+            found.append(by_bytes[text[at : ends[at]]])
+            at = ends[at]
+        return found
+
+    def count(self, text: bytes) -> int:
+        """How many tokens a text has, at least."""
+        found = self._counts.get(text)
+        if found is None:
+            if len(self._counts) > _MAX_COUNTS:
+                self._counts.clear()
+            found = self._counts[text] = len(self.divided(text))
         return found
 
     @cached_property
@@ -165,55 +180,25 @@ class JsonTokens:
         return self._longest_first(rb"[}\]]+")
 
     @cached_property
-    def marks(self) -> list[int]:
-        """Marks that end a sentence: those of Chinese and Japanese first, the ASCII full stop last."""
-        order = tuple(sign.encode() for sign in "。！？?!.")
-        return sorted(self._matching(_MARK), key=lambda token: order.index(self.table[token]))
+    def steps(self) -> list[int]:
+        """Tokens of one step outside of strings: a sign, a digit, a word, or brackets that end something."""
+        return self._matching(rb'[{}\[\]",:0-9eE.+-]|[}\]]+|[tfn]|true|false|null')
 
     @cached_property
-    def signs(self) -> list[int]:
-        """Signs of a single byte, those that lead to an end soonest first."""
-        order = (b",", *(b"%d" % digit for digit in range(10)), b"n", b'"', b":", b"t", b"f", b"[", b"{")
-        found = {data: token for token, data in reversed(list(enumerate(self.table))) if len(data) == 1}
-        return [found[sign] for sign in order if sign in found]
+    def most_openings(self) -> int:
+        """How many objects, arrays, items and keys a token begins at most."""
+        beginning = re.compile(rb'[{\[,"]')
+        return max((len(beginning.findall(data)) for data in self.table if len(data) <= _LONGEST), default=1)
 
     @cached_property
-    def nulls(self) -> list[int]:
-        """`null` as one token: where it is allowed, no other value is shorter."""
-        return self._matching(b"null")
-
-    @cached_property
-    def fillers(self) -> list[int]:
+    def words_of_text(self) -> list[str]:
         """Words, the longest first: for each length and sort, the one with the lowest id, which is a common one."""
         sorts = (rb" [a-z]+", rb"[a-z]+", rb" [A-Z]?", rb" [A-Z][a-z]+", rb"[A-Z][a-z]*", rb"[0-9]+")
         one_each: dict[tuple[int, bytes], int] = {}
         for sort in sorts:
             for token in self._longest_first(sort):
                 one_each.setdefault((len(self.table[token]), sort), token)
-        return sorted(one_each.values(), key=lambda token: -len(self.table[token]))
-
-    @cached_property
-    def word(self) -> int | None:
-        """A word inside a sentence."""
-        return next((token for token in self.fillers if re.fullmatch(rb" [a-z]+", self.table[token])), None)
-
-    @cached_property
-    def longest(self) -> Ids:
-        """All tokens: those with the most whole characters first, then those that complete a character, and last those
-        with a quotation mark, a backslash or a control character.
-        """
-
-        def emptiness(token: int) -> tuple[int, int]:
-            data = self.table[token]
-            if _SPECIAL.search(data):
-                return (3, len(data))
-            rest = data.lstrip(_CONTINUATION)
-            try:
-                return (int(rest != data), -len(rest.decode()))
-            except UnicodeDecodeError:
-                return (2, len(data))
-
-        return np.array(sorted((token for token, data in enumerate(self.table) if data), key=emptiness), np.int64)
+        return sorted((self.table[token].decode() for token in one_each.values()), key=len, reverse=True)
 
     @cached_property
     def quote_bits(self) -> Bits:
@@ -294,9 +279,3 @@ def allowed_tokens(row: Bits) -> list[int]:
     places, offsets = np.nonzero(bits)
     found: list[int] = (32 * words[places] + offsets).tolist()
     return found
-
-
-def first_allowed(row: Bits, tokens: Ids) -> int | None:
-    """The first of the tokens that the row allows."""
-    allowed = np.unpackbits(row.view(np.uint8), bitorder="little")[tokens]
-    return int(tokens[allowed.argmax()]) if allowed.any() else None

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Sequence
 from functools import cached_property
 
-from thothy_ai.engine.grammar.patterns import pattern_length
+from thothy_ai.engine.grammar.patterns import least_bytes
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 PERIODS = 3
@@ -108,7 +108,7 @@ class RepetitionDetector:
             if isinstance(node, dict):
                 least, pattern = node.get("minLength"), node.get("pattern")
                 demanded = max(demanded, int(least) if isinstance(least, int | float) else 0)
-                demanded = max(demanded, pattern_length(pattern).least if isinstance(pattern, str) else 0)
+                demanded = max(demanded, least_bytes(pattern) if isinstance(pattern, str) else 0)
             nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
         return json.dumps(root, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"), demanded
 

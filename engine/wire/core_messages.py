@@ -31,11 +31,10 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.checkpoint.configuration import Configuration, FolderConfiguration
-from thothy_ai.engine.grammar.tokens import Bits, CoreTokenizer, Ids, JsonTokens
+from thothy_ai.engine.grammar.tokens import Bits, CoreTokenizer, JsonTokens
 from thothy_ai.engine.wire.codec import Codec, Raw, pack, unpack
 
 _MAX_FRAME = 2**31 - 1  # both ends are this engine's, and each bounds what it sends
-_ARRAYS: dict[Any, type[np.generic]] = {Bits: np.int32, Ids: np.int64}  # sets that travel as bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +125,9 @@ def _bytes_of(value: object) -> object:
 
 
 def _set_of(kind: Any, raw: Raw) -> object:  # noqa: ANN401  any type's
-    if kind not in _ARRAYS:
+    if kind != Bits:
         return unpack(kind, raw)
-    return np.frombuffer(bytearray(unpack(bytes, raw)), _ARRAYS[kind])  # of bytes that may be written
+    return np.frombuffer(bytearray(unpack(bytes, raw)), np.int32)  # of bytes that may be written
 
 
 @dataclass(frozen=True, slots=True)

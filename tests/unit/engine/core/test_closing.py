@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from tests.support.engine_driver import EngineDriver, GrammarRequest
 from tests.support.oracle import ROOMY, random_prompts
 from tests.support.tiny_models import tiny_model
 from thothy_ai.engine.api import FinishReason, SamplingParams
+from thothy_ai.engine.grammar import batch as grammar_batch
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.process.build import build_core
@@ -59,8 +61,8 @@ def requests(compiler: GrammarCompiler) -> list[GrammarRequest]:
     for number, (schema, spare) in enumerate((schema, spare) for schema in (ARTICLE, SCHEMA) for spare in SPARES):
         grammar = compiler.compile(json.dumps(schema))
         assert isinstance(grammar, JsonGrammar)
-        assert grammar._lexers.completion is not None
-        budget = grammar._lexers.completion.shortest + spare
+        assert grammar._lexers.outline is not None
+        budget = grammar._lexers.outline.shortest + spare
         grammar.limit(budget)
         sampling = SamplingParams(max_tokens=budget, temperature=1.0, seed=number, ignore_eos=True)
         made.append(GrammarRequest(str(number), random_prompts(300)[number % 8], sampling, grammar=grammar))
@@ -88,6 +90,44 @@ def test_every_text_is_complete_and_the_same(
         value = json.loads(data)
         assert list(value) in (list(ARTICLE["properties"]), list(SCHEMA["properties"]))
     assert found == texts(loaded, compiler, overlap=not overlap)
+
+
+DATED = {"type": "object", "properties": {name: {"type": "string", "format": "date-time"} for name in "abc"}}
+UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+NUMBERED = {"type": "array", "items": {"type": "string", "pattern": UUID}}
+
+
+@pytest.mark.parametrize(("schema", "count"), [(DATED, 24), (NUMBERED, 4)], ids=["dates", "uuids"])
+def test_ending_texts_delay_no_other(
+    loaded: LoadedModel,
+    compiler: GrammarCompiler,
+    monkeypatch: pytest.MonkeyPatch,
+    schema: dict[str, Any],
+    count: int,
+) -> None:
+    """A neighbour without a schema waits for the masks of a step: their work on the core's thread is a few ms."""
+    spent: list[float] = []
+    finish = grammar_batch._Work.finish
+
+    def measured(work: grammar_batch._Work) -> list[int]:
+        begun = time.thread_time()
+        lacking = finish(work)
+        spent.append(time.thread_time() - begun)
+        return lacking
+
+    monkeypatch.setattr(grammar_batch._Work, "finish", measured)
+    asked = [GrammarRequest("free", random_prompts(300)[0], SamplingParams(max_tokens=120, ignore_eos=True))]
+    for number in range(count):
+        grammar = compiler.compile(json.dumps(schema))
+        grammar.limit(80 + number)
+        sampling = SamplingParams(max_tokens=80 + number, temperature=1.0, seed=number, ignore_eos=True)
+        asked.append(GrammarRequest(str(number), random_prompts(300)[number % 8], sampling, grammar=grammar))
+    sizes = replace(SIZES, max_rows=count + 1, kv_tokens=8000)
+    with EngineDriver(lambda events: build_core(loaded, sizes, events)) as driver:
+        collected = driver.run(asked)
+    ends = {name: end.reason for name, end in collected.finished.items() if name != "free"}
+    assert {*ends.values()} == {FinishReason.STOP}
+    assert max(spent) < 0.05
 
 
 def test_without_a_limit_they_are_cut_off(loaded: LoadedModel, compiler: GrammarCompiler) -> None:

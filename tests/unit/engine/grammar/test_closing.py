@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from thothy_ai.engine.api.errors import BudgetTooSmallError
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.tokens import SENTENCE_END
-from thothy_ai.engine.grammar.walk import Walker
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import schema as fields
 
@@ -84,9 +84,9 @@ def compiled(schema: object) -> JsonGrammar:
 
 
 def shortest(schema: object) -> int:
-    completion = compiled(schema)._lexers.completion
-    assert completion is not None
-    return completion.shortest
+    outline = compiled(schema)._lexers.outline
+    assert outline is not None
+    return outline.shortest
 
 
 @given(schemas, spares, st.sampled_from(CHOICES), st.integers(0, 2**32))
@@ -216,33 +216,98 @@ def test_a_lexer_that_breaks_is_no_way_past_the_limit() -> None:
     assert tokens <= 80
 
 
-def test_a_walk_that_finds_no_end_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From another place it may find one."""
-    walks = [0]
-    ends = Walker.to_the_end_of_the_string
-
-    def failing_at_first(walker: Walker) -> list[int] | None:
-        walks[0] += 1
-        return None if walks[0] <= 1 else ends(walker)
-
-    monkeypatch.setattr(Walker, "to_the_end_of_the_string", failing_at_first)
-    assert len(ending(record(body=text("^[a-z ]{1,900}$")), 90, wordy)["body"]) > 30
-    assert walks[0] > 1
+def field(**keywords: Any) -> dict[str, Any]:
+    return record(a={"type": "string", **keywords}, b={"type": "integer"})
 
 
-def test_a_text_without_an_end_in_reach_is_not_searched_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    walks = [0]
+UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+TIMES = {name: {"type": "string", "format": "date-time"} for name in "abc"}
+ENDING: dict[str, dict[str, Any]] = {
+    **{name: field(format=name) for name in ("email", "uri", "ipv6", "duration", "date-time", "time", "uuid")},
+    **{
+        pattern: field(pattern=pattern)
+        for pattern in (
+            r"\.pdf$",
+            "[0-9]",
+            r"\d{4}",
+            "^.+ (GmbH|AG)$",
+            "^[A-Z]{2,10}-[0-9]+$",
+            "^a|b$",
+            "^[a-z]{90,99}Q$",
+        )
+    },
+    "short email": field(format="email", maxLength=20),
+    "lengths": field(pattern="^[a-z ]+$", minLength=20, maxLength=30),
+    "above": record(name={"type": "string"}, price={"type": "number", "exclusiveMinimum": 0}),
+    "between": record(a={"type": "number", "minimum": -2.5, "maximum": 2.75}),
+    "multiples": record(a={"type": "integer", "multipleOf": 7, "minimum": 20}),
+    "keys": {
+        "type": "object",
+        "patternProperties": {"^x_[a-z]+$": {"type": "integer", "minimum": 5}},
+        "additionalProperties": False,
+    },
+    "unanchored keys": {
+        "type": "object",
+        "patternProperties": {"_id": {"type": "integer"}},
+        "additionalProperties": False,
+    },
+    "long": {"type": "array", "items": {"type": "integer"}, "minItems": 25},
+    "many": record(**{f"field_{number}": {"type": "integer"} for number in range(20)}),
+    "numbers": {"enum": [100000000000, 2]},
+    "choice": {"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 5}, record(a={"type": "null"})]},
+    "open": {"type": "object", "properties": TIMES, "required": ["b"]},
+    "optional": {"type": "object", "properties": TIMES, "additionalProperties": False},
+    "list": {"type": "array", "items": text(UUID)},
+    "tree": {
+        "$defs": {
+            "node": record(value={"type": "integer"}, nodes={"type": "array", "items": {"$ref": "#/$defs/node"}}),
+        },
+        "$ref": "#/$defs/node",
+    },
+    "together": {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+            {"properties": {"a": {"minLength": 3}, "b": {"type": "integer"}}, "required": ["b"]},
+        ]
+    },
+    "anything": {},
+    "number": {"type": "number"},
+}
 
-    def failing(_: Walker) -> None:
-        walks[0] += 1
 
-    monkeypatch.setattr(Walker, "to_the_end", failing)
-    grammar = compiled(
-        {"type": "object", "properties": {"a": {"anyOf": [text("^[a-z]{900,990}Q$"), {"type": "null"}]}}}
-    )
-    grammar.limit(900)
-    written(grammar, 900, wordy, random.Random(0))
-    assert 0 < walks[0] < 9
+@pytest.mark.parametrize("name", ENDING)
+def test_texts_of_any_keyword_end_in_time(name: str) -> None:
+    """None is cut off and none is refused for its limit, however much the text needs beyond its shortest."""
+    least = shortest(ENDING[name])
+    for draw, (spare, choose) in enumerate(itertools.product((0, 1, 4, 9, 30, 90), CHOICES)):
+        grammar = compiled(ENDING[name])
+        grammar.limit(least + spare)
+        data, complete = written(grammar, least + spare, choose, random.Random(draw))
+        assert complete, data
+        json.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("schema", "most"),
+    [
+        ({"enum": [100000000000, 2]}, 1),
+        ({"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 50}, {"type": "null"}]}, 4),
+        (field(pattern="^[A-Z]{2,10}-[0-9]+$"), 18),
+        (field(format="email", maxLength=40), 16),
+    ],
+)
+def test_what_fits_is_not_refused(schema: dict[str, Any], most: int) -> None:
+    compiled(schema).limit(most)
+    ending(schema, most, longest)
+
+
+@pytest.mark.parametrize("name", ["date", "time", "date-time"])
+def test_a_date_that_is_ended_for_its_writer_is_one_that_libraries_read(name: str) -> None:
+    readers = {"date": date.fromisoformat, "time": time.fromisoformat, "date-time": datetime.fromisoformat}
+    schema = record(a={"type": "string", "format": name})
+    least = shortest(schema)
+    for draw in range(30):
+        readers[name](ending(schema, least + draw // 3, anything, draw)["a"])
 
 
 def _moved(grammar: JsonGrammar) -> bool:

@@ -86,7 +86,7 @@ def test_states_for_which_there_is_no_place_get_their_masks_all_the_same(compile
 
 def test_a_text_that_is_led_to_its_end_leaves_the_remembered_mask_as_it_is(compiler: GrammarCompiler) -> None:
     masks, (closing, free) = Masks(VOCAB), in_text(compiler, "a-m", 50, 2)
-    closing.limit(14)
+    closing.limit(10)
     assert closing.closes
     narrowed, _ = masks.of(closing, free)
     assert len(masks.memory) == 1

@@ -136,7 +136,12 @@ def test_a_peer_names_no_class_and_no_set_of_another_type() -> None:
     assert read is not None
     assert read.quotes == [1, 2]
     assert type(read) is JsonTokens
-    for name, value in (("quotes", b"cos\nsystem"), ("comma_bits", [1, 2]), ("with_quote", {"a": 1}), ("word", "x")):
+    for name, value in (
+        ("quotes", b"cos\nsystem"),
+        ("comma_bits", [1, 2]),
+        ("with_quote", {"a": 1}),
+        ("most_openings", "x"),
+    ):
         with pytest.raises(ProtocolError, match="malformed"):
             JsonTokensRead([b"a"], {name: pack(value)}).tokens()
 

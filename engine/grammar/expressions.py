@@ -1,0 +1,104 @@
+"""Regular expressions as trees of character classes, and characters as JSON writes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+Ranges = tuple[tuple[int, int], ...]  # of code points, ascending
+
+LAST = sys.maxunicode
+_ESCAPED = frozenset({0x22, 0x5C, 0x7F})
+_CASES = 0x20  # between a small letter and its capital
+_PREFERRED = [*map(ord, "a1etoin 023456789sbcdfghjklmpqrvuwxyzAEBCDFGHIJKLMNOPQRSTUVWXYZ.-_,")]
+
+
+def escaped(text: str) -> bytes:
+    """A string's content in compact JSON, as llguidance writes it."""
+    if text.isascii() and text.isalnum():
+        return text.encode()
+    return "".join(map(_escaped, text)).encode(errors="surrogatepass")
+
+
+@lru_cache(4_096)
+def _escaped(sign: str) -> str:
+    short = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+    return short.get(sign) or (f"\\u{ord(sign):04x}" if ord(sign) < 0x20 or sign == "\x7f" else sign)
+
+
+class Chars:
+    """A class of characters. `best`: one of them that is short in JSON; `cost`: its bytes there."""
+
+    __slots__ = ("best", "cost", "ranges")
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges = ranges
+        usual = next((code for code in _PREFERRED if self.has(code)), None)
+        if usual is not None and ranges == ((usual - _CASES, usual - _CASES), (usual, usual)):
+            usual -= _CASES  # Z rather than z, which fewer readers of dates accept
+        first = (max(low, 0x20) for low, high in ranges if high >= 0x20)
+        plain = next((code for code in first if code not in _ESCAPED), None)
+        self.best = usual if usual is not None else plain if plain is not None else ranges[0][0] if ranges else 0
+        self.cost = len(escaped(chr(self.best)))
+
+    def has(self, code: int) -> bool:
+        return any(low <= code <= high for low, high in self.ranges)
+
+    def within(self, low: int, high: int) -> Chars | None:
+        """Those from `low` to `high`; None if there are none."""
+        return self.and_(Chars(((low, high),)))
+
+    def and_(self, other: Chars) -> Chars | None:
+        both = tuple(
+            (max(low, first), min(high, last))
+            for low, high in self.ranges
+            for first, last in other.ranges
+            if max(low, first) <= min(high, last)
+        )
+        return chars_of(both) if both else None
+
+
+class Row(NamedTuple):
+    parts: tuple[Expression, ...]
+
+
+class Either(NamedTuple):
+    choices: tuple[Expression, ...]
+
+
+class Repeated(NamedTuple):
+    item: Expression
+    least: int
+    most: int | None
+
+
+Expression = Chars | Row | Either | Repeated
+
+
+@cache
+def chars_of(ranges: Ranges) -> Chars:
+    return Chars(ranges)
+
+
+ANY = chars_of(((0, 0xD7FF), (0xE000, LAST)))
+NO_NEWLINE = chars_of(((0, 9), (11, 0xD7FF), (0xE000, LAST)))
+AROUND = Repeated(Chars(ANY.ranges), 0, None)  # of a string in which a pattern is found
+
+
+def words_in(classes: Sequence[Chars], words: Sequence[str]) -> str:
+    """A string of these classes with as few tokens as is easy: of `words`, the first that fits each time."""
+    found: list[str] = []
+    at, count, fitting = 0, len(classes), dict[int, list[str]]()
+    while at < count:
+        kind, end = classes[at], at + 1
+        while end < count and classes[end] is kind:
+            end += 1
+        if end - at > 1 and id(kind) not in fitting:
+            fitting[id(kind)] = [word for word in words if all(kind.has(ord(sign)) for sign in word)]
+        while at < end:
+            word = next((word for word in fitting.get(id(kind), ()) if len(word) <= end - at), chr(kind.best))
+            found.append(word)
+            at += len(word)
+    return "".join(found)

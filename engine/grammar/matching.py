@@ -1,0 +1,251 @@
+"""Where a string stands in a rule that it must match, and how it ends soonest.
+
+In a regular expression, a string stands at several `Place`s at once, each of which is a list of what must still come;
+places are compared by identity.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from thothy_ai.engine.grammar.expressions import (
+    ANY,
+    Chars,
+    Either,
+    Expression,
+    Repeated,
+    Row,
+    chars_of,
+    escaped,
+    words_in,
+)
+
+Stand = Any  # what a rule makes of a string's beginning; false if it allows no such string
+Places = frozenset["Place"]
+
+ESCAPE = 5  # bytes by which the end of an escaped control character can be away
+_MAX_PLACES = 4_096  # of a string
+_MAX_MEMORY = 20_000  # steps that are remembered
+
+
+class PatternError(Exception):
+    """An expression is not understood, or its strings stand at too many places."""
+
+
+class Rule(Protocol):
+    """`rise`: bytes by which one character can delay the end. `longest`: how many bytes it can be away."""
+
+    start: Stand
+    rise: int
+    longest: int
+
+    def step(self, stand: Stand, code: int) -> Stand:
+        """After one more character."""
+
+    def accepts(self, stand: Stand) -> bool:
+        """Whether the string may end."""
+
+    def nearest(self, stand: Stand) -> int:
+        """Bytes up to the end, at least."""
+
+    def following(self, stand: Stand) -> list[Chars]:
+        """The classes of the characters that may come next."""
+
+    def strings(self, stand: Stand, words: Sequence[str]) -> list[str]:
+        """Strings that lead to the end: a short one, perhaps made of these words, or all that are listed."""
+
+
+class Place:
+    """`head` is to come, then `rest`; None: the expression's end. `cost`: bytes up to there, at least."""
+
+    __slots__ = ("cost", "head", "rest")
+
+    def __init__(self, head: Expression | None, rest: Place | None, cost: int) -> None:
+        self.head, self.rest, self.cost = head, rest, cost
+
+
+class Pattern:
+    """An expression that whole strings match. Its places belong to it."""
+
+    def __init__(self, expression: Expression) -> None:
+        self._costs: dict[int, int] = {}
+        self._kept: list[Expression] = []  # so that ids stay theirs
+        self._places: dict[tuple[int, int], Place] = {}
+        self._steps: dict[tuple[Places, int], Places] = {}
+        self._counted: dict[tuple[int, int, int | None], Repeated] = {}
+        self.end = Place(None, None, 0)
+        self.start = self._reached([self._before(expression, self.end)])
+        self.rise = self._rise(expression)
+        self.longest = self._longest(expression)
+
+    def step(self, places: Places, code: int) -> Places:
+        """The places after one more character; none if the expression does not allow it."""
+        found = self._steps.get((places, code))
+        if found is None:
+            after = [place.rest for place in places if isinstance(place.head, Chars) and place.head.has(code)]
+            found = self._reached([place for place in after if place is not None])
+            if len(self._steps) > _MAX_MEMORY:
+                self._steps.clear()
+            self._steps[places, code] = found
+        return found
+
+    def accepts(self, places: Places) -> bool:
+        """Whether the string may end."""
+        return self.end in places
+
+    def nearest(self, places: Places) -> int:
+        """Bytes up to the end, at least."""
+        return min(place.cost for place in places)
+
+    def following(self, places: Places) -> list[Chars]:
+        """The classes of the characters that may come next."""
+        return list({place.head: None for place in places if isinstance(place.head, Chars)})
+
+    def strings(self, places: Places, words: Sequence[str]) -> list[str]:
+        return [words_in(self._soonest(places), words)]
+
+    def _soonest(self, places: Places) -> list[Chars]:
+        """The classes of the shortest string that leads from one of the places to the end."""
+        place: Place | None = min(places, key=lambda each: each.cost)
+        found: list[Chars] = []
+        while place is not None and place.head is not None:
+            head, rest = place.head, place.rest
+            assert rest is not None
+            match head:
+                case Chars():
+                    found.append(head)
+                    place = rest
+                case Row(parts):
+                    for part in reversed(parts):
+                        rest = self._before(part, rest)
+                    place = rest
+                case Either(choices):
+                    place = self._before(min(choices, key=self.cost), rest)
+                case Repeated(item, least, _):
+                    if isinstance(item, Chars):
+                        found += [item] * least
+                    else:
+                        for _ in range(least):
+                            rest = self._before(item, rest)
+                    place = rest
+        return found
+
+    def cost(self, node: Expression) -> int:
+        """Bytes of its shortest string."""
+        found = self._costs.get(id(node))
+        if found is None:
+            match node:
+                case Chars():
+                    found = node.cost
+                case Row(parts):
+                    found = sum(map(self.cost, parts))
+                case Either(choices):
+                    found = min(map(self.cost, choices))
+                case Repeated(item, least, _):
+                    found = least * self.cost(item) if least else 0
+            self._costs[id(node)] = found
+            self._kept.append(node)
+        return found
+
+    def _rise(self, node: Expression) -> int:
+        """By how many bytes one character can delay the end."""
+        match node:
+            case Row(parts):
+                return max(map(self._rise, parts), default=0)
+            case Either(choices):
+                least = self.cost(node)
+                return max(max(0, self.cost(each) - least - 1) + self._rise(each) for each in choices)
+            case Repeated(item, least, most):
+                return self._rise(item) + (max(0, self.cost(item) - 1) if most is None or most > least else 0)
+        return ESCAPE if node is ANY else 0
+
+    def _longest(self, node: Expression) -> int:
+        """How many bytes the end can be away, at most."""
+        match node:
+            case Row(parts):
+                found = after = 0
+                for part in reversed(parts):
+                    found, after = max(found, self._longest(part) + after), after + self.cost(part)
+                return found
+            case Either(choices):
+                return max(map(self._longest, choices))
+            case Repeated(item, least, _):
+                return self._longest(item) + max(0, least - 1) * self.cost(item)
+        return self.cost(node) + (ESCAPE if node is ANY else 0)
+
+    def _before(self, head: Expression, rest: Place) -> Place:
+        key = id(head), id(rest)
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = Place(head, rest, self.cost(head) + rest.cost)
+        return found
+
+    def _times(self, item: Expression, least: int, most: int | None) -> Repeated:
+        key = id(item), least, most
+        if key not in self._counted:
+            self._counted[key] = Repeated(item, least, most)
+        return self._counted[key]
+
+    def _reached(self, begun: list[Place]) -> Places:
+        """The places at characters, or at the end, that are reached from these without one."""
+        left, seen, found = begun, set(begun), set[Place]()
+        while left:
+            place = left.pop()
+            head, rest = place.head, place.rest
+            following: Iterable[Place] = ()
+            if head is None or rest is None or isinstance(head, Chars):
+                found.add(place)
+            elif isinstance(head, Row):
+                for part in reversed(head.parts):
+                    rest = self._before(part, rest)
+                following = (rest,)
+            elif isinstance(head, Either):
+                following = [self._before(choice, rest) for choice in head.choices]
+            else:
+                item, least, most = head
+                following = [] if least and self.cost(item) else [rest]
+                if most is None or most > 0:
+                    again = self._times(item, max(0, least - 1), None if most is None else most - 1)
+                    following.append(self._before(item, self._before(again, rest)))
+            for each in following:
+                if each not in seen:
+                    seen.add(each)
+                    left.append(each)
+            if len(seen) > _MAX_PLACES:
+                raise PatternError("a string stands at too many places")
+        return frozenset(found)
+
+
+class Options:
+    """The strings of an enumeration. A string stands in the span of those that begin like it, after some characters."""
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self._strings = sorted(set(strings))
+        self.start: Stand = (0, len(self._strings), 0)
+        self.rise = self.longest = max(map(len, map(escaped, self._strings)))
+
+    def step(self, span: Stand, code: int) -> Stand:
+        if not span:
+            return ()
+        first, last, at = span
+        low = bisect_left(self._strings, code, first, last, key=lambda each: ord(each[at]) if len(each) > at else -1)
+        high = bisect_right(self._strings, code, low, last, key=lambda each: ord(each[at]) if len(each) > at else -1)
+        return (low, high, at + 1) if low < high else ()
+
+    def accepts(self, span: Stand) -> bool:
+        return bool(span) and len(self._strings[span[0]]) == span[2]
+
+    def nearest(self, span: Stand) -> int:
+        return min(map(len, self._left(span)), default=0)
+
+    def following(self, span: Stand) -> list[Chars]:
+        return [chars_of(((ord(sign), ord(sign)),)) for sign in {left[0] for left in self._left(span) if left}]
+
+    def strings(self, span: Stand, words: Sequence[str]) -> list[str]:  # noqa: ARG002  they are listed
+        return self._left(span)
+
+    def _left(self, span: Stand) -> list[str]:
+        """What may come up to the end."""
+        return [each[span[2] :] for each in self._strings[span[0] : span[1]]] if span else []

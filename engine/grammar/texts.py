@@ -1,0 +1,195 @@
+"""Strings of a schema: what one that has begun may go on with, and its shortest end."""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
+from heapq import heappop, heappush, nsmallest
+from itertools import count, product
+from typing import Any, NamedTuple
+
+from thothy_ai.engine.grammar.expressions import ANY, LAST, Chars, escaped, words_in
+from thothy_ai.engine.grammar.matching import ESCAPE, Options, Pattern, Rule, Stand
+from thothy_ai.engine.grammar.tokens import JsonTokens
+
+_MAX_SEARCHED = 3_000  # characters that are tried for a string that several rules restrict
+_MEASURED = 4  # options, the shortest in bytes, of which the one of fewest tokens is taken
+_MAX_MEMORY = 4_096
+_ESCAPES = [
+    *(b"\\" + bytes([sign]) for sign in b'n"\\trfb'),
+    *(b"\\u%04x" % code for code in (*range(1, 0x20), 0x7F, 0)),
+]
+_WHOLE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}|\\[^u]|[^\\])*", re.DOTALL)
+_LEAST_OF = {2: 0x80, 3: 0x800, 4: 0x10000}  # code points of so many bytes
+_Path = Any  # a class and the path before it, or None
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class TextState(NamedTuple):
+    """Where a string stands in each of its rules, and the bytes of an unfinished character. `read`: a key, so far."""
+
+    stands: tuple[Stand, ...]
+    pending: bytes = b""
+    read: str = ""
+
+
+class Text:
+    """Strings that all of `rules` allow; if they are keys, none that is `taken`, and none that a pattern claims."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        tokens: JsonTokens,
+        *,
+        taken: frozenset[str] | None = None,
+        claimed: Sequence[Pattern] = (),
+    ) -> None:
+        self._rules, self._tokens, self._taken, self._claimed = rules, tokens, taken, claimed
+        self._ends: dict[TextState, bytes | None] = {}
+        self.start = TextState(tuple(rule.start for rule in rules))
+        self.rise = max((rule.rise for rule in rules), default=ESCAPE)
+        self.longest = sum(rule.longest for rule in rules) if rules else ESCAPE
+        self.listed = any(isinstance(rule, Options) for rule in rules)
+
+    def read(self, state: TextState, data: bytes) -> TextState | None:
+        """The state after more bytes, without a quotation mark that ends the string; None if they are not allowed."""
+        if not self._rules and self._taken is None and not state.pending and b"\\" not in data and data.isascii():
+            return state
+        stands, read = state.stands, state.read
+        text, pending = _decoded(state.pending + data)
+        for sign in text:
+            stands = tuple(rule.step(stand, ord(sign)) for rule, stand in zip(self._rules, stands, strict=True))
+            if not all(stands):
+                return None
+        return TextState(stands, pending, read + text if self._taken is not None else "")
+
+    def accepts(self, state: TextState) -> bool:
+        pairs = zip(self._rules, state.stands, strict=True)
+        return not state.pending and all(rule.accepts(stand) for rule, stand in pairs) and not self._refuses(state.read)
+
+    def end(self, state: TextState) -> bytes | None:
+        """The rest of the shortest string, without its quotation mark; None if none is found."""
+        if state not in self._ends:
+            if len(self._ends) > _MAX_MEMORY:
+                self._ends.clear()
+            self._ends[state] = self._found(state)
+        return self._ends[state]
+
+    def _found(self, state: TextState) -> bytes | None:
+        if state.pending:
+            for data in _completions(state.pending, self._next_classes(state)):
+                after = self.read(state, data)
+                if after is not None and not after.pending and (end := self.end(after)) is not None:
+                    return data + end
+            return None
+        if self._taken is not None and not self._rules:
+            return self._free_key(state.read)
+        options = self._strings(state)
+        if self._taken is not None:
+            options = [each for each in options if not self._refuses(state.read + each)]
+        texts = nsmallest(_MEASURED, map(escaped, options), key=len)
+        return min(texts, key=lambda text: len(self._tokens.divided(text)), default=None)
+
+    def _strings(self, state: TextState) -> list[str]:
+        rules = [(rule, stand) for rule, stand in zip(self._rules, state.stands, strict=True)]
+        words = self._tokens.words_of_text
+        if len(rules) == 1:
+            rule, stand = rules[0]
+            return rule.strings(stand, words)
+        if all(rule.accepts(stand) for rule, stand in rules):
+            return [""]
+        found = self._search(state)
+        return [] if found is None else [words_in(found, words)]
+
+    def _search(self, state: TextState) -> list[Chars] | None:
+        """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
+        number, seen = count(), {state.stands}
+        heap: list[tuple[int, int, int, tuple[Stand, ...], _Path]] = [(0, next(number), 0, state.stands, None)]
+        while heap and len(seen) < _MAX_SEARCHED:
+            _, _, cost, stands, path = heappop(heap)
+            pairs = [*zip(self._rules, stands, strict=True)]
+            if all(rule.accepts(stand) for rule, stand in pairs):
+                return _classes(path)
+            for classes in product(*(rule.following(stand) for rule, stand in pairs)):
+                if (common := _common(classes)) is None:
+                    continue
+                after = tuple(rule.step(stand, common.best) for rule, stand in pairs)
+                if all(after) and after not in seen:
+                    seen.add(after)
+                    far = max(rule.nearest(stand) for rule, stand in zip(self._rules, after, strict=True))
+                    total = cost + common.cost
+                    heappush(heap, (total + far, next(number), total, after, (common, path)))
+        return None
+
+    def _next_classes(self, state: TextState) -> list[Chars]:
+        return self._rules[0].following(state.stands[0]) if self._rules else []
+
+    def _free_key(self, read: str) -> bytes | None:
+        signs = "", *_LETTERS
+        ends = (first + second for first, second in product(signs, signs))
+        return next((end.encode() for end in ends if not self._refuses(read + end)), None)
+
+    def key_besides(self, used: frozenset[str]) -> bytes:
+        """A key that is not among these."""
+        if self._rules:
+            return self.end(self.start) or b""
+        names = (first + second for first, second in product(("", *_LETTERS), _LETTERS))
+        return next((name.encode() for name in names if name not in used and not self._refuses(name)), b"")
+
+    def _refuses(self, key: str) -> bool:
+        if self._taken is None:
+            return False
+        return key in self._taken or any(matches(pattern, key) for pattern in self._claimed)
+
+
+def _common(classes: Sequence[Chars]) -> Chars | None:
+    found: Chars | None = classes[0]
+    for other in classes[1:]:
+        found = None if found is None else found.and_(other)
+    return found
+
+
+def _classes(path: _Path) -> list[Chars]:
+    found: list[Chars] = []
+    while path is not None:
+        last, path = path
+        found.append(last)
+    return found[::-1]
+
+
+def matches(rule: Rule, text: str) -> bool:
+    """Whether the rule allows a whole string."""
+    stand = rule.start
+    for sign in text:
+        stand = rule.step(stand, ord(sign))
+        if not stand:
+            return False
+    return rule.accepts(stand)
+
+
+def _decoded(data: bytes) -> tuple[str, bytes]:
+    """The characters of a string's content, and the bytes of one that is unfinished."""
+    found = _WHOLE.match(data)
+    whole = found[0] if found else b""
+    decoder = getincrementaldecoder("utf-8")()
+    text = decoder.decode(whole)
+    if "\\" in text:
+        text = json.loads(f'"{text}"', strict=False)
+    return text, decoder.getstate()[0] + data[len(whole) :]
+
+
+def _completions(pending: bytes, classes: Sequence[Chars]) -> list[bytes]:
+    """Bytes that may complete a character of one of the classes (of any, if there are none), the likeliest first."""
+    if pending.startswith(b"\\"):
+        return [sign[len(pending) :] for sign in _ESCAPES if sign.startswith(pending.lower())]
+    length = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4
+    bits = pending[0] & (0x7F >> length)
+    for byte in pending[1:]:
+        bits = bits << 6 | byte & 0x3F
+    missing = 6 * (length - len(pending))
+    low, high = max(bits << missing, _LEAST_OF[length]), min((bits + 1 << missing) - 1, LAST)
+    found = (each.within(low, high) for each in classes or (ANY,))
+    codes = dict.fromkeys(each.ranges[0][0] for each in found if each is not None)
+    return [chr(code).encode()[len(pending) :] for code in codes]

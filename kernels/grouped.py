@@ -21,9 +21,10 @@ class GroupedInts:
     inputs j * 2 * lanes + 2 * w and the next one, where w is the word's place in the span. So one shift and one mask
     leave two numbers in the halves of a word, as tensor cores take them.
 
-    `factors` [G, N] are scales, if all zeros are 2 ** (bits - 1); otherwise int32, whose lower halves are the bits of
-    scales of `scale_type` and whose upper halves are zeros or, if `offsets`, the bits of offsets of that type. A
-    `group` is a power-of-two multiple of 2 * lanes inputs, or a whole row; G counts those of all spans.
+    `factors` [G, N] are scales, if all zeros are 2 ** (bits - 1). Otherwise they are integers, int64 if scales are
+    float32 and else int32, whose lower halves are the bits of scales of `scale_type` and whose upper halves are zeros
+    or, if `offsets`, the bits of offsets of that type. A `group` is a power-of-two multiple of 2 * lanes inputs, or a
+    whole row; G counts those of all spans.
     """
 
     words: Tensor

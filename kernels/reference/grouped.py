@@ -10,13 +10,19 @@ from torch.nn import functional
 
 from thothy_ai.kernels.grouped import SMALLEST_GROUP, GroupedInts, suited_lanes
 
+_INTEGERS = {  # by the type of scales: their bits, and with a zero or an offset
+    torch.float16: (torch.int16, torch.int32),
+    torch.bfloat16: (torch.int16, torch.int32),
+    torch.float32: (torch.int32, torch.int64),
+}
+
 
 def packed(
     numbers: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, group: int, *, offsets: Tensor | None = None
 ) -> GroupedInts:
     """Of numbers [N, K] (any integer type, 0 to 2 ** bits - 1), scales and zeros or offsets [ceil(K / group), N].
 
-    A `group` of K or more is a whole row.
+    Offsets have the type of scales, of 16 bits. A `group` of K or more is a whole row.
     """
     outputs, inputs = numbers.shape
     whole = group >= inputs
@@ -30,16 +36,17 @@ def packed(
         words |= fields[:, :, place, :, half].to(torch.int32) << (place * bits + 16 * half)
     group = spans * span if whole else group
     missing = -(-spans * span // group) - len(scales)
-    others = None if zeros is None else zeros.to(torch.int16)
-    if offsets is not None:
-        others = _bits(offsets)
-    factors = scales
+    factors, scale_type = scales, scales.dtype
+    others = zeros if offsets is None else offsets
     if others is not None:
-        factors = torch.stack((_bits(scales), others), -1).view(torch.int32).squeeze(-1)
+        scale_type = _narrowest(scales)
+        integer, word = _INTEGERS[scale_type]
+        upper = others.to(integer) if offsets is None else _bits(others, scale_type)
+        factors = torch.stack((_bits(scales, scale_type), upper), -1).view(word).squeeze(-1)
     return GroupedInts(
         words=words.view(outputs, spans * lanes),
         factors=functional.pad(factors, (0, 0, 0, missing)).contiguous(),
-        scale_type=scales.dtype if factors.is_floating_point() else _half(scales),
+        scale_type=scale_type,
         bits=bits,
         lanes=lanes,
         group=group,
@@ -62,7 +69,8 @@ def dequantized(weight: GroupedInts) -> Tensor:
     """The weight that a linear layer multiplies by: [N, K] float32."""
     scales, others = weight.factors, torch.full_like(weight.factors, 1 << (weight.bits - 1), dtype=torch.float32)
     if not weight.symmetric:
-        low, others = weight.factors.view(torch.int16).unflatten(1, (-1, 2)).unbind(-1)
+        half, _ = _INTEGERS[weight.scale_type]
+        low, others = weight.factors.view(half).unflatten(1, (-1, 2)).unbind(-1)
         scales = low.contiguous().view(weight.scale_type)
         others = others.contiguous().view(weight.scale_type) if weight.offsets else others
     numbers = unpacked(weight).float()
@@ -86,10 +94,13 @@ def _by_input(values: Tensor, weight: GroupedInts) -> Tensor:
     return values.t().repeat_interleave(weight.group, 1)[:, : weight.inputs]
 
 
-def _bits(values: Tensor) -> Tensor:
-    return values.to(_half(values)).contiguous().view(torch.int16)
+def _bits(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return values.to(dtype).contiguous().view(_INTEGERS[dtype][0])
 
 
-def _half(scales: Tensor) -> torch.dtype:
-    """The type of 16 bits that loses least of the scales."""
-    return torch.float16 if scales.dtype == torch.float32 else scales.dtype
+def _narrowest(scales: Tensor) -> torch.dtype:
+    """The type that holds the scales and takes least."""
+    if scales.dtype != torch.float32 or scales.is_meta:
+        return scales.dtype
+    halves = (dtype for dtype in (torch.float16, torch.bfloat16) if torch.equal(scales.to(dtype).float(), scales))
+    return next(halves, torch.float32)

@@ -12,7 +12,7 @@ from thothy_ai.kernels.reference.grouped import packed
 
 
 class Form(NamedTuple):
-    """`group` of K or more is a whole row."""
+    """`group` of K or more is a whole row; scales that are `wide` do not fit 16 bits."""
 
     outputs: int
     inputs: int
@@ -20,6 +20,7 @@ class Form(NamedTuple):
     bits: int = 4
     zeros: bool = False
     offsets: bool = False
+    wide: bool = False
 
 
 FORMS = {
@@ -35,6 +36,8 @@ FORMS = {
     "8 bits, groups of 32 with zeros": Form(40, 224, 32, 8, zeros=True),
     "groups of 32 with offsets": Form(72, 288, 32, offsets=True),
     "8 bits, groups of 32 with offsets": Form(40, 224, 32, 8, offsets=True),
+    "groups of 32 with zeros and wide scales": Form(96, 320, 32, zeros=True, wide=True),
+    "8 bits, a whole row with zeros and wide scales": Form(40, 224, 224, 8, zeros=True, wide=True),
     "8 bits, groups of 16": Form(72, 208, 16, 8),
 }
 
@@ -46,7 +49,11 @@ def random_weight(
     generator = torch.Generator().manual_seed(seed)
     groups, most = -(-form.inputs // min(form.group, form.inputs)), 1 << form.bits
     numbers = torch.randint(0, most, (form.outputs, form.inputs), generator=generator)
-    scales = (0.1 + torch.rand(groups, form.outputs, generator=generator)).div(most).to(scale_type)
+    scales = (
+        (0.1 + torch.rand(groups, form.outputs, generator=generator))
+        .div(most)
+        .to(torch.float32 if form.wide else scale_type)
+    )
     zeros = torch.randint(0, most, (groups, form.outputs), generator=generator) if form.zeros else None
     of_input = torch.arange(form.inputs) // form.group
     by_input: int | Tensor = 0 if form.offsets else most // 2 if zeros is None else zeros.t()[:, of_input]

@@ -33,7 +33,10 @@ _FP16_LESS_ZEROS = _of_places(_FP16, "sub.f16x2 $0, t, $3;")
 @triton.jit
 def scale_and_zero(factor, SCALES: tl.constexpr, BITS: tl.constexpr, OFFSETS: tl.constexpr):
     """A factor's scale float32 and zero int32: in the middle for scales alone, 0 beside an offset."""
-    if factor.dtype == tl.int32:
+    if factor.dtype == tl.int64:
+        scale = factor.to(tl.int32).to(tl.float32, bitcast=True)
+        zero = (factor >> 32).to(tl.int32)
+    elif factor.dtype == tl.int32:
         scale = factor.to(tl.int16).to(SCALES, bitcast=True).to(tl.float32)
         zero = tl.zeros(factor.shape, tl.int32) if OFFSETS else factor >> 16
     else:
@@ -119,11 +122,14 @@ def slice_in_place(packed, zeros, place: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def wide_zeros(factor, OFFSETS: tl.constexpr, dtype: tl.constexpr):
-    """The zeros of factors int32, 0 beside offsets, as `slice_in_place` takes them: in both halves of a word, 128 more
+    """The zeros of factors, 0 beside offsets, as `slice_in_place` takes them: in both halves of a word, 128 more
     in bf16 or 1024 more in fp16.
     """
     if OFFSETS:
         zeros = tl.zeros(factor.shape, tl.int32)
+    elif factor.dtype == tl.int64:
+        zero = (factor >> 32).to(tl.int32)
+        zeros = zero | (zero << 16)
     elif _INTERPRETED:
         zeros = (factor >> 16) | (factor & -65536)
     else:

@@ -100,7 +100,7 @@ def _matmul_kernel(
 
     begin = part * share
     end = tl.minimum(begin + share, spans)
-    SYMMETRIC: tl.constexpr = factors.dtype.element_ty != tl.int32
+    SYMMETRIC: tl.constexpr = factors.dtype.element_ty.is_floating()
     following = _factors(factors, begin, outputs, inside, group, BITS, SIZE, SLICES)
     for span in tl.range(begin, end, num_stages=STAGES):
         packed = tl.load(weights + span * LANES)

@@ -24,7 +24,8 @@ _TWO_WARPS = {
 }
 _STAGES = (3, 2)
 _HALF = 2  # bytes of an activation
-_FACTORS = 1024  # bytes that a group's factors take in shared memory
+_WORD = 4  # bytes of most factors
+_FACTORS = 1024  # bytes that a group's factors, of a word each, take in shared memory
 MAX_TOKENS_FIRST = {32: 32, 128: 16}  # by group of 4-bit weights: up to this many the kernel `tokens_first` is faster
 
 
@@ -79,7 +80,8 @@ def suited(rows: int, weight: GroupedInts, sms: SMs) -> GroupedTile | None:
         return tokens_first_tile(tokens, weight.outputs, sms)
     form = "scales" if weight.symmetric else "words"
     groups = 0 if weight.symmetric else max(1, weight.span // weight.group)  # whose factors are loaded ahead
-    return _suited(tokens, rows <= tokens, form, weight.outputs, weight.lanes, weight.span, groups, sms)
+    words = groups * weight.factors.itemsize // _WORD
+    return _suited(tokens, rows <= tokens, form, weight.outputs, weight.lanes, weight.span, words, sms)
 
 
 @cache

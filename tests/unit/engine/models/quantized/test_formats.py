@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from benchmarks.checkpoints import SCHEMES, Scheme, awq, fp8, gptq
+from benchmarks.checkpoints import SCHEMES, Scheme, awq, fp8, gptq, w4a16
 from tests.support.dequantized import log_probabilities
 from tests.support.oracle import Oracle, generate, options, random_prompts
 from tests.support.published_formats import dequantized, write_dequantized
@@ -18,6 +21,7 @@ from thothy_ai.engine.process.sizing import weight_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
+from thothy_ai.kernels.reference import grouped
 from thothy_ai.kernels.reference.quantize import dequantize_blocks
 
 CPU = torch.device("cpu")
@@ -96,6 +100,32 @@ def test_blocks_of_families_that_reorder_merge_or_stack_weights(family: str, tmp
     got, wanted = (log_probabilities(model, TOKENS) for model in models)
     assert 1e-4 < float((got - wanted).norm() / (wanted - wanted.mean(-1, keepdim=True)).norm()) < 0.2
     assert weight_bytes(model_config(folder), "auto", CPU, torch.float32) == models[0].num_bytes
+
+
+def unrounded(scheme: Scheme) -> Scheme:
+    """With scales in float32 that 16 bits do not hold."""
+
+    def store(weight: Tensor) -> Mapping[str, Tensor]:
+        stored = dict(scheme.store(weight))
+        name = next(name for name in stored if "scale" in name)
+        return stored | {name: stored[name].float() * 1.0001}
+
+    return replace(scheme, store=store)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [awq(32), gptq(4, 32, symmetric=False), gptq(8, 32, symmetric=False), w4a16(32, symmetric=False), gptq(4, 32)],
+    ids=["awq", "gptq", "gptq of 8 bits", "compressed-tensors", "symmetric"],
+)
+def test_scales_in_float32_stay_so(scheme: Scheme, tmp_path: Path) -> None:
+    folder = quantized_model(unrounded(scheme), tmp_path, "qwen2")
+    stored = load_file(folder / "model.safetensors")
+    assert any("scale" in name and tensor.dtype == torch.float32 for name, tensor in stored.items())
+    wanted = dequantized(stored, dict(scheme.config))
+    for index, layer in enumerate(load_model(folder, device=CPU, dtype=torch.float32).model.decoder.layers):  # type: ignore[attr-defined]
+        got = grouped.dequantized(layer.mlp.down._weight)
+        torch.testing.assert_close(got, wanted[f"model.layers.{index}.mlp.down_proj.weight"], atol=0, rtol=2e-7)
 
 
 MLP = [["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]

@@ -45,6 +45,9 @@ class Backend(Protocol):
     def info(self) -> EngineInfo:
         """Properties that are fixed while the engine runs."""
 
+    def vocabulary(self) -> tuple[bytes, ...]:
+        """The bytes of each token, by its id; none for a special one."""
+
     def stop_accepting(self) -> None:
         """Refuse new requests; finish those already accepted."""
 

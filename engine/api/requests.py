@@ -128,12 +128,16 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta."""
+    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta.
+
+    `logprobs` has one for each token, as in a `Choice`, if the request wants some.
+    """
 
     id: str
     text: str
     token_ids: tuple[int, ...]
     choice: int = 0
+    logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

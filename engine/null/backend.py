@@ -133,6 +133,10 @@ class NullEngine:
     def info(self) -> EngineInfo:
         return self._info
 
+    def vocabulary(self) -> tuple[bytes, ...]:
+        """None: its tokens are words of a text, numbered as they come."""
+        return ()
+
     def stop_accepting(self) -> None:
         """Refuse new requests from now on."""
         self._accepting = False
@@ -181,7 +185,10 @@ class NullEngine:
             outputs: list[Output] = [Failure(request.id, error)]
         else:
             result = _result(request, text, FinishReason.STOP, self._latency)
-            deltas = [Delta(request.id, each.text, each.token_ids, at) for at, each in enumerate(result.choices)]
+            deltas = [
+                Delta(request.id, each.text, each.token_ids, at, each.logprobs)
+                for at, each in enumerate(result.choices)
+            ]
             if request.stream or request.id in self._streamed:
                 outputs = [*deltas, result]
             else:

@@ -39,6 +39,9 @@ class EngineClient(Protocol):
     async def stats(self) -> EngineStats:
         """Its gauges and counters; EngineLostError while not connected."""
 
+    async def vocabulary(self) -> tuple[bytes, ...]:
+        """The bytes of each token, by its id; none for a special one. EngineLostError while not connected."""
+
     async def take_abandoned_usage(self) -> AbandonedUsage:
         """Usage of requests whose client disconnected, each reported once. Call it only when `stats` counts some."""
 

@@ -136,6 +136,8 @@ class Connection:
                 return self._backend.info()
             case Question.STATS:
                 return replace(self._backend.stats(), abandoned=self._abandoned.stats)
+            case Question.VOCABULARY:
+                return self._backend.vocabulary()
             case Question.ABANDONED_USAGE:
                 return self._abandoned.take(self._backend.info().session_id)
             case Question.STOP_ACCEPTING:
@@ -216,8 +218,10 @@ def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
                 parts = ([replace(delta, text=escaped)],)
             case [Delta() as delta]:
                 text, tokens = len(delta.text) // 2, len(delta.token_ids) // 2
-                first = replace(delta, text=delta.text[:text], token_ids=delta.token_ids[:tokens])
-                parts = ([first], [replace(delta, text=delta.text[text:], token_ids=delta.token_ids[tokens:])])
+                parts = tuple(
+                    [replace(delta, text=delta.text[of], token_ids=delta.token_ids[at], logprobs=delta.logprobs[at])]
+                    for of, at in ((slice(text), slice(tokens)), (slice(text, None), slice(tokens, None)))
+                )
             case [GenerationResult() | Failure() as end]:
                 parts = ([Failure(end.id, EngineError(f"the result cannot be sent: {error}"), end.usage)],)
             case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from thothy_ai.engine.api import Delta, GenerationRequest, GenerationResult, Usage
@@ -63,8 +63,20 @@ class Generation:
             await self._stream(self.id)
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
-        while (delta := await self._deltas.get()) is not None:
-            yield delta
+        async for deltas in self.batches():
+            for delta in deltas:
+                yield delta
+
+    async def batches(self) -> AsyncIterator[Sequence[Delta]]:
+        """All deltas that have arrived since the last batch, once there is one; iterates over each delta once."""
+        ended = False
+        while not ended:
+            arrived = [await self._deltas.get()]
+            while not self._deltas.empty():
+                arrived.append(self._deltas.get_nowait())
+            ended = arrived[-1] is None
+            if deltas := [delta for delta in arrived if delta is not None]:
+                yield deltas
         self._deltas.put_nowait(None)  # iterating again ends at once, too
         await self.result()  # raises: a failed generation must not look like a short one
 

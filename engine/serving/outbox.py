@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from thothy_ai.engine.api import Delta
 from thothy_ai.engine.api.backend import Output
@@ -27,7 +28,12 @@ class Outbox:
             return
         key = (output.id, output.choice)
         if (waiting := self._deltas.get(key)) is not None:
-            output = Delta(output.id, waiting.text + output.text, waiting.token_ids + output.token_ids, output.choice)
+            output = replace(
+                output,
+                text=waiting.text + output.text,
+                token_ids=waiting.token_ids + output.token_ids,
+                logprobs=waiting.logprobs + output.logprobs,
+            )
         self._deltas[key] = output
 
     def take(self) -> Iterator[list[Output]]:

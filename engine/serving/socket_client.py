@@ -100,6 +100,9 @@ class SocketEngineClient:
     async def stats(self) -> EngineStats:
         return await self._ask(Question.STATS, EngineStats)
 
+    async def vocabulary(self) -> tuple[bytes, ...]:
+        return await self._ask(Question.VOCABULARY, tuple[bytes, ...])
+
     async def take_abandoned_usage(self) -> AbandonedUsage:
         return await self._ask(Question.ABANDONED_USAGE, AbandonedUsage)
 

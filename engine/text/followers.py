@@ -161,7 +161,7 @@ class Candidates(GroupFollower):
 
 def late_deltas(request: GenerationRequest, choices: Sequence[Choice]) -> list[Output]:
     """The texts of choices that could not be sent before they were ranked."""
-    return [Delta(request.id, each.text, each.token_ids, number) for number, each in enumerate(choices)]
+    return [Delta(request.id, each.text, each.token_ids, number, each.logprobs) for number, each in enumerate(choices)]
 
 
 def candidate_seed(seed: int, number: int) -> int:

@@ -129,6 +129,9 @@ class Frontend:
     def info(self) -> EngineInfo:
         return self._core.info()
 
+    def vocabulary(self) -> tuple[bytes, ...]:
+        return self._tools.vocabulary.table
+
     def stop_accepting(self) -> None:
         """Refuse new requests. The core still accepts: a beam search submits to it at every step until its end."""
         with self._lock:

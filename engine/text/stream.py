@@ -150,10 +150,11 @@ class Stream:
         text, unsent = "".join(self._texts[self._sent_texts :]), self._tokens[self._sent :]
         if not (text or (last and unsent)):
             return []
+        logprobs = tuple(self._logprobs[self._sent : count])
         self._sent, self._sent_texts = count, len(self._texts)
         # Reports grow further apart: an output of n tokens has O(log n) of them.
         self._report_after = count + (count + 1) // 2 if self.request.report_again else 0
-        return [Delta(self.request.id, text, tuple(unsent), self._number)]
+        return [Delta(self.request.id, text, tuple(unsent), self._number, logprobs)]
 
 
 def mean_logprob(logprobs: Logprobs) -> float | None:

@@ -34,6 +34,7 @@ class Question(StrEnum):
 
     INFO = "info"
     STATS = "stats"
+    VOCABULARY = "vocabulary"
     STOP_ACCEPTING = "stop_accepting"
     ABANDONED_USAGE = "abandoned_usage"
 
@@ -121,7 +122,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An EngineInfo, EngineStats or AbandonedUsage, packed; an empty map for STOP_ACCEPTING."""
+    """An EngineInfo, EngineStats, AbandonedUsage or list of bytes, packed; an empty map for STOP_ACCEPTING."""
 
     number: int
     answer: Raw

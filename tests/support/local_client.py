@@ -37,6 +37,10 @@ class LocalEngineClient:
         """The backend's gauges and counters."""
         return self._backend.stats()
 
+    async def vocabulary(self) -> tuple[bytes, ...]:
+        """The bytes of the backend's tokens."""
+        return self._backend.vocabulary()
+
     async def take_abandoned_usage(self) -> AbandonedUsage:
         """Always empty: a client of this process cannot disconnect by itself."""
         return AbandonedUsage(self._backend.info().session_id)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.local_client import LocalEngineClient
 from tests.support.scripted_backend import TOKEN, ScriptedBackend, ask, raw, result_of, run_in_loop, until
 from tests.support.travelled import submit_of
-from thothy_ai.engine.api import MAX_NAME, Delta, FinishReason, Usage
+from thothy_ai.engine.api import MAX_NAME, Delta, FinishReason, TokenLogprob, Usage
 from thothy_ai.engine.api.backend import Failure
 from thothy_ai.engine.api.errors import (
     EngineError,
@@ -64,6 +64,7 @@ def test_the_contract(kind: str, url: str) -> None:
         await client.start()
         assert client.connected
         assert await client.info() == backend.info()
+        assert await client.vocabulary() == backend.vocabulary()
 
         plain = await client.submit(ask("a"))
         assert plain.id == "a"
@@ -133,7 +134,7 @@ def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
         id_ = await backend.arrived.get()
         pieces = [f"{number:05d}" * 400 for number in range(2000)]  # 4 MB: more than the socket's buffers hold
         for number, piece in enumerate(pieces):
-            backend.say(id_, Delta(id_, piece, (number,)))
+            backend.say(id_, Delta(id_, piece, (number,), logprobs=(TokenLogprob(-float(number)),)))
             await asyncio.sleep(0)
         backend.say(id_, result_of(id_, "end"))
         (connection,) = server._connections
@@ -145,6 +146,7 @@ def test_deltas_of_a_slow_client_are_merged_and_none_is_lost(url: str) -> None:
         *deltas, result = deltas
         assert "".join(delta.text for delta in deltas) == "".join(pieces)
         assert [token for delta in deltas for token in delta.token_ids] == list(range(2000))
+        assert [-each.logprob for delta in deltas for each in delta.logprobs if each] == list(range(2000))
         assert result == result_of("a", "end")
         assert len(deltas) < len(pieces)
         writer.close()
@@ -165,7 +167,7 @@ def test_a_result_that_no_frame_holds_costs_nobody_else(url: str, monkeypatch: p
         asked = {id_: await client.submit(ask(id_, stream=id_ == "long")) for id_ in ("a", "huge", "long", "b")}
         names = {id_: await backend.arrived.get() for id_ in asked}
         huge = replace(result_of(names["huge"], "x" * 200_000), usage=USAGE)
-        long = Delta(names["long"], "y" * 300_000, (1,) * 301)
+        long = Delta(names["long"], "y" * 300_000, (1,) * 301, logprobs=(None,) * 301)
         backend.say(
             names["a"], result_of(names["a"], "A"), huge, long, result_of(names["b"], "B"), result_of(names["long"])
         )
@@ -176,6 +178,7 @@ def test_a_result_that_no_frame_holds_costs_nobody_else(url: str, monkeypatch: p
         deltas = [delta async for delta in asked["long"]]
         assert "".join(delta.text for delta in deltas) == long.text
         assert tuple(token for delta in deltas for token in delta.token_ids) == long.token_ids
+        assert all(len(delta.logprobs) == len(delta.token_ids) for delta in deltas)
         await client.close()
         await server.close()
 

@@ -6,6 +6,7 @@ import queue
 
 from tests.support.scripted_core import PATIENCE, Harness
 from thothy_ai.engine.api import (
+    Delta,
     FinishReason,
     GenerationRequest,
     GenerationResult,
@@ -54,15 +55,19 @@ def test_a_schema_is_the_core_s_to_compile(harness: Harness) -> None:
 
 def test_log_probabilities_end_with_the_tokens(harness: Harness) -> None:
     """A token that was forced has none; those after a stop string are dropped with it."""
-    sink = harness.submit(sampling=SamplingParams(stop=("three",), logprobs=1))
+    sink = harness.submit(sampling=SamplingParams(stop=("three",), logprobs=1), stream=True)
     harness.accepted()
     tokens = harness.encode("one two three one")
     listed = [None, *(TokenLogprob(-0.5 * place, (7,), (0.0,)) for place in range(1, len(tokens)))]
     harness.core.on_events([TokenEvent("a", tuple(tokens[:1]))])
     harness.core.on_events([TokenEvent("a", tuple(tokens[1:]), tuple(listed[1:]))])
     harness.core.finish("a")
-    result = sink.next()
+    deltas: list[Delta] = []
+    while isinstance(output := sink.next(), Delta):
+        deltas.append(output)
+    result = output
     assert isinstance(result, GenerationResult)
+    assert [each for delta in deltas for each in delta.logprobs] == list(result.logprobs)
     assert list(result.logprobs) == listed[: len(result.token_ids)]
     assert len(result.token_ids) < len(tokens)
     drawn = [each.logprob for each in result.logprobs if each]

@@ -1,7 +1,7 @@
 """Prints what an image installs, one requirement per line, out of pyproject.toml and constraints.txt beside it.
 
-    python requirements.py service         the dependencies
-    python requirements.py engine          these, and those of the extra `engine`
+    python requirements.py service         the dependencies, and those of the extra `http`
+    python requirements.py engine          the dependencies, and those of the extra `engine`
     python requirements.py pinned torch    one package, at the version of the constraints
 
 The image's layers are keyed by this output: an edit of pyproject.toml that changes no dependency downloads nothing.
@@ -15,10 +15,10 @@ import tomllib
 from pathlib import Path
 
 
-def dependencies(extra: str | None) -> list[str]:
+def dependencies(extra: str) -> list[str]:
     """The project's dependencies, with those of an extra."""
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else ())]
+    return [*project["dependencies"], *project["optional-dependencies"][extra]]
 
 
 def pinned(package: str) -> list[str]:
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     """Print one list."""
     match arguments:
         case ["service"]:
-            lines = dependencies(None)
+            lines = dependencies("http")
         case ["engine"]:
             lines = dependencies("engine")
         case ["pinned", package]:

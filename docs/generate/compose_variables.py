@@ -25,6 +25,7 @@ MEANINGS = {
     "POSTGRES_MAX_CONNECTIONS": "Most connections to Postgres. Each process of the service may have up to 15, and so"
     " may a producer.",
     "POSTGRES_MEMORY": "Memory limit of Postgres.",
+    "HTTP_PORT": "Port of OpenAI's API on this machine's loopback address.",
     "POSTGRES_PORT": "Port of Postgres on this machine's loopback address, for producers.",
     "POSTGRES_SHARED_BUFFERS": "Postgres' own cache: a quarter of POSTGRES_MEMORY or less.",
     "PROMETHEUS_MEMORY": "Memory limit of Prometheus.",

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from openai import OpenAI
 
 from tests.support.home import Home, fresh_home, processes_of
 from thothy_ai.cli.commands.stack import METRICS_PORT, METRICS_RANGES, METRICS_ROOM
@@ -33,7 +34,7 @@ def home() -> Iterator[Home]:
 
 @pytest.mark.timeout(1800)
 def test_up_until_ctrl_c(home: Home) -> None:
-    del home.environment["THOTHY_METRICS_PORT"]
+    del home.environment["THOTHY_METRICS_PORT"], home.environment["THOTHY_HTTP_PORT"]
     stack = home.up()
     try:
         assert stack.stdout is not None
@@ -47,6 +48,16 @@ def test_up_until_ctrl_c(home: Home) -> None:
         assert int(found[2]) in range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * METRICS_ROOM, METRICS_ROOM)
         for place, metric in enumerate(("thothy_engine_steps_total", "thothy_leases_lost_total", "thothy_leads")):
             assert metric in scraped(int(found[2]) + place)
+
+        served = re.search(r"^OpenAI's API: (http://127.0.0.1:\d+/v1)\.$", "".join(said), re.MULTILINE)
+        assert served
+        with OpenAI(base_url=served[1], api_key="any") as client:
+            [model] = client.models.list()
+            hello = {"role": "user", "content": "Say hello."}
+            answer = client.chat.completions.create(model=model.id, messages=[hello], max_completion_tokens=8)
+            assert answer.choices[0].message.content
+            pieces = client.completions.create(model=model.id, prompt="One, two,", max_tokens=5, stream=True)
+            assert "".join(piece.choices[0].text for piece in pieces)
 
         examined = home.run("doctor", "--json")
         assert examined.returncode == 0, examined.stdout

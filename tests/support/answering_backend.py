@@ -31,6 +31,8 @@ class AnsweringBackend:
         self.reason = FinishReason.STOP
         self.logprobs: tuple[TokenLogprob | None, ...] = ()
         self.others: tuple[Choice, ...] = ()
+        self.capacity = 4
+        self.tokens: tuple[bytes, ...] = ()
         self.requests: list[GenerationRequest] = []
         self.aborted = threading.Event()
         self._sinks: dict[str, Sink] = {}
@@ -41,15 +43,35 @@ class AnsweringBackend:
         if isinstance(answer, EngineError):
             sink([Failure(request.id, answer)])
             return
-        sink([Delta(request.id, piece, ()) for piece in answer])
+        sink([self._delta(request, number, piece) for number, piece in enumerate(answer)])
         self._sinks[request.id] = sink
         if not self.hang:
             self._end(request.id, "".join(answer), self.reason)
+
+    def _delta(self, request: GenerationRequest, number: int, piece: str) -> Delta:
+        """With log-probabilities, each piece is a token."""
+        if not self.logprobs:
+            return Delta(request.id, piece, ())
+        return Delta(request.id, piece, (number,), logprobs=self.logprobs[number : number + 1])
 
     def abort(self, request_id: str) -> None:
         if request_id in self._sinks:
             self._end(request_id, "", FinishReason.ABORTED)
             self.aborted.set()
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The ids of requests without an end."""
+        return tuple(self._sinks)
+
+    def finish_all(self, text: str) -> None:
+        """End what hangs, as if it were written."""
+        for request_id in self.open:
+            self._end(request_id, text, self.reason)
+
+    def fail_all(self, error: EngineError) -> None:
+        for request_id in self.open:
+            self._sinks.pop(request_id)([Failure(request_id, error)])
 
     def stream(self, request_id: str) -> None:
         raise NotImplementedError
@@ -58,7 +80,13 @@ class AnsweringBackend:
         return EngineStats()
 
     def info(self) -> EngineInfo:
-        return EngineInfo("5f6d0d5e-0000-4000-8000-000000000000", "answering", "cpu", "float32", 16, 10, 100, 0.0)
+        return EngineInfo(
+            "5f6d0d5e-0000-4000-8000-000000000000", "answering", "cpu", "float32", 16, 10, 100, 0.0,
+            capacity=self.capacity, model_name="answering",
+        )  # fmt: skip
+
+    def vocabulary(self) -> tuple[bytes, ...]:
+        return self.tokens
 
     def stop_accepting(self) -> None:
         raise NotImplementedError

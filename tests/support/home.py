@@ -20,7 +20,8 @@ class Home:
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith("THOTHY_")}
         self.environment = {**kept, "THOTHY_HOME": str(folder), "OMP_NUM_THREADS": "1"}
-        self.environment["THOTHY_METRICS_PORT"] = "0"  # two stacks that start at once might choose the same
+        for port in ("THOTHY_METRICS_PORT", "THOTHY_HTTP_PORT"):
+            self.environment[port] = "0"  # two stacks that start at once might choose the same
 
     def run(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

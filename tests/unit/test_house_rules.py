@@ -77,7 +77,7 @@ def test_imports_point_one_way(folder: str, allowed: list[str]) -> None:
 LAYERS = (
     {"cli", "benchmarks"},
     {"thothy_ai", "admin", "embedded", "chaos", "demo", "bench", "evaluation", "testing"},
-    {"worker"},
+    {"worker", "http"},
     {"plans"},
     {"producer"},
     {"queue", "migrations"},

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from getpass import getuser
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -61,11 +61,14 @@ def check_note(option: str, note: str | None) -> None:
         usage(f"{option} has {len(note):,} characters; the limit is {MAX_NOTE_CHARS}")
 
 
-def load_settings() -> Settings:
-    """Load the settings of this process, and warn once of unknown variables. Raises `ConfigError`."""
+def load_settings(**overrides: Any) -> Settings:
+    """Load the settings of this process, and warn once of unknown variables. `overrides` take precedence.
+
+    Raises `ConfigError`.
+    """
     from thothy_ai.settings import Settings, unknown_variables
 
-    settings = Settings.load()
+    settings = Settings.load(**overrides)
     if unknown_variables(Settings.variables(), settings.home):
         from thothy_ai.engine.api.options import engine_variables
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timezone
 from pathlib import Path
 from typing import BinaryIO
 
-ROLES = ("engine", "worker", "dispatcher", "reaper", "postgres", "valkey")
+ROLES = ("engine", "worker", "dispatcher", "reaper", "serve", "postgres", "valkey")
 BLOCK_BYTES = 65_536
 UNDATED = float("-inf")
 

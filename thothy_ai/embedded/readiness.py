@@ -1,8 +1,8 @@
 """`Readiness`: whether a process of the service is ready, as seen from outside.
 
 An engine listens once its model is loaded, and is ready once it is recorded in Postgres: it gets no jobs before.
-Dispatcher and reaper are ready once they are connected to Postgres. A worker is ready once it waits for messages or has
-claimed jobs (a full worker waits for none).
+Dispatcher and reaper are ready once they are connected to Postgres, the door once it listens. A worker is ready once it
+waits for messages or has claimed jobs (a full worker waits for none).
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ class Readiness:
     def of(self, service: str, settings: Settings | None = None) -> Callable[[], bool]:
         """The readiness check of this service; `settings` are those of one engine among several."""
         url = (settings or self._settings).engine_url
-        checks = {"engine": lambda: url is not None and self._engine(url), "worker": self._worker}
+        checks = {
+            "engine": lambda: url is not None and self._engine(url),
+            "worker": self._worker,
+            "serve": lambda: accepts(self._settings.http_host, self._settings.http_port),
+        }
         return checks.get(service, lambda: self._connected(service))
 
     def _worker(self) -> bool:

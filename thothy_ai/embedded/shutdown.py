@@ -86,8 +86,9 @@ class Shutdown:
         self._observer.begin()
 
     def stop_services(self, deadline_seconds: float, running: Callable[[], int | None]) -> None:
-        """Stop dispatcher, reaper, worker and engine. `running` counts the jobs that the worker still runs."""
-        early, worker, engine = self._named("dispatcher", "reaper"), self._named("worker"), self._named("engine")
+        """Stop dispatcher, reaper, door, worker and engine. `running` counts the jobs that the worker still runs."""
+        early, worker = self._named("dispatcher", "reaper", "serve"), self._named("worker")
+        engine = self._named("engine")
         self._report(Phase.FINISH, running(), deadline_seconds)
         for process in (*early, *worker):
             process.terminate()

@@ -35,6 +35,7 @@ from thothy_ai.errors import DatabaseError
 from thothy_ai.settings import PREFIX, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
+DOOR = "serve"  # over HTTP; started only where it is asked for
 READY_SECONDS = 60
 DEADLINE_SECONDS = 5.0  # for running jobs to finish when the stack is stopped, unless the settings say otherwise
 END_SECONDS = 5.0  # for a process that has nothing left to do
@@ -44,11 +45,11 @@ HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`; there is an engine and a worker for each of `engines`. `observer` receives
-    the progress of a stop. With `null`, the engines answer without a model. With `clean`, jobs that an earlier stack
-    left open are cancelled before anything can run. `begun` says whether engines at these URLs, which were killed, had
-    begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having begun all that
-    ran.
+    `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
+    `observer` receives the progress of a stop. With `null`, the engines answer without a model. With `clean`, jobs that
+    an earlier stack left open are cancelled before anything can run. `begun` says whether engines at these URLs, which
+    were killed, had begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having
+    begun all that ran.
 
     Raises `StackRunningError` if a stack already runs in this home, `ServiceStartError` if a part does not start,
     `ConfigError` if the model or a wheel is missing.
@@ -71,7 +72,7 @@ class EmbeddedStack:
         self.postgres = Postgres(self.home / "postgres", log=self._log("postgres"))
         self.valkey = Valkey(self.home / "valkey", log=self._log("valkey"))
         self.cancelled = 0  # jobs of an earlier stack
-        self._services = [name for name in SERVICES if name in services]
+        self._services = [name for name in (*SERVICES, DOOR) if name in services]
         self._placements = engines
         self._pairs: tuple[Pair, ...] = ()
         self._null = null
@@ -168,9 +169,9 @@ class EmbeddedStack:
         engines = "engine" in self._services
         port = self.settings.metrics_port
         if port and number:  # one port per service, from the configured one up, then two for each further pair
-            port += len(SERVICES) + 2 * (number - 1) + (service == "worker")
+            port += len((*SERVICES, DOOR)) + 2 * (number - 1) + (service == "worker")
         elif port:
-            port += SERVICES.index(service)
+            port += (*SERVICES, DOOR).index(service)
         readiness = Readiness(self.postgres, self.valkey, self.settings, len(self._pairs), engines=engines)
         return Program(
             name=name,

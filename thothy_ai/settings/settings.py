@@ -234,14 +234,33 @@ class Settings(BaseSettings):
         description="Seconds for which the queue must be empty to end a drain; shorter gaps are part of it.",
     )
 
+    http_host: str = Field(
+        default="127.0.0.1",
+        description="Address on which `thothy serve` listens. One that other machines may reach needs `--no-keys`.",
+    )
+    http_port: int = Field(
+        default=8000,
+        ge=0,
+        le=65535,
+        description="TCP port of `thothy serve`. `thothy up` chooses one from 8000 on if it is not set, and serves no"
+        " HTTP if it is 0.",
+    )
+    interactive_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Part of the sequences of each engine that requests over HTTP may take. Beyond it they wait for"
+        " each other, so that the queue goes on.",
+    )
+
     metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")
     metrics_port: int = Field(
         default=0,
         ge=0,
         le=65535,
         description="TCP port on which a process serves its Prometheus metrics; 0 serves none. In the embedded stack:"
-        " the engine's port; reaper, dispatcher and worker use the next three. `thothy up` chooses one from 9400 on if"
-        " it is not set.",
+        " the engine's port; reaper, dispatcher, worker and `thothy serve` use the next four. `thothy up` chooses one"
+        " from 9400 on if it is not set.",
     )
     alert_webhook_url: SecretStr | None = Field(
         default=None, description="Where Alertmanager posts alerts, as JSON: https://host/path."

@@ -17,12 +17,13 @@ from thothy_ai.engine.api.options import all_options, engine_variables
 from thothy_ai.settings import PREFIX, Settings
 
 ONCE = {"migrate", "alertmanager-config"}
-OURS = {*ONCE, "engine", "worker", "dispatcher", "reaper"}
+OURS = {*ONCE, "engine", "worker", "dispatcher", "reaper", "serve"}
 SERVERS = {"postgres", "redis", "prometheus", "alertmanager"}
 SECRETS = {"postgres_password", "redis_password", "webhook_secrets"}
 PROFILES = [None, *(f"gpus-{count}" for count in range(2, 9))]
 # Set in compose.yaml: the network inside, the home in the image, and a name per engine.
-FIXED = {f"{PREFIX}{name}" for name in ("HOME", "METRICS_HOST", "METRICS_PORT", "ENGINE_URL", "ENGINE_NAME")}
+FIXED_NAMES = ("HOME", "METRICS_HOST", "METRICS_PORT", "ENGINE_URL", "ENGINE_NAME", "HTTP_HOST", "HTTP_PORT")
+FIXED = {f"{PREFIX}{name}" for name in FIXED_NAMES}
 KNOWN = {*Settings.variables(), *engine_variables()}
 
 
@@ -54,8 +55,10 @@ def test_there_is_an_engine_and_a_worker_per_gpu(profile: str | None) -> None:
     sockets, gpus, names = set(), [], set()
     for suffix in suffixes:
         engine, worker = found[f"engine{suffix}"], found[f"worker{suffix}"]
-        shared = {mount["source"] for mount in engine["volumes"] if mount["target"] == "/run/thothy"}
-        assert shared == {mount["source"] for mount in worker["volumes"] if mount["target"] == "/run/thothy"}
+        for each in (engine, worker, found["serve"]):
+            assert {mount["source"] for mount in each["volumes"] if mount["target"] == "/run/thothy"} == {"socket"}
+        socket = environment_of(engine)["THOTHY_ENGINE_URL"]
+        assert environment_of(worker)["THOTHY_ENGINE_URL"] == socket
         assert worker["depends_on"][f"engine{suffix}"]["condition"] == "service_healthy"
         assert [name for name in worker["depends_on"] if name.startswith("engine")] == [f"engine{suffix}"]
         assert environment_of(worker)["THOTHY_WORKER_IN_FLIGHT"] == "1024"
@@ -63,7 +66,7 @@ def test_there_is_an_engine_and_a_worker_per_gpu(profile: str | None) -> None:
         assert engine["build"]["args"] == {"TORCH_INDEX": ""}
         (device,) = engine["deploy"]["resources"]["reservations"]["devices"]
         gpus += device["device_ids"]
-        sockets |= shared
+        sockets.add(socket)
         names.add((engine["container_name"], environment_of(engine)["THOTHY_ENGINE_NAME"]))
     assert gpus == [str(number) for number in range(count)]
     assert len(sockets) == len(names) == count
@@ -158,7 +161,7 @@ def test_the_secrets_script_writes_each_secret_once(tmp_path: Path) -> None:
 
 def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert {5432, 9090, 9093} <= {port["target"] for port in ports}
+    assert {5432, 8000, 9090, 9093} <= {port["target"] for port in ports}
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 

@@ -39,11 +39,15 @@ _MODULES = {
     "worker": "services",
     "dispatcher": "services",
     "reaper": "services",
+    "serve": "services",
     "alertmanager-config": "alerts",
     "completion": "completion",
 }
 _SUMMARIES = {
-    "up": "Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.",
+    "up": (
+        "Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper,"
+        " HTTP."
+    ),
     "demo": "Drain a mixed queue on this machine, end to end, and print the report.",
     "enqueue": "Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.",
     "ask": "Send one request to the engine, past the queue: a job's, or a plain prompt.",
@@ -78,6 +82,7 @@ _SUMMARIES = {
     ),
     "dispatcher": "Run the dispatcher: it moves due jobs to Redis in planned order.",
     "reaper": "Run the reaper: it takes back lost jobs, ends expired ones and keeps usage up to date.",
+    "serve": "Serve OpenAI's API over HTTP: chat completions and completions, by the engines of the queue.",
     "alertmanager-config": (
         "Print Alertmanager's configuration, with the receivers that the THOTHY_ALERT_* settings name."
     ),

@@ -69,7 +69,11 @@ def pause(
     with database() as engine:
         said = f"Paused {part[0]} {printable(part[1])}." if part else "Paused."
         if part:
-            _check_part(engine, *part)
+            scope, name = part
+            if scope == "kind":
+                check_kinds(engine, [name])
+            elif scope == "engine":
+                check_engine(engine, name)
             if before := pause_part(engine, *part, by=operator(), note=note):
                 said = f"Already {part_paused_since(before)}{_renamed(before.note, note)}."
         elif (whole := set_paused(engine, paused=True, note=note)).paused:
@@ -139,13 +143,6 @@ def _part(**names: str | None) -> Part | None:
         if not name.strip() or "\0" in name:
             usage(f"--{scope} is not a name: {name!r}")
     return given[0] if given else None
-
-
-def _check_part(engine: Engine, scope: Scope, name: str) -> None:
-    if scope == "kind":
-        check_kinds(engine, [name])
-    elif scope == "engine":
-        check_engine(engine, name)
 
 
 def _named(part: Part | None) -> str:

@@ -1,8 +1,8 @@
-"""`thothy engine`, `worker`, `dispatcher`, `reaper`: one process each, which runs until it is stopped."""
+"""`thothy engine`, `worker`, `dispatcher`, `reaper`, `serve`: one process each, which runs until it is stopped."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -72,3 +72,38 @@ def reaper() -> None:
     from thothy_ai.queue.reaper import main
 
     main(load_settings())
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: THOTHY_HTTP_HOST.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port to listen on. Default: THOTHY_HTTP_PORT.")
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--interactive-share",
+            min=0.01,
+            max=1.0,
+            help="Part of each engine that requests over HTTP may take. Default: THOTHY_INTERACTIVE_SHARE.",
+        ),
+    ] = None,
+    without_keys: Annotated[
+        bool, typer.Option("--no-keys", help="Listen on an address that other machines reach: anyone may use it.")
+    ] = False,
+) -> None:
+    """Serve OpenAI's API over HTTP: chat completions and completions, by the engines of the queue.
+
+    Requests go past the queue, before its jobs. Without THOTHY_DATABASE_URL, the engine at THOTHY_ENGINE_URL serves
+    them.
+
+    Example: thothy serve --port 8000
+    """
+    from thothy_ai.http.server import main
+
+    given = {"http_host": host, "http_port": port, "interactive_share": share}
+    settings = load_settings(**{name: value for name, value in given.items() if value is not None})
+    if not settings.http_port:
+        usage("THOTHY_HTTP_PORT is 0: name a port with --port")
+    main(settings, without_keys=without_keys)

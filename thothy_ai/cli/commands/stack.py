@@ -28,6 +28,7 @@ Ready after {seconds:.1f} s. In another terminal{home}:
   thothy enqueue trend_summary --source-file notes.txt --audience students
   thothy drain
   thothy artifacts list
+OpenAI's API: {http}.
 Logs: `thothy logs`, or {logs}.
 Metrics: {metrics}.
 Ctrl-C stops everything; the queue is kept.
@@ -35,7 +36,8 @@ Ctrl-C stops everything; the queue is kept.
 # Unless a setting names a port, `up` serves metrics in one of five ranges of twenty ports, or more for many engines.
 METRICS_PORT, METRICS_RANGES, METRICS_ROOM = 9400, 5, 20
 NULL_ENGINE, SWITCHED_ON = "THOTHY_ENGINE_NULL", ("1", "true", "t", "yes", "y", "on")  # as Typer reads a switch
-PORTS, PORTS_PER_ENGINE = 3, 2  # dispatcher, reaper and the reservation; an engine and its worker
+PORTS, PORTS_PER_ENGINE = 4, 2  # dispatcher, reaper, door and the reservation; an engine and its worker
+HTTP_PORTS = range(8000, 8100, 2)  # each with its reservation
 
 
 @app.command()
@@ -62,7 +64,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper.
+    """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper, HTTP.
 
     Ctrl-C waits a few seconds for running jobs (THOTHY_SHUTDOWN_DEADLINE_SECONDS, here 5 by default) and returns the
     others to the queue. A second Ctrl-C stops at once.
@@ -73,6 +75,7 @@ def up(
     from thothy_ai.cli.views.terminal_log import log_to_terminal
     from thothy_ai.embedded import EmbeddedStack
     from thothy_ai.embedded.placement import placements
+    from thothy_ai.embedded.stack import DOOR, SERVICES
     from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
     from thothy_ai.engine.serving.client import had_begun
     from thothy_ai.producer.drafts import load_kinds
@@ -89,11 +92,14 @@ def up(
     configure_logging(settings)
     log_to_terminal()
     began, ready = time.monotonic(), False
-    with StopDisplay() as display, _metrics_port(settings, len(where)) as port:
-        settings = settings.model_copy(update={"metrics_port": port})
+    with StopDisplay() as display, _metrics_port(settings, len(where)) as port, _http_port(settings) as http_port:
+        settings = settings.model_copy(update={"metrics_port": port, "http_port": http_port})
+        services = (*SERVICES, DOOR) if http_port else SERVICES
         try:
             typer.echo("Starting...")
-            with EmbeddedStack(settings, engines=where, observer=display, null=null, begun=had_begun) as stack:
+            with EmbeddedStack(
+                settings, services=services, engines=where, observer=display, null=null, begun=had_begun
+            ) as stack:
                 ready = True
                 typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
                 if stack.postgres.warning:
@@ -136,9 +142,24 @@ def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
         yield first or 0
 
 
+@contextmanager
+def _http_port(settings: Settings) -> Iterator[int]:
+    """The port that is set, otherwise one that is free, and reserved during the block, or 0."""
+    if "http_port" in settings.model_fields_set:
+        yield settings.http_port
+        return
+    from thothy_ai.embedded.process import reserved_ports
+
+    with reserved_ports(HTTP_PORTS, 2) as port:
+        yield port or 0
+
+
 def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
     where = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={home})"
     metrics = "none are served; THOTHY_METRICS_PORT chooses a port"
     if port := settings.metrics_port:
         metrics = f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
-    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics)
+    http = "not served; THOTHY_HTTP_PORT chooses a port"
+    if settings.http_port:
+        http = f"http://{settings.http_host}:{settings.http_port}/v1"
+    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics, http=http)

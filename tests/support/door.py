@@ -1,0 +1,43 @@
+"""The HTTP door on a thread of this process, before an engine that a test made."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.served_engine import served
+from thothy_ai.engine.api.backend import Backend
+from thothy_ai.http.app import make_app
+from thothy_ai.http.directory import Single
+from thothy_ai.http.engines import Fleet
+from thothy_ai.http.server import make_server
+from thothy_ai.settings import Settings
+
+PATIENCE = 120  # seconds, on however busy a machine
+
+
+@contextmanager
+def door(backend: Backend, folder: Path, *, share: float = 1.0) -> Iterator[str]:
+    """Its address, with an engine that listens in `folder`."""
+    url = f"unix://{folder}/engine.sock"
+    with served(backend, url), served_door(Settings(engine_url=url), share) as address:
+        yield address
+
+
+@contextmanager
+def served_door(settings: Settings, share: float = 1.0) -> Iterator[str]:
+    """Its address, before the engine of these settings, which may not be there."""
+    server = make_server(make_app(Fleet(Single(settings), share), "tenant"), "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until = time.monotonic() + PATIENCE
+        while not server.started and thread.is_alive() and time.monotonic() < until:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)

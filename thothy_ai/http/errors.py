@@ -1,0 +1,62 @@
+"""Errors as OpenAI's API answers them: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from thothy_ai.engine.api.errors import (
+    BudgetTooSmallError,
+    EngineError,
+    EngineLostError,
+    EngineNotAcceptingError,
+    EngineStoppedError,
+    GrammarError,
+    InvalidRequestError,
+    PromptTooLongError,
+)
+
+RETRY_SECONDS = 2  # after which an engine that is away may be back
+_PARAMETER = re.compile(r"([a-z_]+)(=| has | of | is not possible)")  # how the engine's refusals begin
+
+
+class ApiError(Exception):
+    """A refusal or a failure of a request: its HTTP status, a code for programs, and the field that is to blame."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str, param: str | None = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param, self.retry_after = status, code, param, retry_after
+
+    @property
+    def body(self) -> dict[str, Mapping[str, str | None]]:
+        """The envelope, whose `type` follows from the status."""
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        if self.status == 429:
+            kind = "rate_limit_error"
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+def unsupported(field: str, advice: str = "") -> ApiError:
+    """A field of OpenAI's API that has no meaning here, and would change the output."""
+    return ApiError(400, f"{field} is not supported{advice}", code="unsupported_parameter", param=field)
+
+
+def of_engine(error: EngineError) -> ApiError:
+    """What a client is told of the engine's refusal or failure."""
+    says = str(error)
+    match error:
+        case PromptTooLongError():
+            return ApiError(400, says, code="context_length_exceeded", param="messages")
+        case GrammarError():
+            return ApiError(400, says, code="invalid_json_schema", param="response_format")
+        case BudgetTooSmallError():
+            return ApiError(400, says, code="invalid_value", param="max_completion_tokens")
+        case InvalidRequestError():
+            named = _PARAMETER.match(says)
+            return ApiError(400, says, code="invalid_value", param=named[1] if named else None)
+        case EngineNotAcceptingError() | EngineStoppedError() | EngineLostError():
+            return ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
+        case _:
+            return ApiError(500, says, code=error.code)

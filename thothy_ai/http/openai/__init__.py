@@ -1,0 +1,1 @@
+"""OpenAI's API: requests to generations, and generations to its objects and chunks."""

@@ -1,0 +1,163 @@
+"""What requests for text have in common: the fields of chat completions and completions that say how to write.
+
+Types are strict, and a field that is not declared is refused: it would change the output of another server.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from thothy_ai.engine.api import MAX_PRIORITY, GenerationRequest, SamplingParams
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.requests import MAX_CHOICES, MAX_LISTED
+from thothy_ai.engine.api.sampling import MAX_BIAS, LogitBias
+from thothy_ai.http.errors import ApiError, of_engine, unsupported
+
+INTERACTIVE = MAX_PRIORITY // 2  # above all jobs; a request's own priority is added
+SEEDS = 2**63
+
+Parsed = TypeVar("Parsed", bound="Body")
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Body(BaseModel):
+    """A JSON object of a request."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class StreamOptions(Body):
+    """What a stream has besides its chunks."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # noise against listeners, which a loopback address needs not
+
+
+class GenerationBody(Body):
+    """The common fields. None is what a field has that is left out."""
+
+    model: Text
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | None = None
+    stop: str | list[Text] | None = None
+    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
+    max_tokens: Count | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    ignore_eos: bool | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]] | None = None
+    priority: Annotated[int, Field(ge=-INTERACTIVE, le=INTERACTIVE)] | None = None
+    # These say nothing of the text.
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    metadata: dict[str, str] | None = None
+    store: Literal[False] | None = None
+    service_tier: str | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk of what it took."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def copies(self) -> int:
+        """How often each drawn text is answered: greedy texts are all the same, and are written once."""
+        return (self.n or 1) if self.temperature == 0 else 1
+
+    def generation(
+        self, request_id: str, *, context: int, tenant: str, logprobs: int | None, limit: int | None, **prompt: Any
+    ) -> GenerationRequest:
+        """The engine's request; ApiError if the engine could not honour a field.
+
+        `context`: the most tokens that a sequence may have, which is the limit if there is no other. `prompt`: further
+        fields of the request, one of which is its prompt.
+        """
+        wanted = self.n or 1
+        texts = 1 if self.copies > 1 else wanted
+        listed = context if logprobs is None else MAX_LISTED // (texts * (2 + logprobs))
+        most = min(limit or context, context, listed)
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        try:
+            sampling = SamplingParams(
+                max_tokens=most,
+                temperature=1.0 if self.temperature is None else self.temperature,
+                top_k=1 if self.top_p == 0 else max(0, self.top_k or 0),
+                top_p=self.top_p or 1.0,
+                min_p=self.min_p or 0.0,
+                repetition_penalty=self.repetition_penalty or 1.0,
+                seed=None if self.seed is None else self.seed % SEEDS,
+                stop=tuple(text for text in stop if text),
+                ignore_eos=bool(self.ignore_eos),
+                min_tokens=self.min_tokens or 0,
+                stop_token_ids=tuple(self.stop_token_ids or ()),
+                frequency_penalty=self.frequency_penalty or 0.0,
+                presence_penalty=self.presence_penalty or 0.0,
+                logit_bias=self._biases(),
+                logprobs=logprobs,
+            )
+            return GenerationRequest(
+                id=request_id,
+                sampling=sampling,
+                salt=tenant,
+                stream=bool(self.stream),
+                priority=INTERACTIVE + (self.priority or 0),
+                n=texts,
+                best_of=self.best_of if self.temperature != 0 else None,
+                **prompt,
+            )
+        except InvalidRequestError as error:
+            raise of_engine(error) from error
+
+    def _biases(self) -> tuple[LogitBias, ...]:
+        biases = []
+        for token, value in (self.logit_bias or {}).items():
+            if not token.isascii() or not token.isdecimal() or len(token) > 9:
+                raise ApiError(400, f"logit_bias: {token!r} is no token id", code="invalid_value", param="logit_bias")
+            biases.append(LogitBias(int(token), value))
+        return tuple(biases)
+
+
+def parsed(kind: type[Parsed], body: object) -> Parsed:
+    """The request; ApiError names the first field that is wrong."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+    first = problems[0]["loc"][:1]
+    # Of what may be of several types, each has its problem: the one that is found deepest was meant.
+    problem = max((each for each in problems if each["loc"][:1] == first), key=lambda each: len(_within(body, each)))
+    path = ".".join(map(str, _within(body, problem)))
+    if problem["type"] == "extra_forbidden":
+        raise unsupported(path)
+    if problem["type"] == "missing":
+        raise ApiError(400, f"{path} is missing", code="missing_required_parameter", param=path)
+    says = f"{path}: {problem['msg']}" if path else f"the body is not an object: {problem['msg']}"
+    raise ApiError(400, says, code="invalid_value", param=path or None)
+
+
+def _within(body: Any, problem: ErrorDetails) -> list[str | int]:
+    """The problem's place in the body, without the names of types, which pydantic puts between fields."""
+    place: list[str | int] = []
+    for part in problem["loc"]:
+        is_there = part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int)
+        if is_there:
+            place.append(part)
+            body = body[part]
+        elif problem["type"] == "missing" and part == problem["loc"][-1]:
+            place.append(part)
+    return place

@@ -1,0 +1,186 @@
+"""From a request for text to its answer, whole or in events: a place at an engine, its generations, and what is sent.
+
+Headers wait for the first text, so that a refusal of the engine has its status; an error after them is an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from thothy_ai.engine.api import Delta, EngineInfo, GenerationRequest, GenerationResult
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.serving.client import Generation
+from thothy_ai.http import metrics
+from thothy_ai.http.asgi import Exchange
+from thothy_ai.http.engines import Engine, Fleet
+from thothy_ai.http.errors import ApiError, of_engine
+from thothy_ai.http.openai.events import DONE, PING, event
+
+PING_SECONDS = 15.0  # without anything sent: proxies end idle connections
+Numbered = tuple[int, Sequence[Delta]]  # of one of several prompts
+
+
+class Wanted(Protocol):
+    """A request for text, and how it is answered."""
+
+    model: str
+    beginning: str  # of its prompt
+    streams: bool
+    wants_tokens: bool  # the bytes of tokens, for log-probabilities
+
+    def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]:
+        """The engine's requests, one for each prompt; ApiError if it cannot honour a field."""
+
+    def whole(self, results: Sequence[GenerationResult]) -> object:
+        """The answer, of the results of all prompts."""
+
+    def opening(self) -> bytes:
+        """The events before any text."""
+
+    def written(self, prompt: int, deltas: Sequence[Delta]) -> bytes:
+        """The events of new text of this prompt."""
+
+    def closing(self, results: Sequence[GenerationResult]) -> bytes:
+        """The events after all text."""
+
+
+async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted) -> None:
+    """Have it written, and send it. ApiError before anything is sent. A client that leaves ends its generations."""
+    answer = _Answer(exchange, wanted)
+    watching = asyncio.create_task(answer.watch())
+    writing = asyncio.create_task(answer.write(fleet))
+    try:
+        await asyncio.wait((watching, writing), return_when=asyncio.FIRST_COMPLETED)
+        if not writing.done():  # the client has left
+            await answer.abandon(writing)
+            await asyncio.wait((writing,))
+        if not writing.cancelled():
+            writing.result()
+    finally:
+        watching.cancel()
+        writing.cancel()
+
+
+class _Answer:
+    """One answer on its way."""
+
+    def __init__(self, exchange: Exchange, wanted: Wanted) -> None:
+        self._exchange, self._wanted = exchange, wanted
+        self._generations: list[Generation] = []
+        self._begun = time.monotonic()
+        self._sent_at = self._begun
+        self._events = False  # whether headers of events have been sent
+        self._left = False  # its client has gone
+
+    async def watch(self) -> None:
+        """Wait until the client leaves; meanwhile, let a stream not be idle for long."""
+        while True:
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    return await self._exchange.left()
+            except TimeoutError:
+                if self._wanted.streams and time.monotonic() - self._sent_at >= PING_SECONDS:
+                    await self._send(PING)
+
+    async def abandon(self, writing: asyncio.Task[None]) -> None:
+        """End what is being written; a request that still waits for its place gives it up."""
+        self._left = True
+        metrics.ABANDONED.inc()
+        if not self._generations:
+            writing.cancel()
+        for generation in self._generations:
+            await generation.abort()
+
+    async def write(self, fleet: Fleet) -> None:
+        """Wait for a place, and have the answer written and sent."""
+        async with fleet.place(self._wanted.model, self._wanted.beginning) as engine:
+            await self._write_at(engine)
+
+    async def _write_at(self, engine: Engine) -> None:
+        try:
+            info = await engine.client.info()
+            vocabulary = await engine.token_bytes() if self._wanted.wants_tokens else ()
+            for request in self._wanted.requests(info, vocabulary):
+                self._generations.append(await engine.client.submit(request))
+            await (self._stream() if self._wanted.streams else self._whole())
+        except EngineError as error:
+            await self._fail(of_engine(error))
+        finally:
+            for generation in self._generations:  # of several prompts, one may have failed
+                await generation.abort()
+
+    async def _whole(self) -> None:
+        results = [await generation.result() for generation in self._generations]
+        if not self._left:
+            await self._exchange.answer(200, self._wanted.whole(results))
+
+    async def _stream(self) -> None:
+        several = len(self._generations) > 1
+        opening = self._wanted.opening()  # goes with the first text
+        async with aclosing(_merged(self._generations) if several else _numbered(0, self._generations[0])) as batches:
+            async for number, deltas in batches:
+                if opening:
+                    metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
+                await self._send(opening + self._wanted.written(number, deltas))
+                opening = b""
+        results = [await generation.result() for generation in self._generations]
+        await self._send(opening + self._wanted.closing(results) + DONE)
+        await self._end()
+
+    async def _send(self, data: bytes) -> None:
+        if self._left:
+            return
+        if not self._events:
+            self._events = True
+            await self._exchange.begin_events()
+        self._sent_at = time.monotonic()
+        await self._exchange.send(data)
+
+    async def _fail(self, error: ApiError) -> None:
+        """Answer with the error, or send it as the last event."""
+        if not self._events:
+            raise error
+        await self._send(event(error.body))
+        await self._end()
+
+    async def _end(self) -> None:
+        if not self._left:
+            await self._exchange.end()
+
+
+async def _numbered(number: int, generation: Generation) -> AsyncGenerator[Numbered]:
+    async for deltas in generation.batches():
+        yield number, deltas
+
+
+async def _merged(generations: Sequence[Generation]) -> AsyncGenerator[Numbered]:
+    """The batches of several generations, as they arrive; raises as the first that fails."""
+    arrived: asyncio.Queue[Numbered | BaseException | None] = asyncio.Queue()
+
+    async def forward(number: int, generation: Generation) -> None:
+        try:
+            async for batch in _numbered(number, generation):
+                arrived.put_nowait(batch)
+        except EngineError as error:
+            arrived.put_nowait(error)
+        else:
+            arrived.put_nowait(None)
+
+    tasks = [asyncio.create_task(forward(number, each)) for number, each in enumerate(generations)]
+    try:
+        unended = len(tasks)
+        while unended:
+            match await arrived.get():
+                case None:
+                    unended -= 1
+                case BaseException() as error:
+                    raise error
+                case batch:
+                    yield batch
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -26,7 +26,8 @@ WITH waiting AS (
 ), changed AS (
     UPDATE job
     SET state = 'queued', priority = wanted.priority, deadline = wanted.deadline, not_before = wanted.not_before,
-        scheduled_for = wanted.scheduled_for, delayed = wanted.delayed
+        scheduled_for = wanted.scheduled_for, delayed = wanted.delayed,
+        reason = NULL, detail = NULL  -- of an earlier attempt
     FROM wanted
     WHERE job.id = wanted.id AND (wanted.scheduled_for < wanted.deadline) IS NOT FALSE
     RETURNING job.id

@@ -98,11 +98,13 @@ class TextField:
 
 
 class TextFields:
-    """The fields of one schema (JSON text). Used by the core's thread."""
+    """The fields of one schema (JSON text), whose texts have the separators and escapes that `spelling` stands for.
+    Used by the core's thread.
+    """
 
-    def __init__(self, schema: str, tokens: JsonTokens) -> None:
-        self.tokens = tokens
-        self.digest = blake2b(schema.encode(errors="surrogatepass"), digest_size=16).digest()
+    def __init__(self, schema: str, tokens: JsonTokens, spelling: str) -> None:
+        self.tokens, self._spelling = tokens, spelling
+        self.digest = _digest(f"{spelling}\n{schema}")
         self._root = json.loads(schema)
         self._found: dict[Place, TextField | None] = {}
         self._listed: dict[Place, bool] = {}
@@ -161,8 +163,12 @@ class TextFields:
         head, classes = CLASS.findall(found[1]), found[1] + found[2]
         if any(NESTED.search(name, 1) for name in (*head, found[2])):
             return None
-        same = blake2b(f"{classes}\n{rest}".encode(errors="surrogatepass"), digest_size=16).digest()
+        same = _digest(f"{self._spelling}\n{classes}\n{rest}")
         return TextField(same, len(head), int(found[3]), int(found[4]), self.tokens.horizon)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class TextState:

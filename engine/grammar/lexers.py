@@ -102,7 +102,7 @@ class Lexers:
         trial = self._matcher(_limits(_MAX_FORCED_STATES))
         trial.consume_tokens(trial.compute_ff_tokens())
         _check(trial)
-        self.fields = TextFields(schema, vocabulary.tokens)
+        self.fields = TextFields(schema, vocabulary.tokens, spelling=str(options))
         self.outline = self._outline(schema)
 
     def _outline(self, schema: str) -> Outline | None:

@@ -125,6 +125,21 @@ def test_texts_with_equal_keys_go_on_alike(compiler: GrammarCompiler) -> None:
     assert sum(map(bool, tokens.values())) > 100
 
 
+def test_texts_that_escape_otherwise_have_other_keys(
+    compiler: GrammarCompiler, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    field = {"a": text(1, 40, r"[^\x0a-\x1f]"), "b": text(1, 3)}
+    opened = {"o": {"type": "object", "properties": {"k": {"type": "null"}}}}  # its texts escape nothing by number
+    found = []
+    for schema, begun in ((fields(**field), '{"a":"x\\'), (fields(**opened, **field), '{"o":{},"a":"x\\')):
+        grammar = compiled(compiler, schema)
+        for token in tokenizer.encode(begun, add_special_tokens=False):
+            grammar.advance(token)
+        found.append((grammar.state_key(), computed(grammar)))
+    assert not torch.equal(found[0][1], found[1][1])
+    assert found[0][0] != found[1][0]
+
+
 def began_a_string(data: bytes) -> bool:
     position = JsonPosition()
     for at in range(len(data)):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _ALL = {"tie_word_embeddings": False, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
-_LLAMA = {**_ALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+_LLAMA = {**_ALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "eos_token_id": 2}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": {
         **_LLAMA,
@@ -54,6 +54,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         **_ALL,
         "architectures": ["MixtralForCausalLM"],
         "model_type": "mixtral",
+        "eos_token_id": 2,
         "num_hidden_layers": 32,
         "hidden_size": 4096,
         "intermediate_size": 14336,

@@ -169,6 +169,10 @@ def open_parts(path: Path) -> list[BoundedReader]:
             reader = BoundedReader(part)
         except Exception as error:  # it computes with whatever numbers the file has
             raise ModelLoadError(f"{part}: truncated or not a GGUF file: {one_line(error)}") from error
+        if reader.endianess is not gguf.GGUFEndian.LITTLE:  # blocks would be read byte by byte
+            raise UnsupportedModelError(
+                f"{part}: big-endian, which is not implemented: gguf's gguf_convert_endian swaps it"
+            )
         count = _number(part, reader, _COUNT, 1)
         if count > 1 and len(paths) == 1:
             raise ModelLoadError(f"{part}: one of {count} parts, whose name does not end in -00001-of-{count:05d}")

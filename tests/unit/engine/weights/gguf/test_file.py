@@ -291,6 +291,14 @@ def test_an_unknown_tensor_type(tmp_path: Path) -> None:
         one_tensor(tmp_path / "t.gguf", data, Quant.Q2_K)
 
 
+def test_another_byte_order(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "big.gguf", "llama", endianess=gguf.GGUFEndian.BIG)
+    writer.add_tensor("token_embd.weight", np.ones((4, 32), np.float32))
+    finish(writer)
+    with pytest.raises(UnsupportedModelError, match=r"big\.gguf: big-endian, which is not implemented"):
+        GGUFFile(tmp_path / "big.gguf")
+
+
 def test_metadata_of_a_wrong_type(tmp_path: Path) -> None:
     folder = tiny_model("qwen2", tmp_path)
 

@@ -14,13 +14,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from thothy_ai.engine.api.errors import ModelLoadError, OutOfMemoryError
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.weights.finite import require_finite
 from thothy_ai.engine.weights.reader import ParallelReader, PendingTensor
 from thothy_ai.engine.weights.shards import StoredTensor, stored_by_name
 
-_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _AHEAD_BYTES = {"cuda": 512 << 20, "cpu": 128 << 20}  # of tensors that are read before they are asked for
 
 OnRead = Callable[[int, int], None]  # (bytes that were read so far, bytes of all tensors)
@@ -96,8 +95,8 @@ class SafetensorsFolder:
     def tensor(self, name: str, *shape: int) -> Tensor:
         """Tensor `name`, which must have `shape`, in the folder's type; it must be stored in 16 bits or more."""
         found = self._read(name, shape)
-        if found.dtype not in _PLAIN:
-            raise UnsupportedModelError(f"{self.folder}: tensor {name!r} is {found.dtype}: quantized weights")
+        with self._naming():
+            self.places[name].require_plain(name)
         with self._fitting():
             return found.to(self.dtype)
 
@@ -109,9 +108,8 @@ class SafetensorsFolder:
         ModelLoadError unless that is `dtype`, or any floating-point type if it is None.
         """
         found = self._read(name, shape)
-        if not (found.is_floating_point() if dtype is None else found.dtype == dtype):
-            wanted = "a floating-point type" if dtype is None else dtype
-            raise ModelLoadError(f"{self.folder}: tensor {name!r} is {found.dtype}, its format wants {wanted}")
+        with self._naming():
+            self.places[name].require_type(name, dtype)
         return found
 
     def holds(self, name: str, *shape: int) -> bool:
@@ -151,6 +149,13 @@ class SafetensorsFolder:
         found = self.places[name].shape
         if found != shape and not math.prod(found) == math.prod(shape) == 1:
             raise ModelLoadError(f"{self.folder}: tensor {name!r} has shape {found}, the configuration wants {shape}")
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except ModelLoadError as error:
+            raise type(error)(f"{self.folder}: {error}") from error
 
     @contextmanager
     def _fitting(self) -> Iterator[None]:

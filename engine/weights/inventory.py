@@ -14,6 +14,7 @@ from torch import Tensor
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, one_line
 from thothy_ai.engine.models.config import ModelConfig
 from thothy_ai.engine.weights.assemble import assemble
+from thothy_ai.engine.weights.shards import StoredTensor
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -27,19 +28,22 @@ _RECOMPUTED = "rotary_emb.inv_freq"  # a buffer that early versions of transform
 class WithoutStorage:
     """A tensor source whose tensors have shapes only. `shapes` has the tensors that were asked for.
 
-    `stored`: the folder's tensors, where they are known: checkpoints of one configuration may differ.
+    `stored`: the folder's tensors, where they are known: checkpoints of one configuration may differ. Their types must
+    be those that they are asked for in; errors as those of `SafetensorsFolder`.
     """
 
     device = torch.device("meta")
     folder = None
 
-    def __init__(self, dtype: torch.dtype, stored: Mapping[str, Shape] = MappingProxyType({})) -> None:
+    def __init__(self, dtype: torch.dtype, stored: Mapping[str, StoredTensor] = MappingProxyType({})) -> None:
         self.dtype, self._stored = dtype, stored
         self.shapes: dict[str, Shape] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape."""
         self.shapes[name] = shape
+        if name in self._stored:
+            self._stored[name].require_plain(name)
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     weight = dense = tensor
@@ -47,15 +51,17 @@ class WithoutStorage:
     def stored(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """A tensor of this shape; scales take two bytes."""
         self.shapes[name] = shape
+        if name in self._stored:
+            self._stored[name].require_type(name, dtype)
         return torch.empty(shape, dtype=dtype or torch.float16, device=self.device)
 
     def holds(self, name: str, *shape: int) -> bool:
         """Whether the folder has such a tensor."""
-        return name in self._stored and shape in {(), self._stored[name]}
+        return name in self._stored and shape in {(), self._stored[name].shape}
 
 
 def expected_tensors(
-    where: Path, config: ModelConfig, stored: Mapping[str, Shape] = MappingProxyType({})
+    where: Path, config: ModelConfig, stored: Mapping[str, StoredTensor] = MappingProxyType({})
 ) -> dict[str, Shape]:
     """Names and shapes of the tensors of a model of this configuration; ModelLoadError if it can't be built.
 

@@ -122,11 +122,13 @@ def fitting(path: Path, config: ModelConfig, source: SafetensorsFolder) -> Model
     if config.family not in FAMILIES:  # transformers knows which names its weights may have
         return config
     config = as_stored(path, config, source)
-    stored = source.shapes
-    expected = expected_tensors(path, config, stored)
-    names = [name for name in stored if not name.startswith(config.unused)]
+    expected = expected_tensors(path, config, source.places)
+    names = [name for name in source.places if not name.startswith(config.unused)]
     needless: tuple[str, ...] = ()
     if config.quantization is not None:
+        marks = config.quantization.marks
+        if marks and not any(name.endswith(marks) for name in names):
+            raise ModelLoadError(f"{path}: quantization_config says {config.quantization.method}, and no tensor is so")
         doubtful = config.quantization.if_zero
         names = [name for name in names if name in expected or not (name.endswith(doubtful) and source.is_zero(name))]
         needless = config.quantization.needless

@@ -15,6 +15,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _OTHERS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")  # weights that can't be found or read there
 _MAX_SHOWN = 3
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 _LENGTH_BYTES = 8  # of the header, little-endian, before it
 _DTYPES = {  # the format's names
     "F64": torch.float64,
@@ -46,6 +47,17 @@ class StoredTensor:
     dtype: torch.dtype
     shape: tuple[int, ...]
 
+    def require_plain(self, name: str) -> None:
+        """UnsupportedModelError for a type of quantized weights, naming the tensor."""
+        if self.dtype not in _PLAIN:
+            raise UnsupportedModelError(f"tensor {name!r} is {self.dtype}: quantized weights")
+
+    def require_type(self, name: str, wanted: torch.dtype | None) -> None:
+        """ModelLoadError for another type than `wanted`, which may be any floating-point one (None)."""
+        if not (self.dtype.is_floating_point if wanted is None else self.dtype == wanted):
+            form = "a floating-point type" if wanted is None else wanted
+            raise ModelLoadError(f"tensor {name!r} is {self.dtype}, its format wants {form}")
+
 
 def stored_by_name(folder: Path) -> dict[str, StoredTensor]:
     """All tensors of the folder. Only headers are read.
@@ -53,21 +65,30 @@ def stored_by_name(folder: Path) -> dict[str, StoredTensor]:
     ModelLoadError if files are missing, truncated or mixed up: a tensor that the index finds in another file than in
     the one that has it, or one that two files have.
     """
-    if (folder / SINGLE).is_file():
-        return stored_tensors(folder / SINGLE)
-    if (folder / INDEX).is_file():
+    single, sharded = (folder / SINGLE).is_file(), (folder / INDEX).is_file()
+    if sharded and not single:
         return _sharded(folder)
+    if single:
+        found = stored_tensors(folder / SINGLE)
+        if sharded and found.keys() != _index(folder).keys():
+            raise ModelLoadError(f"{folder}: {SINGLE} has other tensors than {INDEX} lists: remove one of them")
+        return found
     there = sorted({path.name for pattern in _OTHERS for path in folder.glob(pattern)})
     instead = f"; there are {', '.join(there[:_MAX_SHOWN])}" if there else ""
     raise ModelLoadError(f"{folder}: no {SINGLE} and no {INDEX}{instead}")
 
 
-def _sharded(folder: Path) -> dict[str, StoredTensor]:
+def _index(folder: Path) -> dict[str, str]:
+    """The file of each tensor, by the index."""
     try:
         weight_map = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = {str(name): str(file) for name, file in weight_map.items()}
+        return {str(name): str(file) for name, file in weight_map.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelLoadError(f"{folder / INDEX}: not an index of shards: {one_line(error)}") from error
+
+
+def _sharded(folder: Path) -> dict[str, StoredTensor]:
+    files = _index(folder)
     shards = sorted(set(files.values()))
     if elsewhere := [file for file in shards if not file or Path(file).name != file]:
         raise ModelLoadError(f"{folder / INDEX}: {elsewhere[0]!r} is not the name of a file in this folder")
@@ -79,11 +100,14 @@ def _sharded(folder: Path) -> dict[str, StoredTensor]:
             if name in found:
                 raise ModelLoadError(f"{folder}: tensor {name!r} is in two shards, {found[name].path.name} and {file}")
             found[name] = tensor
-    for name, file in files.items():
-        if name not in found:
-            raise ModelLoadError(f"{folder}: tensor {name!r} is missing from {file}")
-        if (there := found[name].path.name) != file:
-            raise ModelLoadError(f"{folder}: tensor {name!r} is in {there}, the index says {file}")
+    for name in files | found:
+        listed, there = files.get(name), found[name].path.name if name in found else None
+        if there is None:
+            raise ModelLoadError(f"{folder}: tensor {name!r} is missing from {listed}")
+        if listed is None:
+            raise ModelLoadError(f"{folder}: tensor {name!r} is in {there}, and the index does not list it")
+        if there != listed:
+            raise ModelLoadError(f"{folder}: tensor {name!r} is in {there}, the index says {listed}")
     return found
 
 

@@ -116,12 +116,28 @@ def _no_tokenizer(folder: Path) -> None:
         path.unlink()
 
 
+def _packed_type(folder: Path) -> None:
+    """One weight in fp8, of which config.json says nothing."""
+    shard = min(folder.glob("model-*.safetensors"))
+    tensors = load_file(shard)
+    name = min(tensors)
+    save_file(tensors | {name: tensors[name].to(torch.float8_e4m3fn)}, shard)
+
+
+def _say_quantized(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": awq}))
+
+
 FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "architecture": (lambda f: (f / "config.json").write_text('{"model_type": "mamba"}'), "configuration", "'mamba'"),
     "no configuration": (lambda f: (f / "config.json").unlink(), "configuration", "no config.json"),
     "cut": (_cut_a_shard, "weights", "truncated"),
     "layers": (_claim_more_layers, "weights", "model.layers.3.* is missing"),
     "shape": (_widen, "weights", r"has shape \(80, 48\), the configuration wants \(81, 48\)"),
+    "a type of quantized weights": (_packed_type, "weights", r"is torch\.float8_e4m3fn: quantized weights"),
+    "quantized, it says": (_say_quantized, "weights", "quantization_config says awq, and no tensor is so"),
     "no tokenizer": (_no_tokenizer, "tokenizer", r"has no tokenizer\.json"),
     "broken tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer", "can't be read"),
 }

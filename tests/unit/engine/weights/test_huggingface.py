@@ -166,6 +166,28 @@ def test_a_shard_of_another_part(tmp_path: Path) -> None:
         logits(folder)
 
 
+def test_a_tensor_that_the_index_does_not_list(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    file = index["weight_map"].pop("lm_head.weight")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelLoadError, match=f"'lm_head.weight' is in {file}, and the index does not list it"):
+        logits(folder)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_index_beside_a_file_of_all_tensors(tmp_path: Path, *, same: bool) -> None:
+    folder = tiny_model("llama", tmp_path)
+    names = [*load_file(folder / "model.safetensors"), *([] if same else ["lm_head.bias"])]
+    index = {"weight_map": dict.fromkeys(names, "model-00001-of-00001.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    if same:
+        assert logits(folder).isfinite().all()
+    else:
+        with pytest.raises(ModelLoadError, match=r"has other tensors than model\.safetensors\.index\.json lists"):
+            logits(folder)
+
+
 def test_a_truncated_shard(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, max_shard_size="60KB")
     shard = shards_of(folder)[2]

@@ -22,7 +22,8 @@ class Generation:
         self.id = request_id
         self._abort = abort
         self._stream = stream
-        self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self._deltas: list[Delta] = []  # that have arrived since the last batch
+        self._arrived = asyncio.Event()  # a delta, or the end
         self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         # A failure that is never awaited counts as retrieved, so that asyncio does not log it.
@@ -68,16 +69,16 @@ class Generation:
                 yield delta
 
     async def batches(self) -> AsyncIterator[Sequence[Delta]]:
-        """All deltas that have arrived since the last batch, once there is one; iterates over each delta once."""
-        ended = False
-        while not ended:
-            arrived = [await self._deltas.get()]
-            while not self._deltas.empty():
-                arrived.append(self._deltas.get_nowait())
-            ended = arrived[-1] is None
-            if deltas := [delta for delta in arrived if delta is not None]:
+        """All deltas that have arrived since the last batch, once there is one; each delta is in one batch."""
+        while await self._arrived.wait():
+            deltas, self._deltas = self._deltas, []
+            ended = self._done.done()
+            if not ended:
+                self._arrived.clear()
+            if deltas:
                 yield deltas
-        self._deltas.put_nowait(None)  # iterating again ends at once, too
+            if ended:
+                break
         await self.result()  # raises: a failed generation must not look like a short one
 
     def deliver(self, output: Output) -> None:
@@ -86,7 +87,8 @@ class Generation:
             return
         match output:
             case Delta():
-                self._deltas.put_nowait(output)
+                self._deltas.append(output)
+                self._arrived.set()
                 self._early.add(output)
                 return
             case GenerationResult():
@@ -94,7 +96,7 @@ class Generation:
             case Failure():
                 self._done.set_exception(output.error)
         self.usage = output.usage
-        self._deltas.put_nowait(None)
+        self._arrived.set()
 
 
 class _Early:

@@ -6,7 +6,7 @@ transformers takes the first of them that it finds. Older files have `rope_theta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from thothy_ai.engine.api.errors import ModelLoadError
@@ -18,7 +18,8 @@ def require_one_rope(part: Mapping[str, Any]) -> None:
     """ModelLoadError, naming the fields, if two of them differ, or if a scaling has no type."""
     old, new = part.get("rope_scaling"), part.get("rope_parameters")
     for name, given in (("rope_scaling", old), ("rope_parameters", new)):
-        for scaling in _by_layers(given):
+        whole = given if isinstance(given, Mapping) else {}
+        for scaling in (each for each in (whole, *whole.values()) if isinstance(each, Mapping)):  # or one by layer type
             kinds = {str(scaling[key]) for key in ("type", "rope_type") if scaling.get(key) is not None}
             if len(kinds) > 1 and kinds not in _ALIKE:
                 raise ModelLoadError(
@@ -34,9 +35,3 @@ def require_one_rope(part: Mapping[str, Any]) -> None:
         if None not in (value, said) and value != said and {str(value), str(said)} not in _ALIKE:
             where = "rope_theta" if key == "rope_theta" else f"rope_scaling's {key}"
             raise ModelLoadError(f"{where} is {value!r}, and rope_parameters says {said!r}")
-
-
-def _by_layers(given: object) -> Iterator[Mapping[str, Any]]:
-    if isinstance(given, Mapping):
-        yield given
-        yield from (each for each in given.values() if isinstance(each, Mapping))

@@ -22,7 +22,6 @@ from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, as_engine_error
 from thothy_ai.engine.api.inflight_log import TEXT, AdmissionFile, admissions_in
 from thothy_ai.engine.api.options import EngineOptions, required_model
-from thothy_ai.engine.checkpoint.configuration import FolderConfiguration
 from thothy_ai.engine.process.imports import transformers_without_torch
 from thothy_ai.engine.process.remote_core import RemoteCore
 from thothy_ai.engine.process.text_tools import fast_tokenizer, text_tools
@@ -104,7 +103,10 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
             configuration = _outcome(lambda: text.configuration(folder, model))
             process.send(ConfigurationRead, lambda: ConfigurationRead.of(configuration.result()))
             process.send(TokenizerRead, lambda: TokenizerRead.of(text.tokenizer(folder)))
-            tools = _outcome(lambda: _text_tools(text, folder.resolve().name, configuration.result()))
+            name = folder.resolve().name
+            tools = _outcome(
+                lambda: text_tools(fast_tokenizer(text.loaded, name), name, configuration.result().text.vocab_size)
+            )
         process.send(
             JsonTokensRead,
             lambda: JsonTokensRead.of(json_tokens(tools.result().vocabulary, configuration.result())),
@@ -114,11 +116,6 @@ def start_remote(options: EngineOptions) -> RemoteEngine:
     except BaseException:
         process.close()
         raise
-
-
-def _text_tools(text: LocalText, name: str, configuration: FolderConfiguration) -> TextTools:
-    size = getattr(configuration.text, "vocab_size", None)  # whatever the file says: the core refuses nonsense
-    return text_tools(fast_tokenizer(text.loaded, name), name, size if isinstance(size, int) else None)
 
 
 def _outcome(make: Callable[[], T]) -> Future[T]:

@@ -28,8 +28,8 @@ def fast_tokenizer(tokenizer: PreTrainedTokenizerBase | None, name: str) -> PreT
     return tokenizer
 
 
-def text_tools(tokenizer: PreTrainedTokenizerFast, name: str, vocab_size: int | None = None) -> TextTools:
-    """The frontend's parts; `vocab_size` is the model's, where it is known.
+def text_tools(tokenizer: PreTrainedTokenizerFast, name: str, vocab_size: object = None) -> TextTools:
+    """The frontend's parts; `vocab_size` is what the model's configuration says, where it is known.
 
     UnsupportedModelError, naming model `name`, for a tokenizer of another family, or a template that loses texts;
     ModelLoadError if each prompt would have a token that the model lacks.
@@ -42,7 +42,7 @@ def text_tools(tokenizer: PreTrainedTokenizerFast, name: str, vocab_size: int | 
         raise type(error)(f"{name}: {error}") from error
     added = tokenizer.added_tokens_decoder
     for probe in _PROBES:
-        if vocab_size is None:
+        if not isinstance(vocab_size, int):
             break
         with suppress(InvalidRequestError):  # from a template that wants more than a user's message
             [tokens] = prompts.encode([prompts.write(probe)])

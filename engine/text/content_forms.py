@@ -43,7 +43,12 @@ class ContentForms:
 
     def contents(self, messages: Iterable[Message]) -> list[dict[str, Any]]:
         """The messages as the template reads them."""
-        return [{"role": message.role, "content": self._content(message)} for message in messages]
+        found = list[dict[str, Any]]()
+        for message in messages:
+            in_parts = self._in_parts.get(message.role, self._in_parts.get("user", False))
+            content = [{"type": "text", "text": message.content}] if in_parts else message.content
+            found.append({"role": message.role, "content": content})
+        return found
 
     def render(self, messages: Iterable[Message], options: Mapping[str, Any]) -> str:
         """The prompt as transformers renders it; raises whatever the template raises, which is a program."""
@@ -51,10 +56,6 @@ class ContentForms:
         return str(
             self._tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True, **options)
         )
-
-    def _content(self, message: Message) -> str | list[dict[str, str]]:
-        in_parts = self._in_parts.get(message.role, self._in_parts.get("user", False))
-        return [{"type": "text", "text": message.content}] if in_parts else message.content
 
     def _probe(self, role: str, messages: Sequence[Message]) -> None:
         rendered = list[str]()

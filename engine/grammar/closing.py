@@ -47,19 +47,19 @@ class _Rest(NamedTuple):
 
 
 class Outline:
-    """The texts of one schema, as far as their ends go. `shortest`: tokens of the shortest text. Whether a number may
-    go on is known only from a token that follows it: a text that `may_be_number` has one more.
+    """The texts of one schema, as far as their ends go. `path`: the tokens of the shortest one; none if none is known.
+    `shortest`: how many a text has at least. Whether a number goes on is known only from the token after it: a text
+    that `may_be_number` has one more.
     """
 
-    def __init__(self, shapes: Shapes, tokens: JsonTokens, matcher: LLMatcher) -> None:
+    def __init__(self, shapes: Shapes, tokens: JsonTokens) -> None:
         self.shapes, self.tokens = shapes, tokens
         self.may_be_number = shapes.may_be_number
         reading = Reading.at_start(shapes, tokens)
         found, cost = reading.end(), reading.cost()
-        path = tokens.divided(found or b"")
+        self.path = tokens.divided(found or b"")
+        self.shortest = len(self.path)
         self.choices = max(1, 0 if cost is None else cost.choices)
-        self.usable = bool(path) and matcher.consume_tokens(path) and matcher.is_accepting()
-        self.shortest = len(path) + (not matcher.is_stopped())
 
 
 class Closing:

@@ -39,6 +39,8 @@ _MERGING = ("allOf", "anyOf", "oneOf", "$ref")  # llguidance merges these with w
 _MAX_EXACT = 2**53 - 1  # the integers up to here are doubles that no other integer is rounded to
 _MAX_INT64 = 2**63 - 1  # as `maximum`, exact again: llguidance's own limit
 _MAX_UINT32 = 2**32 - 1
+_MAX_REMAINDERS = 20_000  # in a quarter of a second
+_MAX_OPTIONAL = 490  # llguidance takes four items for each, of 2,000
 _JUST_BEYOND = 1e-12
 
 # Dates that exist, in years that every library reads; no leap seconds, which hardly any does.
@@ -68,6 +70,7 @@ def source_of(schema: str) -> Source:
             raise GrammarError("not a JSON schema: expected an object")
         dialect = _Dialect(root)
         rewritten = dialect.rewritten(root, "#")
+        _check_states(dialect.divisors)
     except RecursionError as error:
         raise GrammarError("not a JSON schema: it is nested too deeply") from error
     except ValueError as error:
@@ -95,9 +98,10 @@ class _Dialect:
         closed = (node.get("additionalProperties", True) is False for node in nodes if node.keys() & _OF_KEYS)
         patterned = any(_mapping(node, "patternProperties") for node in nodes)
         self.leaves_keys_open = bool(self._names or patterned) and not all(closed)
+        self.divisors = [node["multipleOf"] for node in nodes if _is_number(node.get("multipleOf"))]
         merges = any(name in node for node in nodes for name in _MERGING)
         if merges:
-            _check_divisors([node["multipleOf"] for node in nodes if _is_number(node.get("multipleOf"))])
+            _check_divisors(self.divisors)
         bounds = [(name, node[name]) for node in nodes for name in (*_LOWER, *_UPPER) if _is_number(node.get(name))]
         between = [(name, value) for name, value in bounds if math.isfinite(value) and value != math.floor(value)]
         self._floors = {math.floor(value) for name, value in between if name in _UPPER}
@@ -211,6 +215,12 @@ class _Dialect:
             node["exclusiveMaximum"] = min(math.nextafter(upper, -math.inf), upper - _JUST_BEYOND)
 
     def _list_keys(self, node: dict[str, Any], path: str) -> None:
+        optional = _optional_run(node)
+        if optional > _MAX_OPTIONAL:
+            raise GrammarError(
+                f"{path}/properties: {optional:,} follow one another of which none is required; at most {_MAX_OPTIONAL}"
+                " are possible; require some, or divide them into objects"
+            )
         patterns, required = _mapping(node, "patternProperties"), len({*map(str, _list(node, "required"))})
         missing = node.get("minProperties", 0) - required
         if missing <= 0:
@@ -228,6 +238,16 @@ class _Dialect:
                 )
 
 
+def _optional_run(node: Mapping[str, Any]) -> int:
+    """How many properties in a row are not required, at most."""
+    required = {*map(str, _list(node, "required"))}
+    longest = run = 0
+    for name in _mapping(node, "properties"):
+        run = 0 if name in required else run + 1
+        longest = max(longest, run)
+    return longest
+
+
 def _list_items(node: dict[str, Any], path: str) -> None:
     if not isinstance(node.get("items"), list):
         node.pop("additionalItems", None)  # without effect then; llguidance would forget `prefixItems`
@@ -239,6 +259,17 @@ def _steps(reference: str) -> list[str]:
     """The keys of the JSON pointer in a reference."""
     steps = reference.removeprefix("#").split("/")[1:]
     return [unquote(step).replace("~1", "/").replace("~0", "~") for step in steps]
+
+
+def _check_states(divisors: Sequence[float]) -> None:
+    """Refuse divisors that take long to compile: llguidance keeps a state for each remainder."""
+    numbers = [Decimal(str(divisor)) for divisor in divisors if math.isfinite(divisor)]
+    states = sum(abs(int(each.scaleb(max(0, -int(each.normalize().as_tuple().exponent))))) for each in numbers)
+    if states > _MAX_REMAINDERS:
+        raise GrammarError(
+            f"multipleOf: {states:,} remainders to be told apart; at most {_MAX_REMAINDERS:,} are possible in a schema;"
+            " check the number afterwards"
+        )
 
 
 def _check_divisors(divisors: Sequence[float]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.expressions import ANY, Repeated
 from thothy_ai.engine.grammar.matching import Pattern, Rule
 from thothy_ai.engine.grammar.numbers import Limits
@@ -47,6 +48,7 @@ KEYWORDS = frozenset(
         "type",
     ]
 )
+_MAX_LEAST_BYTES = 2**17  # of a string: more than any context has tokens, and half a second's work
 _FREE = Limits()
 _OCTET = "(?:[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 _IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
@@ -182,6 +184,9 @@ class Keywords:
             raise UnknownError(f"the format {unknown[0]}")
         patterns = [*self.patterns, *(f"^(?:{_FORMATS[name]})$" for name in self.formats)]
         found: list[Rule] = [Pattern(searched(pattern)) for pattern in patterns]
+        longest = max((rule.nearest(rule.start) for rule in found), default=0)
+        if max(longest, self.least_chars) > _MAX_LEAST_BYTES:
+            raise GrammarError(f"a string must have {longest:,} bytes; at most {_MAX_LEAST_BYTES:,} may be demanded")
         if self.least_chars or self.most_chars is not None:
             found.append(Pattern(Repeated(ANY, self.least_chars, self.most_chars)))
         return found

@@ -19,6 +19,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+import numpy as np
 import torch
 
 from thothy_ai.engine.api.errors import GrammarError
@@ -40,7 +41,8 @@ _ENOUGH_GRAMMARS = 16  # of one lexer, before another is made
 _MAX_COPIES = 500  # of one matcher: its lexer grows with their texts
 _TOKENS_PER_MASK = 200  # of a lexer; `_STEP_FUEL` lasts for 900 or more under schemas of real jobs
 _MAX_FORCED_STATES = 20_000  # forced characters at the start of a schema, each of which takes one
-_STEP_FUEL = 50_000  # per mask, 3 ms at most: patterns of many states break at once, others need less than half of it
+_STEP_FUEL = 200_000  # per mask, 14 ms at most: llguidance's own limit, which schemas of real jobs are far from
+_TRIED = 4  # tokens of the shortest text whose masks are computed before a schema is accepted
 _MAX_ERROR_CHARS = 300
 
 
@@ -101,7 +103,7 @@ class Lexers:
         self._shared: list[Lexer] = []
         trial = self._matcher(_limits(_MAX_FORCED_STATES))
         trial.consume_tokens(trial.compute_ff_tokens())
-        _check(trial)
+        self._try(trial)
         self.fields = TextFields(schema, vocabulary.tokens, spelling=str(options))
         self.outline = self._outline(schema)
 
@@ -109,11 +111,25 @@ class Lexers:
         """None if it is not known how texts of the schema end."""
         tokens = self.vocabulary.tokens
         try:
-            outline = Outline(Shapes(schema, tokens), tokens, self.share().measured())
+            outline = Outline(Shapes(schema, tokens), tokens)
         except UnknownError as error:
             log.info("texts of a schema may be cut off: %s", error)
             return None
-        return outline if outline.usable else None
+        walk = self.share().measured()
+        for token in outline.path[:_TRIED]:
+            if not walk.consume_token(token):
+                return None
+            self._try(walk)
+        if not outline.path or not walk.consume_tokens(outline.path[_TRIED:]) or not walk.is_accepting():
+            return None
+        outline.shortest += not walk.is_stopped()
+        return outline
+
+    def _try(self, matcher: LLMatcher) -> None:
+        """Compute a mask; GrammarError if the grammar is too complex for it."""
+        row = np.empty(self.vocabulary.tokens.words, np.int32)
+        matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        _check(matcher)
 
     def share(self) -> Lexer:
         """The lexer with the fewest grammars, or one more."""

@@ -26,12 +26,13 @@ Stand = Any  # what a rule makes of a string's beginning; false if it allows no 
 Places = frozenset["Place"]
 
 ESCAPE = 5  # bytes by which the end of an escaped control character can be away
-_MAX_PLACES = 4_096  # of a string
+_MAX_PLACES = 512  # of a string that has begun; of more, those that end soonest and latest are followed
+_MAX_FIRST_PLACES = 50_000
 _MAX_MEMORY = 20_000  # steps that are remembered
 
 
 class PatternError(Exception):
-    """An expression is not understood, or its strings stand at too many places."""
+    """An expression is not understood."""
 
 
 class Rule(Protocol):
@@ -76,7 +77,7 @@ class Pattern:
         self._steps: dict[tuple[Places, int], Places] = {}
         self._counted: dict[tuple[int, int, int | None], Repeated] = {}
         self.end = Place(None, None, 0)
-        self.start = self._reached([self._before(expression, self.end)])
+        self.start = self._reached([self._before(expression, self.end)], _MAX_FIRST_PLACES)
         self.rise = self._rise(expression)
         self.longest = self._longest(expression)
 
@@ -188,34 +189,40 @@ class Pattern:
             self._counted[key] = Repeated(item, least, most)
         return self._counted[key]
 
-    def _reached(self, begun: list[Place]) -> Places:
+    def _reached(self, begun: list[Place], limit: int = _MAX_PLACES) -> Places:
         """The places at characters, or at the end, that are reached from these without one."""
+        if len(begun) > limit:
+            begun = sorted(begun, key=lambda place: place.cost)
+            begun = begun[: limit // 2] + begun[-limit // 2 :]
         left, seen, found = begun, set(begun), set[Place]()
-        while left:
+        while left and len(seen) <= 4 * limit:
             place = left.pop()
-            head, rest = place.head, place.rest
-            following: Iterable[Place] = ()
-            if head is None or rest is None or isinstance(head, Chars):
+            if place.head is None or isinstance(place.head, Chars):
                 found.add(place)
-            elif isinstance(head, Row):
-                for part in reversed(head.parts):
-                    rest = self._before(part, rest)
-                following = (rest,)
-            elif isinstance(head, Either):
-                following = [self._before(choice, rest) for choice in head.choices]
-            else:
-                item, least, most = head
-                following = [] if least and self.cost(item) else [rest]
-                if most is None or most > 0:
-                    again = self._times(item, max(0, least - 1), None if most is None else most - 1)
-                    following.append(self._before(item, self._before(again, rest)))
-            for each in following:
+                continue
+            for each in self._opened(place):
                 if each not in seen:
                     seen.add(each)
                     left.append(each)
-            if len(seen) > _MAX_PLACES:
-                raise PatternError("a string stands at too many places")
         return frozenset(found)
+
+    def _opened(self, place: Place) -> list[Place]:
+        """The places that this one, which is not at a character, stands for."""
+        head, rest = place.head, place.rest
+        assert rest is not None
+        if isinstance(head, Either):
+            return [self._before(choice, rest) for choice in head.choices]
+        if isinstance(head, Row):
+            for part in reversed(head.parts):
+                rest = self._before(part, rest)
+            return [rest]
+        assert isinstance(head, Repeated)
+        item, least, most = head
+        found = [] if least and self.cost(item) else [rest]
+        if most is None or most > 0:
+            again = self._times(item, max(0, least - 1), None if most is None else most - 1)
+            found.append(self._before(item, self._before(again, rest)))
+        return found
 
 
 class Options:

@@ -24,6 +24,7 @@ from thothy_ai.engine.grammar.tokens import JsonTokens
 _MAX_SHAPES = 5_000
 _MAX_CHOICES = 4_096  # of a value's kinds
 _MAX_DEPTH = 64  # of schemas that hold together
+_MAX_INTERSECTED = 20_000
 _ENDLESS = 2**20  # tokens
 _LONGEST_NUMBER = 24
 _OTHER_KEY = b'"quotation":'  # of the length of most keys that are not declared
@@ -159,6 +160,7 @@ class Shapes:
         self._tokens, self._schema = tokens, json.loads(schema)
         self._made: dict[str, Shape] = {}
         self._shapes: list[Shape] = []
+        self._intersected = 0  # schemas
         self._waiting: list[tuple[Shape, Any]] = []
         try:
             self.root = self._shape(self._schema)
@@ -210,7 +212,8 @@ class Shapes:
         """Keywords of which one set holds."""
         if isinstance(node, bool):
             return [Keywords.of({})] * node
-        if depth > _MAX_DEPTH:
+        self._intersected += 1
+        if depth > _MAX_DEPTH or self._intersected > _MAX_INTERSECTED:
             raise UnknownError("references of references")
         found = [Keywords.of(node)]
         parts = [[self._target(node["$ref"])]] if "$ref" in node else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 import llguidance.hf
@@ -195,7 +197,7 @@ def test_a_lexer_that_breaks_takes_no_text_along(
 
 
 def test_a_text_that_breaks_every_lexer_fails_alone(compiler: GrammarCompiler, limited: Callable[[int], None]) -> None:
-    limited(90)
+    limited(300)
     for _ in range(4):
         assert {end for _, end in walk(grammars(compiler, [EXPLODING] * 8), range(8))} == {"broke"}
         assert [end for _, end in walk(grammars(compiler, ['{"enum": ["a", "b"]}'] * 2), range(2))] == ["finished"] * 2
@@ -223,6 +225,53 @@ def test_a_schema_is_measured_before_it_is_read(compiler: GrammarCompiler) -> No
     for schema in ('{"const": "' + "é" * (MAX_SCHEMA_BYTES // 2) + '"}', "x" * 4_000_000):
         with pytest.raises(GrammarError, match=r"has [0-9,]+ bytes; at most 262,144"):
             compiler.compile(schema)
+
+
+def optional(count: int) -> dict[str, object]:
+    return {"type": "object", "properties": {f"name_{number}": {"type": "string"} for number in range(count)}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "integer", "multipleOf": 1_000_003}, "multipleOf: 1,000,003 remainders"),
+        (
+            record(**{f"n{number}": {"type": "integer", "multipleOf": 9_973} for number in range(3)}),
+            "multipleOf: 29,919",
+        ),
+        (optional(1_000), "#/properties: 1,000 follow one another"),
+        ({"type": "array", "items": optional(4_000)}, "#/items/properties: 4,000 follow"),
+        ({"anyOf": [optional(80) | {"required": [f"name_{n}"]} for n in range(80)]}, "[Tt]oo many|max is 2000"),
+        ({"type": "string", "pattern": "^(([a-z]{100}){100}){100}$"}, "a string must have 1,000,000 bytes"),
+        ({"$ref": "#"}, "leads back to itself"),
+    ],
+)
+def test_what_is_too_complex_is_refused_at_once(
+    compiler: GrammarCompiler, schema: dict[str, object], message: str
+) -> None:
+    compiler.compile("{}")  # the vocabulary is there
+    begun = time.thread_time()
+    with pytest.raises(GrammarError, match=message):
+        compiler.compile(json.dumps(schema))
+    assert time.thread_time() - begun < 0.5
+
+
+@pytest.mark.parametrize("pattern", ["^.*a.{200}$", "^(.*a.{30}){5}$", "^.*(foo|bar).{0,50}.*baz.{10,20}$"])
+def test_patterns_of_many_states_are_followed(compiler: GrammarCompiler, pattern: str) -> None:
+    """As far as llguidance does by itself, and up to their ends."""
+    (grammar,) = grammars(compiler, [json.dumps({"type": "string", "pattern": pattern})])
+    grammar.limit(150)
+    draw, table, filler = random.Random(4), grammar.tokens.table, Masks(VOCAB)
+    text = b""
+    while not grammar.finished:
+        following = grammar.forced()
+        if not following:
+            tokens = allowed(filler.of(grammar)[0])
+            following = [draw.choice([token for token in tokens if b'"' not in table[token]] or tokens)]
+        for token in following:
+            grammar.advance(token)
+            text += table[token]
+    assert re.search(pattern, json.loads(text))
 
 
 def test_an_error_s_text_is_bounded(compiler: GrammarCompiler) -> None:

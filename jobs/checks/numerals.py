@@ -76,13 +76,24 @@ def as_words(pattern: str) -> re.Pattern[str]:
 
 def shares(text: str) -> set[Decimal]:
     """The numbers that "half", "doubled" and their like may become in digits, in any language."""
-    found = (entry["digits"] for entry in table("numerals")["shares"] if as_words(entry["words"]).search(text))
-    return {Decimal(digits) for each in found for digits in each}
+    entries = table("numerals")["shares"]
+    found = _named(tuple(entry["words"] for entry in entries), text)
+    return {Decimal(digits) for place in found for digits in entries[place]["digits"]}
 
 
 def _worded(name: str, text: str) -> list[int]:
     """The numbers of a table ("fractions", "multiples", "ordinals") whose words are in a text."""
-    return [int(number) for number, words in table("numerals")[name].items() if as_words(words).search(text)]
+    numbers, words = zip(*table("numerals")[name].items(), strict=True)
+    return [int(numbers[place]) for place in _named(words, text)]
+
+
+def _named(words: tuple[str, ...], text: str) -> list[int]:
+    """The places of those patterns of words that are in a text. One of all of them finds where any is: few are."""
+    any_of_them, found, at = as_words("|".join(words)), set[int](), 0
+    while match := any_of_them.search(text, at):
+        at = match.start() + 1
+        found.update(place for place, each in enumerate(words) if as_words(each).match(text, match.start()))
+    return sorted(found)
 
 
 _CJK_FRACTION = re.compile(

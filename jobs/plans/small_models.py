@@ -76,8 +76,9 @@ def _numbers(source: str, locale: str) -> tuple[str, ...]:
     alike in all.
     """
     found = (_FIGURE if _is_spaced(locale) else _DIGITS).findall(checks.without_instructions(source))
-    if language(source) != locale.partition("-")[0]:
-        found = [figure for figure in found if figure.isdigit()]
+    alike = [figure for figure in found if figure.isdigit()]
+    if len(alike) < len(found) and language(source) != locale.partition("-")[0]:
+        found = alike
     return tuple(re.sub(r"[.$]", r"\\\g<0>", figure) for figure in dict.fromkeys(found))[:MAX_FIGURES]
 
 

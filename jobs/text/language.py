@@ -6,6 +6,7 @@ are shared by all threads, and detection takes no lock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,14 @@ def _detector() -> LanguageDetector:
     return LanguageDetectorBuilder.from_languages(*languages).with_low_accuracy_mode().build()
 
 
-def confidences(text: str) -> dict[str, float]:
+def confidences(text: str) -> Mapping[str, float]:
     """The probability of each supported language by its detector name, most likely first, by the text's beginning."""
-    found = _detector().compute_language_confidence_values(text[:MAX_CHARS])
-    return {each.language.name: each.value for each in found}
+    return _confidences(text[:MAX_CHARS])
+
+
+@lru_cache(maxsize=256)  # a check asks for those of the same sentence up to three times
+def _confidences(text: str) -> Mapping[str, float]:
+    return {each.language.name: each.value for each in _detector().compute_language_confidence_values(text)}
 
 
 @lru_cache(maxsize=64)  # checks ask for the language of the same source again and again

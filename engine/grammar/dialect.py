@@ -26,6 +26,7 @@ COMPACT: JsonCompileOptions = {  # no optional white space: what is left is forc
     "item_separator": ",",
     "key_separator": ":",
 }
+_SPACED = ": "  # as models are used to: after a bare colon, a small one closes an array at once where it may
 _NAMED_ESCAPES = 'nrbtf\\"'  # an escape by number would write a known key in a way that llguidance takes for another
 
 _CHILD = ("items", "additionalProperties", "additionalItems")
@@ -56,9 +57,10 @@ _FORMATS = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid", "
 
 
 class Source(NamedTuple):
-    """What llguidance compiles: a schema (JSON text), and its options."""
+    """What llguidance compiles: a schema (JSON text), and its options, of which `colon` is what follows a key."""
 
     schema: str
+    colon: str
     options: JsonCompileOptions
 
 
@@ -77,11 +79,12 @@ def source_of(schema: str) -> Source:
         raise GrammarError(f"not a JSON schema: {error}") from error
     if rewritten is False:
         raise GrammarError("no value that ends can match the schema: what it requires leads back to itself")
-    options = COMPACT.copy()
+    options, colon = COMPACT.copy(), _SPACED if dialect.has_empty_arrays else ":"
+    options["key_separator"] = colon
     if dialect.leaves_keys_open:
         options["json_allowed_escapes"] = _NAMED_ESCAPES
     same = json.dumps(rewritten) == json.dumps(root)  # 2 and 2.0 are equal, but not the same
-    return Source(schema if same else json.dumps(rewritten), options)
+    return Source(schema if same else json.dumps(rewritten), colon, options)
 
 
 class _Dialect:
@@ -99,6 +102,7 @@ class _Dialect:
         patterned = any(_mapping(node, "patternProperties") for node in nodes)
         self.leaves_keys_open = bool(self._names or patterned) and not all(closed)
         self.divisors = [node["multipleOf"] for node in nodes if _is_number(node.get("multipleOf"))]
+        self.has_empty_arrays = any(map(_may_be_empty, nodes))
         merges = any(name in node for node in nodes for name in _MERGING)
         if merges:
             _check_divisors(self.divisors)
@@ -246,6 +250,17 @@ def _optional_run(node: Mapping[str, Any]) -> int:
         run = 0 if name in required else run + 1
         longest = max(longest, run)
     return longest
+
+
+def _may_be_empty(node: Mapping[str, Any]) -> bool:
+    """Whether a schema by itself, or the values of keys that it does not list, allow an array without items."""
+    types = node.get("type")
+    if types is None:
+        return node.keys().isdisjoint(("const", "enum", *_MERGING))
+    names = types if isinstance(types, list) else [types]
+    if "object" in names and node.get("additionalProperties", True) is True:
+        return True
+    return "array" in names and not node.get("minItems") and node.get("maxItems") != 0
 
 
 def _list_items(node: dict[str, Any], path: str) -> None:

@@ -93,7 +93,7 @@ class Lexers:
     def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
         from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
 
-        schema, options = source_of(schema)
+        schema, colon, options = source_of(schema)
         try:
             self._rules = LLMatcher.grammar_from_json_schema(schema, overrides=options)
         except ValueError as error:
@@ -105,13 +105,13 @@ class Lexers:
         trial.consume_tokens(trial.compute_ff_tokens())
         self._try(trial)
         self.fields = TextFields(schema, vocabulary.tokens, spelling=str(options))
-        self.outline = self._outline(schema)
+        self.outline = self._outline(schema, colon.encode())
 
-    def _outline(self, schema: str) -> Outline | None:
+    def _outline(self, schema: str, colon: bytes) -> Outline | None:
         """None if it is not known how texts of the schema end."""
         tokens = self.vocabulary.tokens
         try:
-            outline = Outline(Shapes(schema, tokens), tokens)
+            outline = Outline(Shapes(schema, tokens, colon), tokens)
         except UnknownError as error:
             log.info("texts of a schema may be cut off: %s", error)
             return None

@@ -241,6 +241,7 @@ class Members(Point):
     ) -> None:
         super().__init__(rest, rest.tokens)
         self._kind, self._at, self._written, self._used, self._comma = kind, at, written, used, comma
+        self.colon = kind.colon
 
     def step(self, byte: int) -> Iterable[Point]:
         assert self.rest is not None
@@ -257,7 +258,7 @@ class Members(Point):
         for at in range(self._at, len(self._kind.properties)):
             key, shape, needed = self._kind.properties[at]
             if shape.cost is not None:
-                found.append(Bytes(key[1:], Bytes(b":", Value(shape, self._after(at + 1, ""))), begun=True))
+                found.append(Bytes(key[1:], Bytes(self.colon, Value(shape, self._after(at + 1, ""))), begun=True))
             if needed:
                 return found
         end = len(self._kind.properties)
@@ -279,12 +280,14 @@ class Members(Point):
         for at in range(self._at, len(self._kind.properties)):
             key, shape, needed = self._kind.properties[at]
             if needed or (lacking > 0 and shape.cost is not None):
-                return comma + key + b":", Value(shape, self._after(at + 1, ""))
+                return comma + key + self.colon, Value(shape, self._after(at + 1, ""))
         if lacking <= 0 and not self._comma:
             return b"}", self.rest
         names, shape = next((names, shape) for names, shape in self._kind.others if shape.cost is not None)
         name = names.key_besides(self._used)
-        return comma + b'"' + name + b'":', Value(shape, self._after(len(self._kind.properties), name.decode()))
+        return comma + b'"' + name + b'"' + self.colon, Value(
+            shape, self._after(len(self._kind.properties), name.decode())
+        )
 
 
 class Named(Point):
@@ -295,7 +298,7 @@ class Named(Point):
         self._members, self._at, self._shape = members, at, shape
 
     def named(self, key: str) -> Point:
-        return Bytes(b":", Value(self._shape, self._members._after(self._at, key)))
+        return Bytes(self._members.colon, Value(self._shape, self._members._after(self._at, key)))
 
     def step(self, byte: int) -> Iterable[Point]:  # noqa: ARG002  its key has not ended
         return []

@@ -90,8 +90,10 @@ class Property(NamedTuple):
 class Record:
     """Objects: their declared properties, in order, then keys that match patterns, then others."""
 
-    def __init__(self, properties: Sequence[Property], others: Sequence[tuple[Text, Shape]], least: int) -> None:
-        self.properties, self.others, self.least = properties, others, least
+    def __init__(
+        self, properties: Sequence[Property], others: Sequence[tuple[Text, Shape]], least: int, colon: bytes
+    ) -> None:
+        self.properties, self.others, self.least, self.colon = properties, others, least, colon
         self.longest_key = max((len(each.key) for each in properties), default=0)  # bytes
         self._costs: list[Cost | None] = []
 
@@ -106,7 +108,7 @@ class Record:
             self._costs.append(found)
             for key, shape, required in reversed(self.properties):
                 if required:
-                    entry = shape.cost and Cost(tokens.count(b"," + key + b":")) + shape.cost
+                    entry = shape.cost and Cost(tokens.count(b"," + key + self.colon)) + shape.cost
                     found = None if found is None or entry is None else entry + found
                 self._costs.append(found)
             self._costs.reverse()
@@ -116,7 +118,7 @@ class Record:
         lacking = self.least - written - sum(each.required for each in self.properties[at:])
         for key, shape, required in self.properties[at:]:
             if lacking > 0 and not required and shape.cost is not None and total is not None:
-                total, lacking = total + Cost(tokens.count(b"," + key + b":")) + shape.cost, lacking - 1
+                total, lacking = total + Cost(tokens.count(b"," + key + self.colon)) + shape.cost, lacking - 1
         if lacking > 0 and total is not None:
             cost = next((shape.cost for _, shape in self.others if shape.cost is not None), None)
             return None if cost is None else total + Cost(lacking * (6 + cost.tokens), lacking * cost.choices)
@@ -149,15 +151,16 @@ class Shape:
 
 
 class Shapes:
-    """Makes the shapes of a schema (JSON text). UnknownError if it is not understood.
+    """Makes the shapes of a schema (JSON text), in whose texts `colon` follows keys. UnknownError if it is not
+    understood.
 
     `root`. In tokens: `opens`: by how much a sign can delay the end by opening something; `inside`: by how much a token
     can within a string or a number; `nested`: by how much any token can; `longest`: how far a text can be from its end.
     `may_be_number`: a text may be a number alone.
     """
 
-    def __init__(self, schema: str, tokens: JsonTokens) -> None:
-        self._tokens, self._schema = tokens, json.loads(schema)
+    def __init__(self, schema: str, tokens: JsonTokens, colon: bytes = b":") -> None:
+        self._tokens, self._schema, self._colon = tokens, json.loads(schema), colon
         self._made: dict[str, Shape] = {}
         self._shapes: list[Shape] = []
         self._intersected = 0  # schemas
@@ -261,7 +264,7 @@ class Shapes:
         if False not in keywords.others:
             key = Text([], self._tokens, taken=taken, claimed=[*patterns.values()])
             others.append((key, self._together(keywords.others)))
-        return Record(properties, others, keywords.least_properties)
+        return Record(properties, others, keywords.least_properties, self._colon)
 
     def _listed(self, keywords: Keywords) -> list[Kind]:
         """The kinds of enumerated values, those that the other keywords allow."""
@@ -291,7 +294,7 @@ class Shapes:
                         Property(b'"' + escaped(name) + b'"', self._shape({"const": each}), required=True)
                         for name, each in option.items()
                     ]
-                    found.append(Record(entries, [], 0))
+                    found.append(Record(entries, [], 0, self._colon))
         return found
 
     def _measure(self) -> None:
@@ -345,7 +348,9 @@ class Shapes:
             if isinstance(kind, Record):
                 parts = [(key, each) for key, each, needed in kind.properties if not needed]
                 parts += [(_OTHER_KEY, each) for _, each in kind.others]
-                sizes = [self._tokens.count(b"," + key + b":") + each.cost.tokens for key, each in parts if each.cost]
+                sizes = [
+                    self._tokens.count(b"," + key + kind.colon) + each.cost.tokens for key, each in parts if each.cost
+                ]
                 found = max(found, *sizes, 0)
             elif isinstance(kind, List):
                 found = max(found, *(1 + each.cost.tokens for each in kind.parts if each.cost), 0)

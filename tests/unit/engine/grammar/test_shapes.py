@@ -20,6 +20,7 @@ from tests.support.grammars import compiled
 from tests.support.json_schemas import record, text
 from tests.unit.engine.conftest import make_tokenizer
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
+from thothy_ai.engine.grammar.dialect import source_of
 from thothy_ai.engine.grammar.keywords import UnknownError
 from thothy_ai.engine.grammar.matching import Options, Pattern, PatternError
 from thothy_ai.engine.grammar.numbers import Limits, Number
@@ -120,8 +121,8 @@ def test_numbers_end_within_their_limits(
         assert low is not None or high is not None
 
 
-def shapes(schema: object) -> Shapes:
-    return Shapes(json.dumps(schema), TOKENS)
+def shapes(schema: object, colon: str = ":") -> Shapes:
+    return Shapes(json.dumps(schema), TOKENS, colon.encode())
 
 
 def shortest(schema: object) -> Any:
@@ -194,11 +195,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_what_the_grammar_allows_is_read_and_ends_as_it_allows(name: str) -> None:
     """Random texts of the grammar, byte by byte where it lets them: at each token there is an end that it accepts."""
-    draw, table = random.Random(name), TOKENS.table
+    draw, table, colon = random.Random(name), TOKENS.table, source_of(json.dumps(SCHEMAS[name])).colon
     row = np.empty(TOKENS.words, np.int32)
     for _ in range(6):
         grammar = compiled(COMPILER, json.dumps(SCHEMAS[name]))
-        matcher, reading = grammar.matcher, Reading.at_start(shapes(SCHEMAS[name]), TOKENS)
+        matcher, reading = grammar.matcher, Reading.at_start(shapes(SCHEMAS[name], colon), TOKENS)
         for _ in range(25):
             end = reading.end()
             assert end is not None

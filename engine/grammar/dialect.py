@@ -92,7 +92,7 @@ class _Dialect:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        references = {node["$ref"] for node in _objects(root) if isinstance(node.get("$ref"), str)}
+        references = set(_references(root))
         self._steps = {step for reference in references for step in _steps(reference)}
         nodes = list[Mapping[str, Any]]()
         self._collect(root, nodes)
@@ -114,9 +114,8 @@ class _Dialect:
         targets = {reference: self._target(reference) for reference in references}
         users: dict[str, set[str]] = {reference: set() for reference in references}
         for user, target in targets.items():
-            for node in _objects(target):
-                if isinstance(used := node.get("$ref"), str):
-                    users[used].add(user)
+            for used in _references(target):
+                users[used].add(user)
         queue = [*references]
         while queue:
             reference = queue.pop()
@@ -136,7 +135,10 @@ class _Dialect:
             del new["uniqueItems"]
         _count(new, path)
         self._bound(new, path)
-        _list_items(new, path)
+        if not isinstance(new.get("items"), list):
+            new.pop("additionalItems", None)  # without effect then; llguidance would forget `prefixItems`
+        elif "prefixItems" in new:
+            raise GrammarError(f"{path}/items: a list of schemas beside prefixItems; give one schema")
         self._list_keys(new, path)
         _take_format(new)
         return new
@@ -263,13 +265,6 @@ def _may_be_empty(node: Mapping[str, Any]) -> bool:
     return "array" in names and not node.get("minItems") and node.get("maxItems") != 0
 
 
-def _list_items(node: dict[str, Any], path: str) -> None:
-    if not isinstance(node.get("items"), list):
-        node.pop("additionalItems", None)  # without effect then; llguidance would forget `prefixItems`
-    elif "prefixItems" in node:
-        raise GrammarError(f"{path}/items: a list of schemas beside prefixItems; give one schema")
-
-
 def _steps(reference: str) -> list[str]:
     """The keys of the JSON pointer in a reference."""
     steps = reference.removeprefix("#").split("/")[1:]
@@ -342,25 +337,23 @@ def _take_format(node: dict[str, Any]) -> None:
 
 
 def _check_exact(value: object, path: str) -> None:
-    for number in _numbers(value):
-        if abs(number) > _MAX_EXACT:
+    for number in _within(value):
+        if _is_number(number) and abs(number) > _MAX_EXACT:
             raise GrammarError(f"{path}: {number} is beyond ±{_MAX_EXACT:,} and would be rounded; use a string")
 
 
-def _numbers(value: object) -> Iterator[float]:
-    if _is_number(value):
-        yield value
-    elif isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(each)
-
-
-def _objects(value: object) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
+def _within(value: object) -> Iterator[object]:
+    """A JSON value, and all values in it."""
+    yield value
     if isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _objects(each)
+            yield from _within(each)
+
+
+def _references(value: object) -> Iterator[str]:
+    for part in _within(value):
+        if isinstance(part, dict) and isinstance(found := part.get("$ref"), str):
+            yield found
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -59,7 +59,7 @@ class _Work:
 
     `found` are the masks that are not remembered, in the order of `bits`. `computed` are the grammars whose masks must
     be computed, with their index in `found`. `repeated` are rows, with the row whose mask they share. Masks of texts
-    that may be led to their end are always computed: this renews their lexer's fuel, which the walk to the end uses.
+    that may be led to their end are always computed: those that are remembered are on the device.
     """
 
     def __init__(self, masks: RowMasks, grammars: Sequence[tuple[JsonGrammar, int]]) -> None:

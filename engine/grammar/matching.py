@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 from typing import Any, Protocol
 
 from thothy_ai.engine.grammar.expressions import (
@@ -23,10 +24,11 @@ from thothy_ai.engine.grammar.expressions import (
 )
 
 Stand = Any  # what a rule makes of a string's beginning; false if it allows no such string
-Places = frozenset["Place"]
+Places = tuple["Place", ...]  # each once, in an order that is the same in each run
 
 ESCAPE = 5  # bytes by which the end of an escaped control character can be away
 _MAX_PLACES = 512  # of a string that has begun; of more, those that end soonest and latest are followed
+_TRIED = 6  # places that end soonest, whose strings may have fewer tokens than the shortest
 _MAX_FIRST_PLACES = 50_000
 _MAX_MEMORY = 20_000  # steps that are remembered
 
@@ -105,11 +107,12 @@ class Pattern:
         return list({place.head: None for place in places if isinstance(place.head, Chars)})
 
     def strings(self, places: Places, words: Sequence[str]) -> list[str]:
-        return [words_in(self._soonest(places), words)]
+        soonest = nsmallest(_TRIED, places, key=lambda place: place.cost)
+        return [words_in(self._soonest(place), words) for place in soonest]
 
-    def _soonest(self, places: Places) -> list[Chars]:
-        """The classes of the shortest string that leads from one of the places to the end."""
-        place: Place | None = min(places, key=lambda each: each.cost)
+    def _soonest(self, first: Place) -> list[Chars]:
+        """The classes of the shortest string that leads from a place to the end."""
+        place: Place | None = first
         found: list[Chars] = []
         while place is not None and place.head is not None:
             head, rest = place.head, place.rest
@@ -194,17 +197,17 @@ class Pattern:
         if len(begun) > limit:
             begun = sorted(begun, key=lambda place: place.cost)
             begun = begun[: limit // 2] + begun[-limit // 2 :]
-        left, seen, found = begun, set(begun), set[Place]()
+        left, seen, found = begun, set(begun), dict[Place, None]()
         while left and len(seen) <= 4 * limit:
             place = left.pop()
             if place.head is None or isinstance(place.head, Chars):
-                found.add(place)
+                found[place] = None
                 continue
             for each in self._opened(place):
                 if each not in seen:
                     seen.add(each)
                     left.append(each)
-        return frozenset(found)
+        return tuple(found)
 
     def _opened(self, place: Place) -> list[Place]:
         """The places that this one, which is not at a character, stands for."""
@@ -248,7 +251,7 @@ class Options:
         return min(map(len, self._left(span)), default=0)
 
     def following(self, span: Stand) -> list[Chars]:
-        return [chars_of(((ord(sign), ord(sign)),)) for sign in {left[0] for left in self._left(span) if left}]
+        return [chars_of(((ord(sign), ord(sign)),)) for sign in sorted({left[0] for left in self._left(span) if left})]
 
     def strings(self, span: Stand, words: Sequence[str]) -> list[str]:  # noqa: ARG002  they are listed
         return self._left(span)

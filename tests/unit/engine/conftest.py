@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
@@ -14,6 +17,14 @@ from thothy_ai.engine.text.token_bytes import TokenBytes, token_bytes
 def _one_thread() -> None:
     """Small tensors: threads would only wait for each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """The collector, which traverses all that other tests left, does not count as work."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

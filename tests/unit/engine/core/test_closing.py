@@ -97,6 +97,7 @@ UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 NUMBERED = {"type": "array", "items": {"type": "string", "pattern": UUID}}
 
 
+@pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize(("schema", "count"), [(DATED, 24), (NUMBERED, 4)], ids=["dates", "uuids"])
 def test_ending_texts_delay_no_other(
     loaded: LoadedModel,

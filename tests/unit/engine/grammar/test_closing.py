@@ -301,6 +301,11 @@ def test_what_fits_is_not_refused(schema: dict[str, Any], most: int) -> None:
     ending(schema, most, longest)
 
 
+def test_the_string_of_fewest_tokens_counts_and_not_the_shortest() -> None:
+    schema = record(a=text("^(?:xqzjkv|paragraph)$"))
+    assert shortest(schema) == shortest(record(a={"const": "paragraph"})) < shortest(record(a={"const": "xqzjkv"}))
+
+
 @pytest.mark.parametrize("name", ["date", "time", "date-time"])
 def test_a_date_that_is_ended_for_its_writer_is_one_that_libraries_read(name: str) -> None:
     readers = {"date": date.fromisoformat, "time": time.fromisoformat, "date-time": datetime.fromisoformat}

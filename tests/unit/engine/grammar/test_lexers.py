@@ -231,6 +231,7 @@ def optional(count: int) -> dict[str, object]:
     return {"type": "object", "properties": {f"name_{number}": {"type": "string"} for number in range(count)}}
 
 
+@pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize(
     ("schema", "message"),
     [

@@ -107,6 +107,10 @@ def _matmul_kernel(
     sums = tl.zeros([OUTPUTS, TOKENS], SUM)
 
     begin = part * share * STEP
+    if WIDTH > 0:
+        scales = _block_scales(
+            x_scales, weight_scales, row, output, begin, inner, rows, outputs, HEIGHT, WIDTH, OUTPUTS
+        )
     for place in tl.range(begin, tl.minimum(begin + share * STEP, inner), STEP, num_stages=STAGES):
         if WHOLE:
             a = tl.load(weights + place)
@@ -120,11 +124,13 @@ def _matmul_kernel(
         if WIDTH == 0:
             sums = tl.dot(a, tl.trans(b), sums, out_dtype=SUM)
         else:
-            groups = (inner + WIDTH - 1) // WIDTH
-            scales = _block_scales(
-                x_scales, weight_scales, row, output, place // WIDTH, groups, rows, outputs, HEIGHT, OUTPUTS
+            # The next step's scales arrive while the tensor cores multiply.
+            product = tl.dot(a, tl.trans(b), out_dtype=SUM)
+            upcoming = _block_scales(
+                x_scales, weight_scales, row, output, place + STEP, inner, rows, outputs, HEIGHT, WIDTH, OUTPUTS
             )
-            sums += tl.dot(a, tl.trans(b), out_dtype=SUM) * scales
+            sums += product * (scales[0] * scales[1])
+            scales = upcoming
 
     if PARTS == 1:
         _store(out, tl.trans(sums), row, output, x_scales, weight_scales, bias, rows, outputs, WIDTH)
@@ -139,17 +145,22 @@ def _matmul_kernel(
 
 @triton.jit
 def _block_scales(
-    x_scales, weight_scales, row, output, group, groups, rows, outputs, HEIGHT: tl.constexpr, OUTPUTS: tl.constexpr
-):
-    """The product of both sides' scales in a group of inputs, [1, T] where a tile's outputs share theirs, or [N, T]."""
-    token_scale = tl.load(x_scales + row * groups + group, mask=row < rows, other=0.0)[None, :]
+    x_scales, weight_scales, row, output, place, inner, rows, outputs,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Both sides' scales at this place of the inner dimension: the tokens' as [1, T]; the weight's as one number where
+    a tile's outputs share theirs, or [N, 1]. Zero beyond its end.
+    """
+    group, groups = place // WIDTH, (inner + WIDTH - 1) // WIDTH
+    inside = group < groups
+    token_scale = tl.load(x_scales + row * groups + group, mask=(row < rows) & inside, other=0.0)[None, :]
     if HEIGHT % OUTPUTS == 0:
         block = tl.program_id(1) * OUTPUTS // HEIGHT
-        scales = tl.load(weight_scales + block * groups + group) * token_scale
+        scale = tl.load(weight_scales + block * groups + group, mask=inside, other=0.0)
     else:
         block = tl.minimum(output, outputs - 1) // HEIGHT
-        scales = tl.load(weight_scales + block * groups + group)[:, None] * token_scale
-    return scales
+        scale = tl.load(weight_scales + block * groups + group, mask=inside, other=0.0)[:, None]
+    return token_scale, scale
 
 
 @triton.jit

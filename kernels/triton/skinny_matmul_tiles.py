@@ -33,9 +33,8 @@ class MatmulTile(NamedTuple):
 
 
 MANY = MatmulTile(outputs=128, tokens=128, step=128, split=1, stages=3, warps=8)  # where cuBLAS has no such matmul
-
-
-_MANY_STAGES = 4  # of blocks, whose scales cost so many registers that an SM has one such program anyway
+# Of blocks, whose scales need registers: two such programs fit an SM.
+MANY_IN_BLOCKS = MatmulTile(outputs=64, tokens=128, step=128, split=1, stages=3)
 
 
 def suited(rows: int, outputs: int, sms: SMs) -> MatmulTile | None:
@@ -47,10 +46,7 @@ def suited(rows: int, outputs: int, sms: SMs) -> MatmulTile | None:
 
 def suited_to_blocks(rows: int, outputs: int, sms: SMs) -> MatmulTile:
     """The tile for so many rows and a weight in blocks, which cuBLAS does not multiply on every GPU."""
-    if (few := suited(rows, outputs, sms)) is not None:
-        return few
-    stage = (MANY.outputs + MANY.tokens) * MANY.step
-    return MANY._replace(stages=min(_MANY_STAGES, (sms.shared_of_program - RESERVED) // stage))
+    return suited(rows, outputs, sms) or MANY_IN_BLOCKS
 
 
 @cache

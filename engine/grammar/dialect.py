@@ -41,6 +41,8 @@ _MAX_EXACT = 2**53 - 1  # the integers up to here are doubles that no other inte
 _MAX_INT64 = 2**63 - 1  # as `maximum`, exact again: llguidance's own limit
 _MAX_UINT32 = 2**32 - 1
 _MAX_REMAINDERS = 20_000  # in a quarter of a second
+_DEFINITIONS = {"$defs", "definitions"}  # which are followed from references alone
+_MAX_LEVELS = 1_000  # llguidance's stack lasts for some 2,000
 _MAX_OPTIONAL = 490  # llguidance takes four items for each, of 2,000
 _JUST_BEYOND = 1e-12
 
@@ -110,6 +112,7 @@ class _Dialect:
         between = [(name, value) for name, value in bounds if math.isfinite(value) and value != math.floor(value)]
         self._floors = {math.floor(value) for name, value in between if name in _UPPER}
         self._ceilings = {math.ceil(value) for name, value in between if name in _LOWER}
+        self._check_depth()
         self._ending = set[str]()  # references that lead to a value that ends: the least fixed point
         targets = {reference: self._target(reference) for reference in references}
         users: dict[str, set[str]] = {reference: set() for reference in references}
@@ -192,6 +195,31 @@ class _Dialect:
             least = int(least) if _is_number(least) and math.isfinite(least) else 0
             return all(map(self._ends, prefix[:least])) and (least <= len(prefix) or self._ends(items))
         return True
+
+    def _check_depth(self) -> None:
+        """Refuse references whose targets lead to ever further ones: llguidance follows them on the stack, and a stack
+        that overflows ends the process.
+        """
+        seen, path = set[str](), [iter(list[Any]([self._root]))]
+        while path:
+            node = next(path[-1], None)
+            if node is None:
+                path.pop()
+                continue
+            children = list[Any]()
+            if isinstance(node, Mapping):
+                reference = node.get("$ref")
+                if isinstance(reference, str) and reference not in seen:
+                    seen.add(reference)
+                    children.append(self._target(reference))
+                children += [child for name, child in node.items() if name not in _DEFINITIONS]
+            else:
+                children += node
+            path.append(iter([child for child in children if isinstance(child, Mapping | list)]))
+            if len(path) > _MAX_LEVELS:
+                raise GrammarError(
+                    f"$ref: references lead through more than {_MAX_LEVELS:,} levels of schemas; write some of them out"
+                )
 
     def _target(self, reference: str) -> Any:  # noqa: ANN401  any JSON value
         """The schema that a JSON pointer names; True if llguidance alone knows where it leads, or refuses it."""

@@ -25,6 +25,7 @@ _MAX_SHAPES = 5_000
 _MAX_CHOICES = 4_096  # of a value's kinds
 _MAX_DEPTH = 64  # of schemas that hold together
 _MAX_INTERSECTED = 20_000
+_MAX_PASSES = 16  # in which the costs of recursive shapes are found, forwards and backwards
 _ENDLESS = 2**20  # tokens
 _LONGEST_NUMBER = 24
 _OTHER_KEY = b'"quotation":'  # of the length of most keys that are not declared
@@ -170,13 +171,13 @@ class Shapes:
             while self._waiting:
                 shape, node = self._waiting.pop()
                 self._fill(shape, node)
+            self._measure()
+            self.longest = self._longest(self.root, {})
         except (PatternError, TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
             raise UnknownError(str(error)) from error
-        self._measure()
         kinds = [kind for shape in self._shapes for kind in shape.all_kinds()]
         self.inside = max((self._inside(kind) for kind in kinds), default=0)
         self.opens = max((self._opens(shape) for shape in self._shapes), default=0)
-        self.longest = self._longest(self.root, {})
         self.nested = min(self.longest, self._tokens.most_openings * self.opens + self.inside)
         self.may_be_number = any(isinstance(kind, Number) and not kind.fixed for kind in self.root.kinds)
 
@@ -299,14 +300,16 @@ class Shapes:
 
     def _measure(self) -> None:
         """Find all shapes' costs, those of recursive ones from those of their parts."""
-        changed = True
-        while changed:
+        for _ in range(_MAX_PASSES):
             changed = False
-            for shape in reversed(self._shapes):
+            self._shapes.reverse()
+            for shape in self._shapes:
                 for kind in shape.all_kinds():
                     cost = self.cost_of(kind)
                     if cost is not None and (shape.cost is None or cost < shape.cost):
                         shape.cost, shape.best, changed = cost, kind, True
+            if not changed:
+                break
 
     def cost_of(self, kind: Kind) -> Cost | None:
         """Of the shortest value of a kind."""
@@ -356,10 +359,10 @@ class Shapes:
                 found = max(found, *(1 + each.cost.tokens for each in kind.parts if each.cost), 0)
         return found
 
-    def _longest(self, shape: Shape, known: dict[Shape, int]) -> int:
-        """How many tokens a value of the shape can be away from its end; `_ENDLESS` if it is recursive."""
-        if shape in known:
-            return known[shape]
+    def _longest(self, shape: Shape, known: dict[Shape, int], depth: int = 0) -> int:
+        """How many tokens a value of the shape can be away from its end; `_ENDLESS` if it is recursive or deep."""
+        if shape in known or depth > _MAX_DEPTH:
+            return known.get(shape, _ENDLESS)
         known[shape] = _ENDLESS  # while it is looked for
         found = 0
         for kind in shape.kinds:
@@ -372,7 +375,7 @@ class Shapes:
                     far = 2 + kind.longest
                 case List() | Record():
                     cost = self.cost_of(kind)
-                    inside = max((self._longest(part, known) for part in kind.parts), default=0)
+                    inside = max((self._longest(part, known, depth + 1) for part in kind.parts), default=0)
                     far = inside + (cost.tokens if cost else 0) + kind.longest_key + len(_OTHER_KEY)
             found = max(found, far)
         known[shape] = min(found, _ENDLESS)

@@ -79,7 +79,8 @@ class Text:
 
     def _found(self, state: TextState) -> bytes | None:
         if state.pending:
-            for data in _completions(state.pending, self._next_classes(state)):
+            classes = self._rules[0].following(state.stands[0]) if self._rules else [ANY]
+            for data in _completions(state.pending, classes):
                 after = self.read(state, data)
                 if after is not None and not after.pending and (end := self.end(after)) is not None:
                     return data + end
@@ -111,7 +112,11 @@ class Text:
             _, _, cost, stands, path = heappop(heap)
             pairs = [*zip(self._rules, stands, strict=True)]
             if all(rule.accepts(stand) for rule, stand in pairs):
-                return _classes(path)
+                found: list[Chars] = []
+                while path is not None:
+                    last, path = path
+                    found.append(last)
+                return found[::-1]
             for classes in product(*(rule.following(stand) for rule, stand in pairs)):
                 if (common := _common(classes)) is None:
                     continue
@@ -122,9 +127,6 @@ class Text:
                     total = cost + common.cost
                     heappush(heap, (total + far, next(number), total, after, (common, path)))
         return None
-
-    def _next_classes(self, state: TextState) -> list[Chars]:
-        return self._rules[0].following(state.stands[0]) if self._rules else []
 
     def _free_key(self, read: str) -> bytes | None:
         signs = "", *_LETTERS
@@ -151,14 +153,6 @@ def _common(classes: Sequence[Chars]) -> Chars | None:
     return found
 
 
-def _classes(path: _Path) -> list[Chars]:
-    found: list[Chars] = []
-    while path is not None:
-        last, path = path
-        found.append(last)
-    return found[::-1]
-
-
 def matches(rule: Rule, text: str) -> bool:
     """Whether the rule allows a whole string."""
     stand = rule.start
@@ -181,7 +175,7 @@ def _decoded(data: bytes) -> tuple[str, bytes]:
 
 
 def _completions(pending: bytes, classes: Sequence[Chars]) -> list[bytes]:
-    """Bytes that may complete a character of one of the classes (of any, if there are none), the likeliest first."""
+    """Bytes that may complete a character of one of the classes, the likeliest first."""
     if pending.startswith(b"\\"):
         return [sign[len(pending) :] for sign in _ESCAPES if sign.startswith(pending.lower())]
     length = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4
@@ -190,6 +184,6 @@ def _completions(pending: bytes, classes: Sequence[Chars]) -> list[bytes]:
         bits = bits << 6 | byte & 0x3F
     missing = 6 * (length - len(pending))
     low, high = max(bits << missing, _LEAST_OF[length]), min((bits + 1 << missing) - 1, LAST)
-    found = (each.within(low, high) for each in classes or (ANY,))
+    found = (each.within(low, high) for each in classes)
     codes = dict.fromkeys(each.ranges[0][0] for each in found if each is not None)
     return [chr(code).encode()[len(pending) :] for code in codes]

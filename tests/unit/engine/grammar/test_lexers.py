@@ -231,6 +231,12 @@ def optional(count: int) -> dict[str, object]:
     return {"type": "object", "properties": {f"name_{number}": {"type": "string"} for number in range(count)}}
 
 
+def chain(count: int) -> dict[str, object]:
+    """A schema whose references lead from one to the next."""
+    steps: dict[str, object] = {f"s{number}": {"$ref": f"#/$defs/s{number + 1}"} for number in range(count)}
+    return {"$ref": "#/$defs/s0", "$defs": steps | {f"s{count}": {"type": "null"}}}
+
+
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize(
     ("schema", "message"),
@@ -245,6 +251,7 @@ def optional(count: int) -> dict[str, object]:
         ({"anyOf": [optional(80) | {"required": [f"name_{n}"]} for n in range(80)]}, "[Tt]oo many|max is 2000"),
         ({"type": "string", "pattern": "^(([a-z]{100}){100}){100}$"}, "a string must have 1,000,000 bytes"),
         ({"$ref": "#"}, "leads back to itself"),
+        (chain(3_000), r"\$ref: references lead through more than 1,000 levels"),
     ],
 )
 def test_what_is_too_complex_is_refused_at_once(

@@ -15,7 +15,7 @@ from thothy_ai.kernels.reference.quantize import dequantize_blocks
 from thothy_ai.kernels.triton import block_matmul
 from thothy_ai.kernels.triton.quantize import quantize_fp8_groups
 from thothy_ai.kernels.triton.skinny_matmul import counters, multiply
-from thothy_ai.kernels.triton.skinny_matmul_tiles import MANY, MatmulTile, suited_to_blocks
+from thothy_ai.kernels.triton.skinny_matmul_tiles import MANY, MANY_IN_BLOCKS, MatmulTile, suited_to_blocks
 from thothy_ai.kernels.triton.sms import SMs
 
 WHOLE = MatmulTile(outputs=64, tokens=16, step=128, split=1, stages=3)
@@ -121,9 +121,9 @@ def test_groups_of_a_view_and_of_no_rows(device: torch.device) -> None:
     ("rows", "outputs", "shared", "tile"),
     [
         (16, 4096, 227, MatmulTile(64, 16, 128, 2, 8)),
-        (128, 28672, 227, MANY._replace(stages=4)),
-        (8192, 1024, 227, MANY._replace(stages=4)),
-        (8192, 1024, 99, MANY),
+        (128, 28672, 227, MANY_IN_BLOCKS),
+        (8192, 1024, 227, MANY_IN_BLOCKS),
+        (8192, 1024, 99, MANY_IN_BLOCKS),
     ],
 )
 def test_any_number_of_rows_has_a_tile(rows: int, outputs: int, shared: int, tile: MatmulTile) -> None:

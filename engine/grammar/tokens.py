@@ -182,7 +182,7 @@ class JsonTokens:
     @cached_property
     def steps(self) -> list[int]:
         """Tokens of one step outside of strings: a sign, a digit, a word, or brackets that end something."""
-        return self._matching(rb'[{}\[\]",:0-9eE.+-]|[}\]]+|[tfn]|true|false|null')
+        return self._matching(rb'[{}\[\]",: 0-9eE.+-]|[}\]]+|[tfn]|true|false|null')
 
     @cached_property
     def most_openings(self) -> int:

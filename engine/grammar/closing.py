@@ -125,7 +125,8 @@ class Closing:
 
     def _decide(self, row: Bits, matcher: LLMatcher, count: int) -> None:
         """Wait if the end is far off; otherwise narrow the row, or find the end to take."""
-        left, rest, shapes = self._budget - count, self._rest(), self._outline.shapes
+        left, shapes = self._budget - count, self._outline.shapes
+        rest = self._rest(left)
         if rest is None:
             self.due_at = count + _RETRY
             return
@@ -137,8 +138,11 @@ class Closing:
             return
         self.due_at, self.calm_until = count, 0
         position = self._position
+        if left > enough and self._reading.is_behind:  # nothing delays the end before the string has ended
+            self.calm_until = self._budget - enough
+            return
         if position.in_string:
-            hard = rest.tokens + shapes.inside + _SLACK
+            hard = rest.tokens + self._inside() + _SLACK
             if left <= (needed if position.in_value_string else hard):
                 self._take_string(matcher, whole=left <= rest.tokens)
             elif left <= enough:
@@ -156,21 +160,31 @@ class Closing:
         if left <= enough and not self._path:
             self._narrow(row)
 
-    def _rest(self) -> _Rest | None:
-        cost = self._reading.cost()
+    def _rest(self, left: int) -> _Rest | None:
+        """The shortest end; where so few tokens are left that it matters, exactly. None if none is known."""
+        reading = self._reading
+        cost, after = reading.cost(), reading.after_string()
         if cost is None:
             return None
         tokens = cost.tokens + self._outline.may_be_number
-        after = self._reading.after_string()
-        if after is None:
-            return _Rest(tokens, cost.choices)
-        return _Rest(tokens, after.choices, cost.tokens - after.tokens)
+        string = 2**31 if after is None else cost.tokens - after.tokens
+        rest = _Rest(tokens, (after or cost).choices, string)
+        if reading.is_behind and left <= self._needed(rest) + _WORD:
+            reading.catch_up()
+            return self._rest(left)
+        return rest
 
     def _needed(self, rest: _Rest) -> int:
         """The current field must end once no more tokens are left than these."""
         spare = max(0, self._budget - self._outline.shortest)
-        kept = int(_KEPT * spare * rest.choices / self._outline.choices)  # for the fields to come
-        return rest.tokens + self._outline.shapes.inside + _SLACK + min(kept, spare)
+        kept = min(spare, int(_KEPT * spare * rest.choices / self._outline.choices))  # for the fields to come
+        # The end of a string that is behind is probably as near as most words' ends.
+        likely = rest.tokens - rest.string + _WORD if self._reading.is_behind else rest.tokens
+        return _SLACK + max(rest.tokens + self._inside(), likely + kept)
+
+    def _inside(self) -> int:
+        """By how much a token can delay the end of the open string, or of a number."""
+        return 0 if self._reading.is_behind else self._outline.shapes.inside
 
     def _keep_fitting(self, row: Bits, matcher: LLMatcher, left: int) -> None:
         """Keep the tokens of one step that leave an end that fits; take the shortest end if no other does."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 Ranges = tuple[tuple[int, int], ...]  # of code points, ascending
 
 LAST = sys.maxunicode
+_NOT_ASCII = 0x80
 _ESCAPED = frozenset({0x22, 0x5C, 0x7F})
 _CASES = 0x20  # between a small letter and its capital
 _PREFERRED = [*map(ord, "a1etoin 023456789sbcdfghjklmpqrvuwxyzAEBCDFGHIJKLMNOPQRSTUVWXYZ.-_,")]
@@ -31,10 +32,14 @@ def _escaped(sign: str) -> str:
 class Chars:
     """A class of characters. `best`: one of them that is short in JSON; `cost`: its bytes there."""
 
-    __slots__ = ("best", "cost", "ranges")
+    __slots__ = ("_ascii", "best", "cost", "ranges")
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
+        self._ascii = 0  # a bit for each of those characters, which most texts ask for
+        for low, high in ranges:
+            if low < _NOT_ASCII:
+                self._ascii |= (1 << min(high + 1, _NOT_ASCII)) - (1 << low)
         usual = next((code for code in _PREFERRED if self.has(code)), None)
         if usual is not None and ranges == ((usual - _CASES, usual - _CASES), (usual, usual)):
             usual -= _CASES  # Z rather than z, which fewer readers of dates accept
@@ -44,6 +49,8 @@ class Chars:
         self.cost = len(escaped(chr(self.best)))
 
     def has(self, code: int) -> bool:
+        if code < _NOT_ASCII:
+            return bool(self._ascii >> code & 1)
         return any(low <= code <= high for low, high in self.ranges)
 
     def within(self, low: int, high: int) -> Chars | None:

@@ -143,40 +143,71 @@ def begun(kind: Kind, byte: int, rest: Point) -> Point | None:
 
 
 class String(Point):
-    """A string or a key that is open."""
+    """A string or a key that is open, after `state` and more content that is not `unread`: until `catch_up`, its end is
+    taken to be as far off as it can be.
+    """
 
-    def __init__(self, text: Text, state: TextState, rest: Point) -> None:
+    def __init__(self, text: Text, state: TextState | None, rest: Point, unread: bytes = b"") -> None:
         super().__init__(rest, rest.tokens)
-        self.text, self.state = text, state
+        self.text, self._state, self.unread = text, state, unread
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether more content may be read later."""
+        return self.text.may_wait and self._state is not None and not self._state.pending
+
+    @property
+    def state(self) -> TextState | None:
+        """Where its text stands; None if the schema allows no such text."""
+        if self.unread:
+            self._state = self._state and self.text.read(self._state, self.unread)
+            self.unread, self._cost = b"", 0
+        return self._state
 
     def step(self, byte: int) -> Iterable[Point]:
         assert self.rest is not None
-        if byte == _QUOTE and not self.state.pending.startswith(b"\\"):
-            return [self.closed()] if self.text.accepts(self.state) else []
+        if byte == _QUOTE and self.unread:  # the grammar allows it: there is no other way to read the text
+            return [self.rest]
+        state = self.state
+        if state is None:
+            return []
+        if byte == _QUOTE and not state.pending.startswith(b"\\"):
+            return [self.closed()] if self.text.accepts(state) else []
         return self.extended(bytes([byte]))
 
     def closed(self) -> Point:
         assert self.rest is not None
-        return self.rest.named(self.state.read) if isinstance(self.rest, Named) else self.rest
+        if isinstance(self.rest, Named) and self.state is not None:
+            return self.rest.named(self.state.read)
+        return self.rest
 
-    def extended(self, data: bytes) -> list[Point]:
-        """After more of its content."""
-        state = self.text.read(self.state, data)
-        if state is None or self.rest is None:
+    def extended(self, data: bytes, *, later: bool = False) -> list[Point]:
+        """After more of its content, which is read when it is needed if `later`."""
+        assert self.rest is not None
+        if later:
+            return [String(self.text, self._state, self.rest, self.unread + data)]
+        before = self.state
+        state = before and self.text.read(before, data)
+        if state is None:
             return []
-        return [self if state is self.state else String(self.text, state, self.rest)]
+        return [self if state is before else String(self.text, state, self.rest)]
 
     def own_cost(self) -> Cost | None:
-        end = self.text.end(self.state)
+        if self.unread:
+            return Cost(self.text.longest + 1)
+        end = self._end()
         return None if end is None else Cost(self.tokens.count(end + b'"'))
 
     def write(self) -> tuple[bytes, Point | None]:
-        end = self.text.end(self.state) or b""
+        end = self._end() or b""
         after = self.rest
-        if isinstance(after, Named):
+        if isinstance(after, Named) and self.state is not None:
             state = self.text.read(self.state, end)
             after = after.named("" if state is None else state.read)
         return end + b'"', after
+
+    def _end(self) -> bytes | None:
+        return None if self.state is None else self.text.end(self.state)
 
 
 class Digits(Point):
@@ -324,11 +355,15 @@ class Reading:
         at = 0
         while at < len(data):
             points: list[Point] = []
-            if all(isinstance(point, String) and not point.state.pending for point in self._points):
+            strings = [point for point in self._points if isinstance(point, String)]
+            later = len(self._points) == 1 and len(strings) == 1 and strings[0].may_wait
+            if later or (
+                len(strings) == len(self._points) and not any(each.state and each.state.pending for each in strings)
+            ):
                 found = _CONTENT.match(data, at)
                 if found is not None and found.end() > at:
-                    for point in self._points:
-                        points += point.extended(found[0])  # type: ignore[attr-defined]
+                    for each in strings:
+                        points += each.extended(found[0], later=later)
                     at, self._points = found.end(), points
                     continue
             for point in self._points:
@@ -337,6 +372,15 @@ class Reading:
                 points = sorted(points, key=self._far)[:_MAX_POINTS]
             self._points = points
             at += 1
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a string is not read to its end, so that the cost is an upper bound."""
+        return any(isinstance(point, String) and point.unread for point in self._points)
+
+    def catch_up(self) -> None:
+        """Read what was put off."""
+        self._points = [point for point in self._points if not isinstance(point, String) or point.state is not None]
 
     def cost(self) -> Cost | None:
         """Of the shortest end; None if none is known."""

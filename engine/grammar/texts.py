@@ -17,6 +17,7 @@ from thothy_ai.engine.grammar.tokens import JsonTokens
 _MAX_SEARCHED = 3_000  # characters that are tried for a string that several rules restrict
 _MEASURED = 4  # options, the shortest in bytes, of which the one of fewest tokens is taken
 _MAX_MEMORY = 4_096
+_NOT_FAR = 128  # bytes
 _ESCAPES = [
     *(b"\\" + bytes([sign]) for sign in b'n"\\trfb'),
     *(b"\\u%04x" % code for code in (*range(1, 0x20), 0x7F, 0)),
@@ -52,6 +53,8 @@ class Text:
         self.rise = max((rule.rise for rule in rules), default=ESCAPE)
         self.longest = sum(rule.longest for rule in rules) if rules else ESCAPE
         self.listed = any(isinstance(rule, Options) for rule in rules)
+        # Following a pattern costs 10 to 100 us per character: an end that is never far off can be looked for late.
+        self.may_wait = bool(rules) and taken is None and not self.listed and self.longest <= _NOT_FAR
 
     def read(self, state: TextState, data: bytes) -> TextState | None:
         """The state after more bytes, without a quotation mark that ends the string; None if they are not allowed."""

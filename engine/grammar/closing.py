@@ -132,15 +132,16 @@ class Closing:
             return
         needed = self._needed(rest)
         enough = needed + shapes.opens + _WORD + _SENTENCE
+        ahead = max((left - enough) // (1 + shapes.nested), left - shapes.longest - needed - _SENTENCE)
+        if left > enough and ahead < _SENTENCE and self._reading.is_behind:
+            # Nothing delays the end before the string has ended.
+            self.due_at, self.calm_until = count, self._budget - enough
+            return
         if left > enough + shapes.nested:
-            ahead = max((left - enough) // (1 + shapes.nested), left - shapes.longest - needed - _SENTENCE, 1)
-            self.due_at, self.calm_until = count + min(_READ, ahead), 0
+            self.due_at, self.calm_until = count + min(_READ, max(ahead, 1)), 0
             return
         self.due_at, self.calm_until = count, 0
         position = self._position
-        if left > enough and self._reading.is_behind:  # nothing delays the end before the string has ended
-            self.calm_until = self._budget - enough
-            return
         if position.in_string:
             hard = rest.tokens + self._inside() + _SLACK
             if left <= (needed if position.in_value_string else hard):

@@ -355,7 +355,7 @@ class Shapes:
                     self._tokens.count(b"," + key + kind.colon) + each.cost.tokens for key, each in parts if each.cost
                 ]
                 found = max(found, *sizes, 0)
-            elif isinstance(kind, List):
+            elif isinstance(kind, List) and kind.item(kind.least) is not None:
                 found = max(found, *(1 + each.cost.tokens for each in kind.parts if each.cost), 0)
         return found
 

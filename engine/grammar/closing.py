@@ -46,7 +46,7 @@ class _Rest(NamedTuple):
     string: int = 2**31
 
 
-class Outline:
+class SchemaOutline:
     """The texts of one schema, as far as their ends go. `path`: the tokens of the shortest one; none if none is known.
     `shortest`: how many a text has at least. Whether a number goes on is known only from the token after it: a text
     that `may_be_number` has one more.
@@ -69,7 +69,7 @@ class Closing:
     ended.
     """
 
-    def __init__(self, outline: Outline, ends: Sequence[int]) -> None:
+    def __init__(self, outline: SchemaOutline, ends: Sequence[int]) -> None:
         self._outline, self._tokens, self._ends = outline, outline.tokens, ends
         self._reading = Reading.at_start(outline.shapes, outline.tokens)
         self._position = JsonPosition()

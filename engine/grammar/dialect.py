@@ -58,7 +58,7 @@ _PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}
 _FORMATS = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"})  # that llguidance has
 
 
-class Source(NamedTuple):
+class Rewritten(NamedTuple):
     """What llguidance compiles: a schema (JSON text), and its options, of which `colon` is what follows a key."""
 
     schema: str
@@ -66,7 +66,7 @@ class Source(NamedTuple):
     options: JsonCompileOptions
 
 
-def source_of(schema: str) -> Source:
+def source_of(schema: str) -> Rewritten:
     """What stands for a schema (JSON text); GrammarError, which names the keyword, if its texts could break it."""
     try:
         root = json.loads(schema)
@@ -86,7 +86,7 @@ def source_of(schema: str) -> Source:
     if dialect.leaves_keys_open:
         options["json_allowed_escapes"] = _NAMED_ESCAPES
     same = json.dumps(rewritten) == json.dumps(root)  # 2 and 2.0 are equal, but not the same
-    return Source(schema if same else json.dumps(rewritten), colon, options)
+    return Rewritten(schema if same else json.dumps(rewritten), colon, options)
 
 
 class _Dialect:

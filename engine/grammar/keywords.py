@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.expressions import ANY, Repeated
-from thothy_ai.engine.grammar.matching import Pattern, Rule
+from thothy_ai.engine.grammar.matching import Pattern, StringRule
 from thothy_ai.engine.grammar.numbers import Limits
 from thothy_ai.engine.grammar.patterns import searched
 from thothy_ai.engine.grammar.texts import matches
@@ -115,7 +115,7 @@ class Keywords:
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> Keywords:
-        """A schema's own keywords."""
+        """A schema's own keywords, without those it refers to."""
         types, options = node.get("type", TYPES), node.get("enum")
         items, first = node.get("items", node.get("additionalItems", True)), node.get("prefixItems", ())
         if isinstance(items, list):
@@ -141,7 +141,16 @@ class Keywords:
 
     def and_(self, other: Keywords) -> Keywords | None:
         """Both; None if they allow no value."""
-        types, options = _common_types(self.types, other.types), _common_options(self.options, other.options)
+        types = tuple(name for name in self.types if name in other.types)
+        numbers = (("number", "integer"), ("integer", "number"))  # integers are numbers
+        if any(one in self.types and two in other.types for one, two in numbers) and not {"integer", "number"} & {
+            *types
+        }:
+            types = (*types, "integer")
+        options = self.options if other.options is None else other.options
+        if self.options is not None and other.options is not None:
+            theirs = [(type(option), option) for option in other.options]  # Python takes 1 for True
+            options = tuple(option for option in self.options if (type(option), option) in theirs)
         if not types or options == ():
             return None
         names = dict.fromkeys((*self.properties, *other.properties))
@@ -178,31 +187,18 @@ class Keywords:
         claims = [node for pattern, node in self.matching.items() if matches(Pattern(searched(pattern)), name)]
         return claims or self.others
 
-    def string_rules(self) -> list[Rule]:
-        """What strings must match."""
+    def string_rules(self) -> list[StringRule]:
+        """The patterns, lengths and formats that strings must match."""
         if unknown := [name for name in self.formats if name not in _FORMATS]:
             raise UnknownError(f"the format {unknown[0]}")
         patterns = [*self.patterns, *(f"^(?:{_FORMATS[name]})$" for name in self.formats)]
-        found: list[Rule] = [Pattern(searched(pattern)) for pattern in patterns]
+        found: list[StringRule] = [Pattern(searched(pattern)) for pattern in patterns]
         longest = max((rule.nearest(rule.start) for rule in found), default=0)
         if max(longest, self.least_chars) > _MAX_LEAST_BYTES:
             raise GrammarError(f"a string must have {longest:,} bytes; at most {_MAX_LEAST_BYTES:,} may be demanded")
         if self.least_chars or self.most_chars is not None:
             found.append(Pattern(Repeated(ANY, self.least_chars, self.most_chars)))
         return found
-
-
-def _common_types(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    """Integers are numbers."""
-    whole = ("number" in one and "integer" in other) or ("integer" in one and "number" in other)
-    common = tuple(name for name in one if name in other)
-    return (*common, "integer") if whole and not {"integer", "number"} & {*common} else common
-
-
-def _common_options(one: tuple[Any, ...] | None, other: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return tuple(each for each in one if any(each == option and type(each) is type(option) for option in other))
 
 
 def _least(one: int | None, other: int | None) -> int | None:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from thothy_ai.engine.api.errors import GrammarError
-from thothy_ai.engine.grammar.closing import Outline
+from thothy_ai.engine.grammar.closing import SchemaOutline
 from thothy_ai.engine.grammar.dialect import source_of
 from thothy_ai.engine.grammar.fields import TextFields
 from thothy_ai.engine.grammar.keywords import UnknownError
@@ -107,11 +107,11 @@ class Lexers:
         self.fields = TextFields(schema, vocabulary.tokens, spelling=str(options))
         self.outline = self._outline(schema, colon.encode())
 
-    def _outline(self, schema: str, colon: bytes) -> Outline | None:
+    def _outline(self, schema: str, colon: bytes) -> SchemaOutline | None:
         """None if it is not known how texts of the schema end."""
         tokens = self.vocabulary.tokens
         try:
-            outline = Outline(Shapes(schema, tokens, colon), tokens)
+            outline = SchemaOutline(Shapes(schema, tokens, colon), tokens)
         except UnknownError as error:
             log.info("texts of a schema may be cut off: %s", error)
             return None

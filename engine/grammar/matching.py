@@ -1,6 +1,6 @@
 """Where a string stands in a rule that it must match, and how it ends soonest.
 
-In a regular expression, a string stands at several `Place`s at once, each of which is a list of what must still come;
+In a regular expression, a string stands at several `Spot`s at once, each of which is a list of what must still come;
 places are compared by identity.
 """
 
@@ -24,7 +24,7 @@ from thothy_ai.engine.grammar.expressions import (
 )
 
 Stand = Any  # what a rule makes of a string's beginning; false if it allows no such string
-Places = tuple["Place", ...]  # each once, in an order that is the same in each run
+Spots = tuple["Spot", ...]  # each once, in an order that is the same in each run
 
 ESCAPE = 5  # bytes by which the end of an escaped control character can be away
 _MAX_PLACES = 512  # of a string that has begun; of more, those that end soonest and latest are followed
@@ -37,7 +37,7 @@ class PatternError(Exception):
     """An expression is not understood."""
 
 
-class Rule(Protocol):
+class StringRule(Protocol):
     """`rise`: bytes by which one character can delay the end. `longest`: how many bytes it can be away."""
 
     start: Stand
@@ -45,7 +45,7 @@ class Rule(Protocol):
     longest: int
 
     def step(self, stand: Stand, code: int) -> Stand:
-        """After one more character."""
+        """Where a string stands after one more character."""
 
     def accepts(self, stand: Stand) -> bool:
         """Whether the string may end."""
@@ -60,12 +60,12 @@ class Rule(Protocol):
         """Strings that lead to the end: a short one, perhaps made of these words, or all that are listed."""
 
 
-class Place:
+class Spot:
     """`head` is to come, then `rest`; None: the expression's end. `cost`: bytes up to there, at least."""
 
     __slots__ = ("cost", "head", "rest")
 
-    def __init__(self, head: Expression | None, rest: Place | None, cost: int) -> None:
+    def __init__(self, head: Expression | None, rest: Spot | None, cost: int) -> None:
         self.head, self.rest, self.cost = head, rest, cost
 
 
@@ -75,15 +75,15 @@ class Pattern:
     def __init__(self, expression: Expression) -> None:
         self._costs: dict[int, int] = {}
         self._kept: list[Expression] = []  # so that ids stay theirs
-        self._places: dict[tuple[int, int], Place] = {}
-        self._steps: dict[tuple[Places, int], Places] = {}
+        self._places: dict[tuple[int, int], Spot] = {}
+        self._steps: dict[tuple[Spots, int], Spots] = {}
         self._counted: dict[tuple[int, int, int | None], Repeated] = {}
-        self.end = Place(None, None, 0)
+        self.end = Spot(None, None, 0)
         self.start = self._reached([self._before(expression, self.end)], _MAX_FIRST_PLACES)
         self.rise = self._rise(expression)
         self.longest = self._longest(expression)
 
-    def step(self, places: Places, code: int) -> Places:
+    def step(self, places: Spots, code: int) -> Spots:
         """The places after one more character; none if the expression does not allow it."""
         found = self._steps.get((places, code))
         if found is None:
@@ -94,25 +94,25 @@ class Pattern:
             self._steps[places, code] = found
         return found
 
-    def accepts(self, places: Places) -> bool:
+    def accepts(self, places: Spots) -> bool:
         """Whether the string may end."""
         return self.end in places
 
-    def nearest(self, places: Places) -> int:
+    def nearest(self, places: Spots) -> int:
         """Bytes up to the end, at least."""
         return min(place.cost for place in places)
 
-    def following(self, places: Places) -> list[Chars]:
+    def following(self, places: Spots) -> list[Chars]:
         """The classes of the characters that may come next."""
         return list({place.head: None for place in places if isinstance(place.head, Chars)})
 
-    def strings(self, places: Places, words: Sequence[str]) -> list[str]:
+    def strings(self, places: Spots, words: Sequence[str]) -> list[str]:
         soonest = nsmallest(_TRIED, places, key=lambda place: place.cost)
         return [words_in(self._soonest(place), words) for place in soonest]
 
-    def _soonest(self, first: Place) -> list[Chars]:
+    def _soonest(self, first: Spot) -> list[Chars]:
         """The classes of the shortest string that leads from a place to the end."""
-        place: Place | None = first
+        place: Spot | None = first
         found: list[Chars] = []
         while place is not None and place.head is not None:
             head, rest = place.head, place.rest
@@ -179,25 +179,19 @@ class Pattern:
                 return self._longest(item) + max(0, least - 1) * self.cost(item)
         return self.cost(node) + (ESCAPE if node is ANY else 0)
 
-    def _before(self, head: Expression, rest: Place) -> Place:
+    def _before(self, head: Expression, rest: Spot) -> Spot:
         key = id(head), id(rest)
         found = self._places.get(key)
         if found is None:
-            found = self._places[key] = Place(head, rest, self.cost(head) + rest.cost)
+            found = self._places[key] = Spot(head, rest, self.cost(head) + rest.cost)
         return found
 
-    def _times(self, item: Expression, least: int, most: int | None) -> Repeated:
-        key = id(item), least, most
-        if key not in self._counted:
-            self._counted[key] = Repeated(item, least, most)
-        return self._counted[key]
-
-    def _reached(self, begun: list[Place], limit: int = _MAX_PLACES) -> Places:
+    def _reached(self, begun: list[Spot], limit: int = _MAX_PLACES) -> Spots:
         """The places at characters, or at the end, that are reached from these without one."""
         if len(begun) > limit:
             begun = sorted(begun, key=lambda place: place.cost)
             begun = begun[: limit // 2] + begun[-limit // 2 :]
-        left, seen, found = begun, set(begun), dict[Place, None]()
+        left, seen, found = begun, set(begun), dict[Spot, None]()
         while left and len(seen) <= 4 * limit:
             place = left.pop()
             if place.head is None or isinstance(place.head, Chars):
@@ -209,7 +203,7 @@ class Pattern:
                     left.append(each)
         return tuple(found)
 
-    def _opened(self, place: Place) -> list[Place]:
+    def _opened(self, place: Spot) -> list[Spot]:
         """The places that this one, which is not at a character, stands for."""
         head, rest = place.head, place.rest
         assert rest is not None
@@ -223,8 +217,10 @@ class Pattern:
         item, least, most = head
         found = [] if least and self.cost(item) else [rest]
         if most is None or most > 0:
-            again = self._times(item, max(0, least - 1), None if most is None else most - 1)
-            found.append(self._before(item, self._before(again, rest)))
+            key = id(item), max(0, least - 1), None if most is None else most - 1
+            if key not in self._counted:  # one object for each: spots are compared by identity
+                self._counted[key] = Repeated(item, *key[1:])
+            found.append(self._before(item, self._before(self._counted[key], rest)))
         return found
 
 

@@ -85,7 +85,7 @@ def _common_multiple(one: Fraction, other: Fraction) -> Fraction:
 
 
 class Number:
-    """Numbers within limits."""
+    """Numbers within limits, and their shortest ends."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits

@@ -126,7 +126,9 @@ class _Reader:
                 raise PatternError("groups of this sort are not understood")
             inside = self._alternatives()
             self._depth -= 1
-            self._expect(")")
+            if self._next() != ")":
+                raise PatternError("')' is missing")
+            self._at += 1
             return inside
         if sign == "[":
             return self._folded(self._class())
@@ -148,7 +150,7 @@ class _Reader:
         return chars_of(_joined([*ranges, *zip(swapped, swapped, strict=True)]))
 
     def _escape(self) -> Ranges:
-        """After a backslash."""
+        """What follows a backslash, which was read."""
         if found := _NUMBERED.match(self._pattern, self._at):
             self._at = found.end()
             code = int(next(filter(None, found.groups())), 16)
@@ -210,11 +212,6 @@ class _Reader:
                 return ((8, 8),)
             return self._escape()
         return ((ord(sign), ord(sign)),)
-
-    def _expect(self, sign: str) -> None:
-        if self._next() != sign:
-            raise PatternError(f"{sign!r} is missing")
-        self._at += 1
 
     def _next(self) -> str:
         return self._pattern[self._at : self._at + 1]

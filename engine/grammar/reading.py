@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from thothy_ai.engine.grammar.numbers import Number
 from thothy_ai.engine.grammar.shapes import Cost, Kind, List, Record, Shape, Shapes, Word
-from thothy_ai.engine.grammar.texts import Text, TextState
+from thothy_ai.engine.grammar.texts import ContentState, Text
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _MAX_POINTS = 48  # of a text; those that end soonest are followed
@@ -55,8 +55,8 @@ class Point:
         return self._cost  # type: ignore[return-value]
 
 
-class End(Point):
-    """The text is complete."""
+class TextEnd(Point):
+    """The text is complete, and only white space may follow."""
 
     def __init__(self, tokens: JsonTokens) -> None:
         super().__init__(None, tokens)
@@ -147,7 +147,7 @@ class String(Point):
     taken to be as far off as it can be.
     """
 
-    def __init__(self, text: Text, state: TextState | None, rest: Point, unread: bytes = b"") -> None:
+    def __init__(self, text: Text, state: ContentState | None, rest: Point, unread: bytes = b"") -> None:
         super().__init__(rest, rest.tokens)
         self.text, self._state, self.unread = text, state, unread
 
@@ -157,7 +157,7 @@ class String(Point):
         return self.text.may_wait and self._state is not None and not self._state.pending
 
     @property
-    def state(self) -> TextState | None:
+    def state(self) -> ContentState | None:
         """Where its text stands; None if the schema allows no such text."""
         if self.unread:
             self._state = self._state and self.text.read(self._state, self.unread)
@@ -346,7 +346,7 @@ class Reading:
 
     @classmethod
     def at_start(cls, shapes: Shapes, tokens: JsonTokens) -> Reading:
-        return cls([Value(shapes.root, End(tokens))])
+        return cls([Value(shapes.root, TextEnd(tokens))])
 
     def copy(self) -> Reading:
         return Reading(self._points)

@@ -43,7 +43,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Word:
-    """`null`, `true` or `false`."""
+    """The word `null`, `true` or `false`."""
 
     data: bytes
 

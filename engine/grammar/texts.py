@@ -11,7 +11,7 @@ from itertools import count, product
 from typing import Any, NamedTuple
 
 from thothy_ai.engine.grammar.expressions import ANY, LAST, Chars, escaped, words_in
-from thothy_ai.engine.grammar.matching import ESCAPE, Options, Pattern, Rule, Stand
+from thothy_ai.engine.grammar.matching import ESCAPE, Options, Pattern, Stand, StringRule
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _MAX_SEARCHED = 3_000  # characters that are tried for a string that several rules restrict
@@ -28,7 +28,7 @@ _Path = Any  # a class and the path before it, or None
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-class TextState(NamedTuple):
+class ContentState(NamedTuple):
     """Where a string stands in each of its rules, and the bytes of an unfinished character. `read`: a key, so far."""
 
     stands: tuple[Stand, ...]
@@ -41,22 +41,22 @@ class Text:
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[StringRule],
         tokens: JsonTokens,
         *,
         taken: frozenset[str] | None = None,
         claimed: Sequence[Pattern] = (),
     ) -> None:
         self._rules, self._tokens, self._taken, self._claimed = rules, tokens, taken, claimed
-        self._ends: dict[TextState, bytes | None] = {}
-        self.start = TextState(tuple(rule.start for rule in rules))
+        self._ends: dict[ContentState, bytes | None] = {}
+        self.start = ContentState(tuple(rule.start for rule in rules))
         self.rise = max((rule.rise for rule in rules), default=ESCAPE)
         self.longest = sum(rule.longest for rule in rules) if rules else ESCAPE
         self.listed = any(isinstance(rule, Options) for rule in rules)
         # Following a pattern costs 10 to 100 us per character: an end that is never far off can be looked for late.
         self.may_wait = bool(rules) and taken is None and not self.listed and self.longest <= _NOT_FAR
 
-    def read(self, state: TextState, data: bytes) -> TextState | None:
+    def read(self, state: ContentState, data: bytes) -> ContentState | None:
         """The state after more bytes, without a quotation mark that ends the string; None if they are not allowed."""
         if not self._rules and self._taken is None and not state.pending and b"\\" not in data and data.isascii():
             return state
@@ -66,13 +66,13 @@ class Text:
             stands = tuple(rule.step(stand, ord(sign)) for rule, stand in zip(self._rules, stands, strict=True))
             if not all(stands):
                 return None
-        return TextState(stands, pending, read + text if self._taken is not None else "")
+        return ContentState(stands, pending, read + text if self._taken is not None else "")
 
-    def accepts(self, state: TextState) -> bool:
+    def accepts(self, state: ContentState) -> bool:
         pairs = zip(self._rules, state.stands, strict=True)
         return not state.pending and all(rule.accepts(stand) for rule, stand in pairs) and not self._refuses(state.read)
 
-    def end(self, state: TextState) -> bytes | None:
+    def end(self, state: ContentState) -> bytes | None:
         """The rest of the shortest string, without its quotation mark; None if none is found."""
         if state not in self._ends:
             if len(self._ends) > _MAX_MEMORY:
@@ -80,7 +80,7 @@ class Text:
             self._ends[state] = self._found(state)
         return self._ends[state]
 
-    def _found(self, state: TextState) -> bytes | None:
+    def _found(self, state: ContentState) -> bytes | None:
         if state.pending:
             classes = self._rules[0].following(state.stands[0]) if self._rules else [ANY]
             for data in _completions(state.pending, classes):
@@ -89,14 +89,16 @@ class Text:
                     return data + end
             return None
         if self._taken is not None and not self._rules:
-            return self._free_key(state.read)
+            signs = "", *_LETTERS
+            ends = (first + second for first, second in product(signs, signs))
+            return next((end.encode() for end in ends if not self._refuses(state.read + end)), None)
         options = self._strings(state)
         if self._taken is not None:
             options = [each for each in options if not self._refuses(state.read + each)]
         texts = nsmallest(_MEASURED, map(escaped, options), key=len)
         return min(texts, key=lambda text: len(self._tokens.divided(text)), default=None)
 
-    def _strings(self, state: TextState) -> list[str]:
+    def _strings(self, state: ContentState) -> list[str]:
         rules = [(rule, stand) for rule, stand in zip(self._rules, state.stands, strict=True)]
         words = self._tokens.words_of_text
         if len(rules) == 1:
@@ -107,7 +109,7 @@ class Text:
         found = self._search(state)
         return [] if found is None else [words_in(found, words)]
 
-    def _search(self, state: TextState) -> list[Chars] | None:
+    def _search(self, state: ContentState) -> list[Chars] | None:
         """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
         number, seen = count(), {state.stands}
         heap: list[tuple[int, int, int, tuple[Stand, ...], _Path]] = [(0, next(number), 0, state.stands, None)]
@@ -131,11 +133,6 @@ class Text:
                     heappush(heap, (total + far, next(number), total, after, (common, path)))
         return None
 
-    def _free_key(self, read: str) -> bytes | None:
-        signs = "", *_LETTERS
-        ends = (first + second for first, second in product(signs, signs))
-        return next((end.encode() for end in ends if not self._refuses(read + end)), None)
-
     def key_besides(self, used: frozenset[str]) -> bytes:
         """A key that is not among these."""
         if self._rules:
@@ -156,7 +153,7 @@ def _common(classes: Sequence[Chars]) -> Chars | None:
     return found
 
 
-def matches(rule: Rule, text: str) -> bool:
+def matches(rule: StringRule, text: str) -> bool:
     """Whether the rule allows a whole string."""
     stand = rule.start
     for sign in text:

@@ -22,6 +22,7 @@ from thothy_ai.engine.grammar.expressions import (
     chars_of,
 )
 from thothy_ai.engine.grammar.matching import Pattern, PatternError
+from thothy_ai.engine.grammar.slices import CLASS
 
 _MAX_DEPTH = 200  # of groups
 _CLASS_NAMES: dict[str, Ranges] = {
@@ -171,6 +172,14 @@ class _Reader:
         return ((ord(sign), ord(sign)),)
 
     def _class(self) -> Ranges:
+        """A class in brackets. Most of a pattern's are alike, and long."""
+        plain = CLASS.match(self._pattern, self._at)
+        if plain is None or "[" in plain[0][1:] or plain[0] == "[^]":
+            return self.read_class()
+        self._at = plain.end()
+        return _class_of(plain[0])
+
+    def read_class(self) -> Ranges:
         self._at += 1
         inverted = self._next() == "^"
         self._at += inverted
@@ -215,6 +224,11 @@ class _Reader:
 
     def _next(self) -> str:
         return self._pattern[self._at : self._at + 1]
+
+
+@lru_cache(1_024)
+def _class_of(text: str) -> Ranges:
+    return _Reader(text).read_class()
 
 
 def _common(ranges: Ranges, others: Ranges | None) -> Ranges:

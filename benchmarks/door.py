@@ -163,7 +163,8 @@ def _body(tokens: int) -> bytes:
     body = json.dumps(
         {"model": "clock", "messages": [{"role": "user", "content": "x"}], "stream": True, "max_tokens": tokens}
     ).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    kind = "content-type: application/json"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{kind}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 

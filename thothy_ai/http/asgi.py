@@ -29,11 +29,16 @@ class Exchange:
         self.scope, self._receive, self._send = scope, receive, send
         self.id = new_id()
         self.status: int | None = None  # once the answer has begun
+        self._whole = False  # the body has been read
 
     async def json(self) -> Any:
         """The body as JSON; ApiError for one that is too large, too slow, or that means different things to different
         readers.
         """
+        kinds = [value for name, value in self.scope["headers"] if name == b"content-type"]
+        if [kind.partition(b";")[0].strip().lower() for kind in kinds] != [JSON_TYPE]:
+            # A web page may post other types to this machine without asking.
+            raise ApiError(415, "the body's content type is not application/json", code="unsupported_media_type")
         parts: list[bytes] = []
         size, more = 0, True
         try:
@@ -50,6 +55,7 @@ class Exchange:
         except TimeoutError:
             says = f"the body did not arrive within {BODY_SECONDS:g} s"
             raise ApiError(408, says, code="request_timeout") from None
+        self._whole = True
         return strict_json(b"".join(parts))
 
     async def answer(self, status: int, body: object, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -82,6 +88,8 @@ class Exchange:
     async def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
         headers = [*headers, (b"x-request-id", self.id.encode())]
+        if not self._whole:  # the rest of the body could keep the connection for ever
+            headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
@@ -104,8 +112,8 @@ def strict_json(data: bytes) -> Any:
 def _once_each(pairs: list[tuple[str, object]]) -> Mapping[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice!r} occurs twice in an object")
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
+ANSWER_SECONDS = 5.0  # for an engine to say which session it is
 MAX_WAITING = 1_000  # requests per engine, beyond its places
 REMEMBERED_PREFIXES = 10_000
 
@@ -50,14 +51,14 @@ NOTHING = Known("", "", frozenset(), 0)  # what is known of an engine that is no
 
 @dataclass(slots=True)
 class Engine:
-    """What listens at a URL. `limit`: interactive requests that it may have at once."""
+    """What listens at a URL. Of interactive requests, it may run `limit` sequences at once, and runs `running`."""
 
     url: str
     client: EngineClient
     known: Known = NOTHING
     limit: int = 1
     running: int = 0
-    queue: deque[asyncio.Future[None]] = field(default_factory=deque)
+    queue: dict[asyncio.Future[None], int] = field(default_factory=dict)  # sequences that wait, first come first
     vocabulary: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # of its last session, by its id
 
     @property
@@ -67,8 +68,8 @@ class Engine:
 
     @property
     def load(self) -> float:
-        """Requests that run or wait here, per place."""
-        return (self.running + len(self.queue)) / self.limit
+        """Sequences that run or wait here, by those that may run."""
+        return (self.running + sum(self.queue.values())) / self.limit
 
     async def session(self) -> str:
         """The id of the session that answers; empty if none does."""
@@ -78,31 +79,36 @@ class Engine:
             return ""
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Wait for one of its places, and have it for the block."""
-        if self.running >= self.limit or self.queue:
+    async def place(self, sequences: int) -> AsyncIterator[None]:
+        """Wait until it may run so many more sequences, and have them for the block. More than all count as all."""
+        taken = min(sequences, self.limit)
+        if self.queue or self.running + taken > self.limit:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.queue.append(turn)
+            self.queue[turn] = taken
             try:
                 await turn
             except asyncio.CancelledError:
-                if not turn.cancelled():  # its turn had come
-                    self._free()
+                if self.queue.pop(turn, None) is None:  # its turn had come
+                    self.running -= taken
+                self.admit()
                 raise
         else:
-            self.running += 1
+            self.running += taken
         try:
             yield
         finally:
-            self._free()
+            self.running -= taken
+            self.admit()
 
-    def _free(self) -> None:
-        """Give a place back, or to the next in the queue."""
-        self.running -= 1
-        while self.queue and self.running < self.limit:
-            if not (turn := self.queue.popleft()).done():  # otherwise its client has gone
-                self.running += 1
-                turn.set_result(None)
+    def admit(self) -> None:
+        """Give free places to those that have waited longest."""
+        while self.queue:
+            turn, taken = next(iter(self.queue.items()))
+            if self.running and self.running + taken > self.limit:
+                return
+            del self.queue[turn]
+            self.running += taken
+            turn.set_result(None)
 
     async def token_bytes(self) -> tuple[bytes, ...]:
         """The bytes of each token of its model, asked for once per session."""
@@ -145,7 +151,7 @@ class Fleet:
             await engine.client.close()
 
     @asynccontextmanager
-    async def place(self, model: str, beginning: str) -> AsyncIterator[Engine]:
+    async def place(self, model: str, beginning: str, sequences: int) -> AsyncIterator[Engine]:
         """A place at an engine with this model: at the one that had a prompt with this beginning, unless another one
         has less to do. ApiError if there is none.
         """
@@ -154,7 +160,7 @@ class Fleet:
             raise ApiError(
                 429, f"{MAX_WAITING:,} requests wait already", code="too_many_requests", retry_after=RETRY_SECONDS
             )
-        async with engine.place():
+        async with engine.place(sequences):
             yield engine
 
     def _choose(self, model: str, beginning: str) -> Engine:
@@ -195,12 +201,18 @@ class Fleet:
         for known in await self._directory.look():
             found.setdefault(known.url, {})[known.session_id] = known
         for url, sessions in found.items():
-            engine = self._engines.get(url)
-            if engine is None:
-                engine = self._engines[url] = Engine(url, connect(url, self._token))
-                await engine.client.start()
-            engine.known = sessions.get(await engine.session(), NOTHING)
-            engine.limit = max(1, round(self._share * engine.known.capacity))
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    if (engine := self._engines.get(url)) is None:
+                        engine = self._engines[url] = Engine(url, connect(url, self._token))
+                    await engine.client.start()
+                    engine.known = sessions.get(await engine.session(), NOTHING)
+            except (EngineError, TimeoutError) as error:
+                log.warning("the engine at %s is left out: %s", url, error or "it does not answer")
+                continue
+            if engine.known is not NOTHING:
+                engine.limit = max(1, round(self._share * engine.known.capacity))
+                engine.admit()
         for url in self._engines.keys() - found.keys():
             gone = self._engines[url]
             gone.known = NOTHING

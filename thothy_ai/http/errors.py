@@ -43,16 +43,16 @@ def unsupported(field: str, advice: str = "") -> ApiError:
     return ApiError(400, f"{field} is not supported{advice}", code="unsupported_parameter", param=field)
 
 
-def of_engine(error: EngineError) -> ApiError:
-    """What a client is told of the engine's refusal or failure."""
+def of_engine(error: EngineError, prompt: str = "prompt", limit: str = "max_tokens") -> ApiError:
+    """What a client is told of the engine's refusal or failure; `prompt` and `limit` are the names of its fields."""
     says = str(error)
     match error:
         case PromptTooLongError():
-            return ApiError(400, says, code="context_length_exceeded", param="messages")
+            return ApiError(400, says, code="context_length_exceeded", param=prompt)
         case GrammarError():
             return ApiError(400, says, code="invalid_json_schema", param="response_format")
         case BudgetTooSmallError():
-            return ApiError(400, says, code="invalid_value", param="max_completion_tokens")
+            return ApiError(400, says, code="invalid_value", param=limit)
         case InvalidRequestError():
             named = _PARAMETER.match(says)
             return ApiError(400, says, code="invalid_value", param=named[1] if named else None)

@@ -64,7 +64,8 @@ def asked(backend: AnsweringBackend) -> GenerationRequest:
 
 def post(address: str, path: str, body: Any, **options: Any) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(f"{address}/v1/{path}", content=content, timeout=PATIENCE, **options)
+    headers = {"content-type": "application/json"} | options.pop("headers", {})
+    return httpx.post(f"{address}/v1/{path}", content=content, headers=headers, timeout=PATIENCE, **options)
 
 
 def chat(**fields: Any) -> dict[str, Any]:
@@ -258,7 +259,7 @@ class TestStreams:
             with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)) as raw:
                 body = json.dumps(chat(stream=stream)).encode()
                 raw.sendall(
-                    b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+                    b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                     + f"content-length: {len(body)}\r\n\r\n".encode()
                     + body
                 )
@@ -283,6 +284,34 @@ class TestStreams:
             assert first.result().json()["choices"][0]["message"]["content"] == "one"
             assert second.result().status_code == 200
             assert len(backend.requests) == 2  # the one that gave up was never sent
+
+    def test_places_are_those_of_sequences(self, backend: AnsweringBackend, tmp_path: Path) -> None:
+        backend.hang = True
+        with door(backend, tmp_path) as address, ThreadPoolExecutor() as pool:  # four places
+            first = pool.submit(post, address, "chat/completions", chat(n=3, best_of=3))
+            eventually(lambda: len(backend.open) == 1)
+            second = pool.submit(post, address, "chat/completions", chat(n=2))
+            time.sleep(0.2)
+            assert len(backend.requests) == 1
+            backend.finish_all("one")
+            eventually(lambda: len(backend.requests) == 2)
+            backend.finish_all("two")
+            assert (first.result().status_code, second.result().status_code) == (200, 200)
+
+    def test_a_refusal_after_a_comment_is_an_event(
+        self, backend: AnsweringBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("thothy_ai.http.openai.texts.PING_SECONDS", 0.05)
+        backend.hang = True
+        with door(backend, tmp_path, share=0.25) as address, ThreadPoolExecutor() as pool:
+            first = pool.submit(post, address, "chat/completions", chat())
+            eventually(lambda: len(backend.open) == 1)
+            second = pool.submit(post, address, "chat/completions", chat(stream=True, min_tokens=9, max_tokens=3))
+            time.sleep(0.5)
+            backend.finish_all("one")
+            assert first.result().status_code == 200
+            assert ": waiting" in second.result().text
+            assert '"param":"min_tokens"' in second.result().text.rsplit("data: ", 1)[1]
 
 
 ERRORS = [
@@ -379,7 +408,13 @@ WRONG = [
     (chat(max_completion_tokens=-1), "invalid_value", "max_completion_tokens"),
     (chat(seed=2**63), "invalid_value", "seed"),
     (chat(stop=[""]), "invalid_value", "stop.0"),
-    (chat(stop=["x"] * 65), "invalid_value", None),
+    (chat(stop=["x"] * 65), "invalid_value", "stop"),
+    (chat(priority=-400), "invalid_value", "priority"),
+    (
+        chat(messages=[{"role": "user", "content": [{"type": "text"}]}]),
+        "missing_required_parameter",
+        "messages.0.content.0.text",
+    ),
     (chat(logit_bias={"x": 1}), "invalid_value", "logit_bias"),
     (chat(logit_bias={"1": 101}), "invalid_value", "logit_bias.1"),
     (chat(top_logprobs=2), "invalid_value", "top_logprobs"),
@@ -438,8 +473,23 @@ def test_a_slow_body_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("thothy_ai.http.asgi.BODY_SECONDS", 0.2)
     parts = urlsplit(address)
     with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE) as raw:
-        raw.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        raw.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n")
+        raw.sendall(b"content-length: 100\r\n\r\n{")
         assert b"408" in raw.recv(1_000).split(b"\r\n")[0]
+        raw.settimeout(PATIENCE)
+        with suppress(ConnectionResetError):
+            while raw.recv(1_000):  # it is closed
+                pass
+
+
+def test_other_content_types_are_refused(address: str, backend: AnsweringBackend) -> None:
+    """A web page may post them without asking first."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        answer = post(address, "chat/completions", chat(), headers={"content-type": kind})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
+    assert not backend.requests
+    with_charset = {"content-type": "application/json; charset=utf-8"}
+    assert post(address, "chat/completions", chat(), headers=with_charset).is_success
 
 
 def test_a_stream_that_waits_is_not_idle(

@@ -19,6 +19,7 @@ from thothy_ai.http.openai.objects import FINISHED, token_logprobs, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 
 MARK = "\ue000"  # in the place of a text
+MAX_MESSAGES = 10_000
 BEGINNING = 1_000  # characters of a prompt by which an engine is chosen that had it before
 
 
@@ -38,7 +39,7 @@ class ImagePart(Body):
     file: Any = None
 
 
-Parts = list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
+Parts = Annotated[list[Annotated[TextPart | ImagePart, Field(discriminator="type")]], Field(max_length=1_000)]
 
 
 class ChatMessage(Body):
@@ -65,7 +66,7 @@ class ChatMessage(Body):
 class ChatBody(GenerationBody):
     """A request for a chat completion."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -95,6 +96,8 @@ class ChatCompletion:
         self.model = body_.model
         self.streams = bool(body_.stream)
         self.wants_tokens = bool(body_.logprobs)
+        self.sequences = body_.sequences
+        self.prompt_field, self.limit_field = "messages", "max_completion_tokens"
         self.beginning = self._messages[0].content[:BEGINNING]
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",

@@ -52,6 +52,8 @@ class TextCompletion:
         self.model = self._body.model
         self.streams = bool(self._body.stream)
         self.wants_tokens = self._body.logprobs is not None
+        self.sequences = len(self._prompts) * self._body.sequences
+        self.prompt_field, self.limit_field = "prompt", "max_tokens"
         self.beginning = str(self._prompts[0][:1_000])
         self._n = self._body.n or 1
         self._head: dict[str, Any] = {

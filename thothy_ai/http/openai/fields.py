@@ -13,10 +13,11 @@ from pydantic_core import ErrorDetails
 from thothy_ai.engine.api import MAX_PRIORITY, GenerationRequest, SamplingParams
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.requests import MAX_CHOICES, MAX_LISTED
-from thothy_ai.engine.api.sampling import MAX_BIAS, LogitBias
+from thothy_ai.engine.api.sampling import MAX_BIAS, MAX_STOPS, LogitBias
 from thothy_ai.http.errors import ApiError, of_engine, unsupported
 
-INTERACTIVE = MAX_PRIORITY // 2  # above all jobs; a request's own priority is added
+INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
+LOWEST = 101 - INTERACTIVE  # above all jobs, which have 100 at most
 SEEDS = 2**63
 
 Parsed = TypeVar("Parsed", bound="Body")
@@ -50,8 +51,8 @@ class GenerationBody(Body):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | None = None
-    stop: str | list[Text] | None = None
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
+    stop: str | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOPS)] | None = None
     max_tokens: Count | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     ignore_eos: bool | None = None
@@ -59,7 +60,7 @@ class GenerationBody(Body):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]] | None = None
-    priority: Annotated[int, Field(ge=-INTERACTIVE, le=INTERACTIVE)] | None = None
+    priority: Annotated[int, Field(ge=LOWEST, le=INTERACTIVE)] | None = None
     # These say nothing of the text.
     user: str | None = None
     safety_identifier: str | None = None
@@ -78,6 +79,11 @@ class GenerationBody(Body):
     def copies(self) -> int:
         """How often each drawn text is answered: greedy texts are all the same, and are written once."""
         return (self.n or 1) if self.temperature == 0 else 1
+
+    @property
+    def sequences(self) -> int:
+        """Texts that the engine writes for each prompt."""
+        return 1 if self.temperature == 0 else max(self.n or 1, self.best_of or 1)
 
     def generation(
         self, request_id: str, *, context: int, tenant: str, logprobs: int | None, limit: int | None, **prompt: Any
@@ -153,11 +159,12 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
 def _within(body: Any, problem: ErrorDetails) -> list[str | int]:
     """The problem's place in the body, without the names of types, which pydantic puts between fields."""
     place: list[str | int] = []
-    for part in problem["loc"]:
+    last = len(problem["loc"]) - 1
+    for at, part in enumerate(problem["loc"]):
         is_there = part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int)
         if is_there:
             place.append(part)
             body = body[part]
-        elif problem["type"] == "missing" and part == problem["loc"][-1]:
+        elif problem["type"] == "missing" and at == last:
             place.append(part)
     return place

@@ -21,6 +21,7 @@ from thothy_ai.http.errors import ApiError, of_engine
 from thothy_ai.http.openai.events import DONE, PING, event
 
 PING_SECONDS = 15.0  # without anything sent: proxies end idle connections
+_TICK_SECONDS = 0.01  # by which clocks may differ
 Numbered = tuple[int, Sequence[Delta]]  # of one of several prompts
 
 
@@ -31,6 +32,9 @@ class Wanted(Protocol):
     beginning: str  # of its prompt
     streams: bool
     wants_tokens: bool  # the bytes of tokens, for log-probabilities
+    sequences: int  # that the engine runs for it
+    prompt_field: str
+    limit_field: str
 
     def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]:
         """The engine's requests, one for each prompt; ApiError if it cannot honour a field."""
@@ -75,29 +79,32 @@ class _Answer:
         self._sent_at = self._begun
         self._events = False  # whether headers of events have been sent
         self._left = False  # its client has gone
+        self._sending = False
 
     async def watch(self) -> None:
         """Wait until the client leaves; meanwhile, let a stream not be idle for long."""
         while True:
+            idle = time.monotonic() - self._sent_at
             try:
-                async with asyncio.timeout(PING_SECONDS):
+                async with asyncio.timeout(max(0.0, PING_SECONDS - idle) + _TICK_SECONDS):
                     return await self._exchange.left()
             except TimeoutError:
+                if self._sending:  # the client does not read
+                    return None
                 if self._wanted.streams and time.monotonic() - self._sent_at >= PING_SECONDS:
                     await self._send(PING)
+                elif not self._wanted.streams:
+                    self._sent_at = time.monotonic()
 
     async def abandon(self, writing: asyncio.Task[None]) -> None:
         """End what is being written; a request that still waits for its place gives it up."""
         self._left = True
         metrics.ABANDONED.inc()
-        if not self._generations:
-            writing.cancel()
-        for generation in self._generations:
-            await generation.abort()
+        writing.cancel()  # which aborts all that was submitted
 
     async def write(self, fleet: Fleet) -> None:
         """Wait for a place, and have the answer written and sent."""
-        async with fleet.place(self._wanted.model, self._wanted.beginning) as engine:
+        async with fleet.place(self._wanted.model, self._wanted.beginning, self._wanted.sequences) as engine:
             await self._write_at(engine)
 
     async def _write_at(self, engine: Engine) -> None:
@@ -108,7 +115,9 @@ class _Answer:
                 self._generations.append(await engine.client.submit(request))
             await (self._stream() if self._wanted.streams else self._whole())
         except EngineError as error:
-            await self._fail(of_engine(error))
+            await self._fail(of_engine(error, self._wanted.prompt_field, self._wanted.limit_field))
+        except ApiError as error:
+            await self._fail(error)
         finally:
             for generation in self._generations:  # of several prompts, one may have failed
                 await generation.abort()
@@ -138,7 +147,9 @@ class _Answer:
             self._events = True
             await self._exchange.begin_events()
         self._sent_at = time.monotonic()
+        self._sending = True
         await self._exchange.send(data)
+        self._sending = False
 
     async def _fail(self, error: ApiError) -> None:
         """Answer with the error, or send it as the last event."""
@@ -165,7 +176,7 @@ async def _merged(generations: Sequence[Generation]) -> AsyncGenerator[Numbered]
         try:
             async for batch in _numbered(number, generation):
                 arrived.put_nowait(batch)
-        except EngineError as error:
+        except Exception as error:  # noqa: BLE001  it is raised where the batches are read
             arrived.put_nowait(error)
         else:
             arrived.put_nowait(None)

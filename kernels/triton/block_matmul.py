@@ -15,7 +15,7 @@ from thothy_ai.kernels.triton.skinny_matmul_tiles import suited_to_blocks
 from thothy_ai.kernels.triton.sms import SMs
 
 
-class TritonBlockMatmul:
+class Fp8BlockMatmul:
     """x [T, in] -> [T, N] of `dtype` for one weight [N, in], bias [N] or none. Blocks of both have one width.
 
     Its calls follow each other on a stream.

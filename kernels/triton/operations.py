@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thothy_ai.kernels.triton import activation, layernorm, norm, quantize, rope, rows, scores
 from thothy_ai.kernels.triton.attention import PagedAttention
-from thothy_ai.kernels.triton.block_matmul import TritonBlockMatmul
+from thothy_ai.kernels.triton.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.triton.experts import Experts, route
 from thothy_ai.kernels.triton.grouped import GroupedMatmul
 from thothy_ai.kernels.triton.hashes import hash_kernels
@@ -39,7 +39,7 @@ class TritonOperations:
     token_logprobs = staticmethod(scores.token_logprobs)
     fp8_matmul = Fp8Matmul
     quantize_fp8_groups = staticmethod(quantize.quantize_fp8_groups)
-    block_matmul = TritonBlockMatmul
+    block_matmul = Fp8BlockMatmul
     quantize_int8 = staticmethod(quantize.quantize_int8)
     int8_matmul = Int8Matmul
     grouped_matmul = GroupedMatmul

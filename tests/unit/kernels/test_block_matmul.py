@@ -136,7 +136,7 @@ def test_any_number_of_rows_has_a_tile(rows: int, outputs: int, shared: int, til
 def test_any_number_of_rows(rows: int, dtype: torch.dtype, device: torch.device) -> None:
     x, weight = activations(rows, 2048, 128, device), weight_of(1152, 2048, 128, 128, device)
     bias = normal(1152, seed=2).to(device, dtype)
-    multiply_all = block_matmul.TritonBlockMatmul(weight, bias, dtype)
+    multiply_all = block_matmul.Fp8BlockMatmul(weight, bias, dtype)
     got = multiply_all(x)
     assert got.shape == (rows, 1152)
     assert_matmul(got, x, weight, bias)

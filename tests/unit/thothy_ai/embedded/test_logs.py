@@ -89,7 +89,7 @@ def test_an_unknown_service_and_a_home_without_logs(home: Path) -> None:
     unknown = CliRunner().invoke(app, ["logs", "engin"])
     assert unknown.exit_code == 2
     assert "'engin'" in unknown.stderr
-    assert "engine, worker, dispatcher, reaper, postgres, valkey" in " ".join(unknown.stderr.split())
+    assert "engine, worker, dispatcher, reaper, serve, postgres, valkey" in " ".join(unknown.stderr.split())
     nothing = CliRunner().invoke(app, ["logs"])
     assert (nothing.exit_code, len(nothing.stderr.splitlines())) == (1, 1)
     assert f"no logs in {home / 'logs'}" in nothing.stderr

@@ -27,7 +27,7 @@ _MAX_DEPTH = 64  # of schemas that hold together
 _MAX_INTERSECTED = 20_000
 _MAX_PASSES = 16  # in which the costs of recursive shapes are found, forwards and backwards
 _ENDLESS = 2**20  # tokens
-_LONGEST_NUMBER = 24
+_NUMBER_SIGNS = 24
 _OTHER_KEY = b'"quotation":'  # of the length of most keys that are not declared
 
 
@@ -340,7 +340,7 @@ class Shapes:
             case Text():
                 return min(kind.rise * self._tokens.longest_bytes, kind.longest)
             case Number():
-                return 3 if kind.limits.free else _LONGEST_NUMBER
+                return 3 if kind.limits.free else _NUMBER_SIGNS
         return 0
 
     def _opens(self, shape: Shape) -> int:
@@ -370,7 +370,7 @@ class Shapes:
                 case Word(data):
                     far = len(data)
                 case Number():
-                    far = _LONGEST_NUMBER
+                    far = _NUMBER_SIGNS
                 case Text():
                     far = 2 + kind.longest
                 case List() | Record():

@@ -23,7 +23,7 @@ _ESCAPES = [
     *(b"\\u%04x" % code for code in (*range(1, 0x20), 0x7F, 0)),
 ]
 _WHOLE = re.compile(rb"(?:\\u[0-9a-fA-F]{4}|\\[^u]|[^\\])*", re.DOTALL)
-_LEAST_OF = {2: 0x80, 3: 0x800, 4: 0x10000}  # code points of so many bytes
+_FIRST_OF = {2: 0x80, 3: 0x800, 4: 0x10000}  # code points of so many bytes
 _Path = Any  # a class and the path before it, or None
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -183,7 +183,7 @@ def _completions(pending: bytes, classes: Sequence[Chars]) -> list[bytes]:
     for byte in pending[1:]:
         bits = bits << 6 | byte & 0x3F
     missing = 6 * (length - len(pending))
-    low, high = max(bits << missing, _LEAST_OF[length]), min((bits + 1 << missing) - 1, LAST)
+    low, high = max(bits << missing, _FIRST_OF[length]), min((bits + 1 << missing) - 1, LAST)
     found = (each.within(low, high) for each in classes)
     codes = dict.fromkeys(each.ranges[0][0] for each in found if each is not None)
     return [chr(code).encode()[len(pending) :] for code in codes]

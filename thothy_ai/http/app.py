@@ -27,7 +27,6 @@ GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
 }
-UNKNOWN = "other"  # the route of metrics for paths that have none: a client could make up any number
 
 
 def make_app(fleet: Fleet, tenant: str) -> ASGIApp:

@@ -119,4 +119,4 @@ def _once_each(pairs: list[tuple[str, object]]) -> Mapping[str, object]:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")

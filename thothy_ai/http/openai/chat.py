@@ -14,13 +14,12 @@ from thothy_ai.engine.api import Choice, Delta, EngineInfo, GenerationRequest, G
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.http.errors import ApiError, unsupported
 from thothy_ai.http.openai.events import encoded, event
-from thothy_ai.http.openai.fields import Body, Count, GenerationBody, parsed
+from thothy_ai.http.openai.fields import BEGINNING, Body, Count, GenerationBody, parsed
 from thothy_ai.http.openai.objects import FINISHED, token_logprobs, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 
 MARK = "\ue000"  # in the place of a text
 MAX_MESSAGES = 10_000
-BEGINNING = 1_000  # characters of a prompt by which an engine is chosen that had it before
 
 
 class TextPart(Body):

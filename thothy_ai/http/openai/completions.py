@@ -12,7 +12,7 @@ from pydantic import Field
 
 from thothy_ai.engine.api import Choice, Delta, EngineInfo, GenerationRequest, GenerationResult
 from thothy_ai.http.openai.events import event
-from thothy_ai.http.openai.fields import GenerationBody, Text, parsed
+from thothy_ai.http.openai.fields import BEGINNING, GenerationBody, Text, parsed
 from thothy_ai.http.openai.objects import FINISHED, finite, spelled, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 
@@ -54,7 +54,7 @@ class TextCompletion:
         self.wants_tokens = self._body.logprobs is not None
         self.sequences = len(self._prompts) * self._body.sequences
         self.prompt_field, self.limit_field = "prompt", "max_tokens"
-        self.beginning = str(self._prompts[0][:1_000])
+        self.beginning = str(self._prompts[0][:BEGINNING])
         self._n = self._body.n or 1
         self._head: dict[str, Any] = {
             "id": f"cmpl-{uuid.uuid4().hex}",

@@ -19,6 +19,7 @@ from thothy_ai.http.errors import ApiError, of_engine, unsupported
 INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
 LOWEST = 101 - INTERACTIVE  # above all jobs, which have 100 at most
 SEEDS = 2**63
+BEGINNING = 1_000  # characters of a prompt, or its tokens, by which an engine is chosen that had it before
 
 Parsed = TypeVar("Parsed", bound="Body")
 Text = Annotated[str, Field(min_length=1)]
@@ -35,7 +36,7 @@ class StreamOptions(Body):
     """What a stream has besides its chunks."""
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None  # noise against listeners, which a loopback address needs not
+    include_obfuscation: bool | None = None  # noise against listeners, which a loopback address does not need
 
 
 class GenerationBody(Body):
@@ -133,7 +134,9 @@ class GenerationBody(Body):
         biases = []
         for token, value in (self.logit_bias or {}).items():
             if not token.isascii() or not token.isdecimal() or len(token) > 9:
-                raise ApiError(400, f"logit_bias: {token!r} is no token id", code="invalid_value", param="logit_bias")
+                raise ApiError(
+                    400, f"logit_bias: {token!r} is not a token id", code="invalid_value", param="logit_bias"
+                )
             biases.append(LogitBias(int(token), value))
         return tuple(biases)
 

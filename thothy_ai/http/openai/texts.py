@@ -60,7 +60,8 @@ async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted) -> None:
     try:
         await asyncio.wait((watching, writing), return_when=asyncio.FIRST_COMPLETED)
         if not writing.done():  # the client has left
-            await answer.abandon(writing)
+            metrics.ABANDONED.inc()
+            writing.cancel()  # which aborts what was submitted, and gives up a place or the wait for it
             await asyncio.wait((writing,))
         if not writing.cancelled():
             writing.result()
@@ -78,7 +79,6 @@ class _Answer:
         self._begun = time.monotonic()
         self._sent_at = self._begun
         self._events = False  # whether headers of events have been sent
-        self._left = False  # its client has gone
         self._sending = False
 
     async def watch(self) -> None:
@@ -95,12 +95,6 @@ class _Answer:
                     await self._send(PING)
                 elif not self._wanted.streams:
                     self._sent_at = time.monotonic()
-
-    async def abandon(self, writing: asyncio.Task[None]) -> None:
-        """End what is being written; a request that still waits for its place gives it up."""
-        self._left = True
-        metrics.ABANDONED.inc()
-        writing.cancel()  # which aborts all that was submitted
 
     async def write(self, fleet: Fleet) -> None:
         """Wait for a place, and have the answer written and sent."""
@@ -124,8 +118,7 @@ class _Answer:
 
     async def _whole(self) -> None:
         results = [await generation.result() for generation in self._generations]
-        if not self._left:
-            await self._exchange.answer(200, self._wanted.whole(results))
+        await self._exchange.answer(200, self._wanted.whole(results))
 
     async def _stream(self) -> None:
         several = len(self._generations) > 1
@@ -138,11 +131,9 @@ class _Answer:
                 opening = b""
         results = [await generation.result() for generation in self._generations]
         await self._send(opening + self._wanted.closing(results) + DONE)
-        await self._end()
+        await self._exchange.end()
 
     async def _send(self, data: bytes) -> None:
-        if self._left:
-            return
         if not self._events:
             self._events = True
             await self._exchange.begin_events()
@@ -156,11 +147,7 @@ class _Answer:
         if not self._events:
             raise error
         await self._send(event(error.body))
-        await self._end()
-
-    async def _end(self) -> None:
-        if not self._left:
-            await self._exchange.end()
+        await self._exchange.end()
 
 
 async def _numbered(number: int, generation: Generation) -> AsyncGenerator[Numbered]:

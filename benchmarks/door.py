@@ -36,6 +36,7 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
+from thothy_ai.http.access import Everybody
 from thothy_ai.http.app import make_app
 from thothy_ai.http.directory import Single
 from thothy_ai.http.engines import Fleet
@@ -120,7 +121,7 @@ def _engine(url: str, tick: float, ready: Event) -> None:
 
 
 def _door(url: str, port: int, ready: Event) -> None:
-    server = make_server(make_app(Fleet(Single(Settings(engine_url=url)), 1.0), "t"), "127.0.0.1", port)
+    server = make_server(make_app(Fleet(Single(Settings(engine_url=url)), 1.0), Everybody("t")), "127.0.0.1", port)
 
     def watch() -> None:
         while not server.started:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from thothy_ai.http import metrics
+from thothy_ai.http.access import Access, caller_of
 from thothy_ai.http.asgi import Exchange, new_id
 from thothy_ai.http.engines import Fleet
 from thothy_ai.http.errors import ApiError
@@ -29,18 +30,27 @@ GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
 }
 
 
-def make_app(fleet: Fleet, tenant: str) -> ASGIApp:
-    """The application. It starts and closes the fleet; requests for text count for `tenant`."""
+def make_app(fleet: Fleet, access: Access) -> ASGIApp:
+    """The application. It starts and closes the fleet, and asks `access` who sends each request."""
     others = _others(fleet)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        wanted = GENERATIONS.get(scope["path"]) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            await others(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            scope["caller"] = await access.caller(scope)
+        except ApiError as error:
+            await exchange.refuse(error)
+            return
+        wanted = GENERATIONS.get(scope["path"])
         if wanted is None or scope["method"] != "POST":
             await others(scope, receive, _named(send))
             return
-        exchange = Exchange(scope, receive, send)
         with metrics.IN_FLIGHT.track_inprogress():
             try:
+                tenant = caller_of(scope, "chat").tenant
                 await texts.write(exchange, fleet, wanted(await exchange.json(), tenant))
             except ApiError as error:
                 await exchange.refuse(error)

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import ConfigError
+from thothy_ai.http.access import Everybody
 from thothy_ai.http.app import make_app
 from thothy_ai.http.directory import Registered, Single
 from thothy_ai.http.engines import Directory, Fleet
@@ -46,7 +47,7 @@ def main(settings: Settings, *, without_keys: bool = False) -> None:
     fleet = Fleet(directory, settings.interactive_share, settings.reveal_engine_token())
     gc.collect()
     gc.freeze()  # what is imported stays: the collector need not traverse it again
-    make_server(make_app(fleet, settings.tenant), settings.http_host, settings.http_port).run()
+    make_server(make_app(fleet, Everybody(settings.tenant)), settings.http_host, settings.http_port).run()
 
 
 def make_server(app: ASGIApp, host: str, port: int) -> uvicorn.Server:

@@ -22,7 +22,7 @@ from thothy_ai.engine.api.errors import (
     ModelLoadError,
     UninvolvedError,
 )
-from thothy_ai.worker.attempt import REFUSALS
+from thothy_ai.plans.running_call import REFUSALS
 
 E = TypeVar("E", bound=Exception)
 

@@ -76,8 +76,9 @@ class JobKind(Generic[R, A]):
     `version` names the prompts: it is recorded with each artifact, and changes whenever they do. `follow_ups` returns
     the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
     nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
-    model or alias that its jobs run on unless they name one; None: any. Raises `ValueError` for a name that cannot be
-    one, and `TypeError` if the request class names another artifact class.
+    model or alias that its jobs run on unless they name one, or a function that finds it in the request; None: any.
+    Raises `ValueError` for a name that cannot be one, and `TypeError` if the request class names another artifact
+    class.
     """
 
     name: str
@@ -89,7 +90,7 @@ class JobKind(Generic[R, A]):
     version: str = "1"
     follow_ups: Callable[[R, A], tuple[Request, ...]] = lambda *_: ()
     compared: Callable[[A], str] | None = None
-    model: str | None = None
+    model: str | Callable[[R], str | None] | None = None
 
     def __post_init__(self) -> None:
         if not KIND_NAME.fullmatch(self.name):
@@ -105,6 +106,17 @@ class JobKind(Generic[R, A]):
                     raise TypeError(
                         f"{self.request.__name__} is a Request[{theirs}], but the kind's artifact is {mine}"
                     )
+
+    def model_of(self, request: R) -> str | None:
+        """The model or alias that a job with this request runs on unless it names one; None: any."""
+        return self.model(request) if callable(self.model) else self.model
+
+    def parsed(self, values: object) -> R:
+        """The request of these JSON values. Fields that only another version knows are ignored, unless the request may
+        have any. Raises pydantic's `ValidationError`.
+        """
+        open_ended = self.request.model_config.get("extra") == "allow"
+        return self.request.model_validate(values, extra="allow" if open_ended else "ignore")
 
     def source_key(self, request: R) -> str:
         """Digest of the source, equal for siblings; jobs with the same key run together and share its KV."""

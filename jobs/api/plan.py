@@ -77,11 +77,20 @@ class Early:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiBody:
+    """The body of a request to a route of OpenAI's API, such as `/v1/chat/completions`."""
+
+    route: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One generation. `schema` is the JSON schema that its output matches; `step` says what it is for in the plan, such
     as `write`, `repair` or `review`. `locale` is the language that its text must have, which is checked early; None if
     it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
-    `early` names the checks that end an output which is certain to be rejected.
+    `early` names the checks that end an output which is certain to be rejected. With `api`, that body says all that the
+    first three fields would, and the output has its `answer`.
     """
 
     messages: tuple[Message, ...]
@@ -91,6 +100,12 @@ class Call:
     locale: str | None = None
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     early: Early | None = None
+    api: ApiBody | None = None
+
+    @classmethod
+    def of_api(cls, route: str, body: Mapping[str, Any]) -> Call:
+        """A call of one prompt that is written as a request to OpenAI's API."""
+        return cls((), {}, Sampling(0), api=ApiBody(route, body))
 
 
 class End(StrEnum):
@@ -108,7 +123,7 @@ class End(StrEnum):
 class Output:
     """The result of a call: its first text, which is the best one where they are ranked, and the `others`.
 
-    `rejection` says why it was stopped, if it was.
+    `rejection` says why it was stopped, if it was. `answer` is the object of OpenAI's API, if the call was one to it.
     """
 
     text: str
@@ -116,6 +131,7 @@ class Output:
     mean_logprob: float | None = None  # if the call asked for it, or for the best of several
     others: tuple[Output, ...] = ()
     rejection: Rejection | None = None
+    answer: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from thothy_ai.engine.api import (
 from thothy_ai.engine.api.errors import PromptTooLongError
 from thothy_ai.engine.api.template_options import TemplateOption
 from thothy_ai.engine.serving.client import EngineClient
+from thothy_ai.http.openai.translation import translated
 from thothy_ai.jobs import Context, RejectionReason
 from thothy_ai.jobs.api.plan import Output, Outputs
 from thothy_ai.jobs.registry import AnyKind
@@ -185,7 +186,15 @@ class JobPrompt:
             _key(), self.kind, seed, self.tenant, PRIORITY, stream=True, template_options=self.template_options
         )
         job = PlannedJob(self.kind, self.body, context)
-        judgement = await follow(job, requests, client.submit, log, wait=partial(_one_by_one, screen))
+        info = await client.info()
+        judgement = await follow(
+            job,
+            requests,
+            client.submit,
+            log,
+            wait=partial(_one_by_one, screen),
+            translate=lambda body, tenant: translated(body, tenant, info, client.vocabulary),
+        )
         refused = [call.error for call in log.sent if call.error is not None]
         if refused and judgement.reason is RejectionReason.PROMPT_TOO_LONG:
             raise refused[0]

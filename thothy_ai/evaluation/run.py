@@ -11,6 +11,7 @@ from uuid import uuid4
 from thothy_ai.embedded.endpoint import Endpoint
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.evaluation.connection import connected
+from thothy_ai.http.openai.translation import translated
 from thothy_ai.jobs import Context
 from thothy_ai.plans.advance import Judgement, PlannedJob
 from thothy_ai.plans.follow import CallLog, follow
@@ -66,6 +67,7 @@ async def run(
                     log,
                     advance=judges.advance,
                     early_rejection=judges.early_rejection,
+                    translate=lambda body, tenant: translated(body, tenant, info, client.vocabulary),
                 )
                 made.append(CaseAttempt(judgement, log))
         on_ended()

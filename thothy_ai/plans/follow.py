@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from thothy_ai.engine.api import GenerationRequest, Usage
 from thothy_ai.jobs.api.plan import Outputs
 from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep, advance
-from thothy_ai.plans.requests import RequestFactory
+from thothy_ai.plans.requests import RequestFactory, Translate
 from thothy_ai.plans.running_call import EarlyRejection, RunningCall, total
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
@@ -83,11 +83,13 @@ async def follow(
     early_rejection: EarlyRejection | None = None,
     before_step: Callable[[], None] = lambda: None,
     wait: Wait = side_by_side,
+    translate: Translate | None = None,
 ) -> Judgement:
     """Follow the plan to its end. If a call fails, or the task is cancelled, the step's other calls are aborted.
 
     `before_step` is called before the calls of each step are sent, and may raise to end the attempt. With
-    `early_rejection`, unfinished outputs that are certain to be rejected are stopped.
+    `early_rejection`, unfinished outputs that are certain to be rejected are stopped. Calls to OpenAI's API need
+    `translate`.
 
     Raises `PlanError`, `EngineAbortedError`, a call's `EngineError`, and whatever the arguments raise.
     """
@@ -97,8 +99,13 @@ async def follow(
         first = len(log.sent)
         try:
             for number, call in enumerate(step.calls, first):
-                request = requests.request(call, number)
-                log.sent.append(RunningCall(call, request, await submit(request), early_rejection))
+                translated = None
+                if call.api is None or translate is None:
+                    request = requests.request(call, number)
+                else:
+                    translated = await translate(call.api, requests.tenant)
+                    request = requests.adopted(translated.request, call, number)
+                log.sent.append(RunningCall(call, request, await submit(request), early_rejection, translated))
             log.answered.append(await wait(log.sent[first:]))
         except BaseException:
             await asyncio.gather(*(call.abort() for call in log.sent[first:]))

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
+from typing import Any, Protocol
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Message, SamplingParams
+from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.template_options import TemplateOption
 from thothy_ai.jobs import Call, End, Output
+from thothy_ai.jobs.api.plan import ApiBody
 
 TOO_LONG = Output("", End.PROMPT_TOO_LONG)  # of a call that the engine refused
 EARLY_TOKENS = 40  # after which an output is first looked at; one with a smaller budget is not worth it
 _ENDS = {FinishReason.LENGTH: End.TOKEN_LIMIT, FinishReason.REPETITION: End.REPETITION}
+
+
+class Translated(Protocol):
+    """A body of OpenAI's API as a request to the engine."""
+
+    @property
+    def request(self) -> GenerationRequest:
+        """What the engine is asked, in no one's name yet."""
+
+    def answer(self, result: GenerationResult) -> Mapping[str, Any]:
+        """The API's object for this result."""
+
+    def refusal(self, error: EngineError) -> Exception:
+        """What the API would answer to the engine's refusal, as an error to raise."""
+
+
+Translate = Callable[[ApiBody, str], Awaitable[Translated]]  # for a tenant; raises the API's refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,22 @@ class RequestFactory:
             n=wanted.n,
             best_of=wanted.best_of,
             template_options={**call.template_options, **self.template_options},
+        )
+
+    def adopted(self, request: GenerationRequest, call: Call, number: int) -> GenerationRequest:
+        """The attempt's call with this number, of which all but its circumstances is said."""
+        seed = request.sampling.seed
+        return replace(
+            request,
+            id=f"{self.key}.{number}",
+            sampling=replace(request.sampling, seed=call_seed(self.seed, number) if seed is None else seed),
+            profile=f"{self.kind}/{call.step}",
+            salt=self.tenant,
+            stream=self.stream,
+            priority=self.priority,
+            deadline=self.deadline.timestamp() if self.deadline is not None else None,
+            booked=self.booked,
+            template_options={**request.template_options, **self.template_options},
         )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import FinishReason, GenerationRequest, GenerationResult, Usage
-from thothy_ai.engine.api.errors import EngineError, PromptTooLongError
+from thothy_ai.engine.api.errors import EngineError, GrammarError, InvalidRequestError, PromptTooLongError
 from thothy_ai.errors import ThothyError
 from thothy_ai.jobs import Call, Early, End, Output, Rejection, RejectionReason
-from thothy_ai.plans.requests import TOO_LONG, output_of
+from thothy_ai.plans.requests import TOO_LONG, Translated, output_of
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import Generation
@@ -22,6 +22,7 @@ GROWTH = 1.4  # the factor by which a text has grown when it is looked at again
 NOTHING_USED = Usage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=0.0)
 # Why an unfinished output is stopped: by its text, its locale (None: the language is not checked), its early checks.
 EarlyRejection = Callable[[str, str | None, Early | None], Awaitable[Rejection | None]]
+REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)  # which any engine would repeat
 _EARLY_ENDS = frozenset({End.REPETITION, End.WRONG_LANGUAGE, End.REJECTED})
 
 
@@ -30,7 +31,9 @@ class EngineAbortedError(ThothyError):
 
 
 class RunningCall:
-    """A call and its generation. With `early_rejection`, it is stopped once its rejection is certain."""
+    """A call and its generation. With `early_rejection`, it is stopped once its rejection is certain. A call to an API
+    was `translated`.
+    """
 
     def __init__(
         self,
@@ -38,14 +41,16 @@ class RunningCall:
         request: GenerationRequest,
         generation: Generation,
         early_rejection: EarlyRejection | None = None,
+        translated: Translated | None = None,
     ) -> None:
         self.call = call
-        self.seed = request.sampling.seed
+        self.sampling = request.sampling
         self.end: End | None = None  # None: it was cut off
         self.result: GenerationResult | None = None  # of one that ended by itself
         self.error: EngineError | None = None  # why there is no result: the prompt was too long, or the engine was lost
         self._generation = generation
         self._early_rejection = early_rejection
+        self._translated = translated
         self._stopped: Rejection | None = None
 
     @property
@@ -64,7 +69,7 @@ class RunningCall:
         return max(0, sampling.max_tokens * (sampling.best_of or sampling.n) - self.usage.output_tokens)
 
     async def output(self) -> Output:
-        """Wait for its end. Raises its `EngineError`, `EngineAbortedError`."""
+        """Wait for its end. Raises its `EngineError`, `EngineAbortedError`, and the refusals of an API."""
         watching = None
         if self._early_rejection is not None and (self.call.locale is not None or self.call.early is not None):
             watching = asyncio.create_task(self._watch(self._early_rejection))
@@ -72,8 +77,12 @@ class RunningCall:
             watching.add_done_callback(lambda watched: watched.cancelled() or watched.exception())
         try:
             result = await self._generation.result()
-        except PromptTooLongError as error:
+        except REFUSALS as error:
             self.error = error
+            if self._translated is not None:
+                raise self._translated.refusal(error) from error
+            if not isinstance(error, PromptTooLongError):
+                raise
             output = TOO_LONG
         else:
             output = self._output(result)
@@ -86,7 +95,8 @@ class RunningCall:
     def _output(self, result: GenerationResult) -> Output:
         if result.finish_reason is not FinishReason.ABORTED:
             self.result = result
-            return output_of(result)
+            answer = self._translated.answer(result) if self._translated is not None else None
+            return replace(output_of(result), answer=answer)
         if self._stopped is None:
             raise EngineAbortedError("the engine ended a call early")
         foreign = self._stopped.reason is RejectionReason.WRONG_LANGUAGE

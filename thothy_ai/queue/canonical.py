@@ -48,7 +48,7 @@ def canonical(request: Request) -> Canonical:
         raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
     if len(body) > MAX_REQUEST_CHARS:
         raise InvalidJobError("request", f"has {len(body):,} characters as JSON; the limit is {MAX_REQUEST_CHARS:,}")
-    return Canonical(kind.name, body, kind.source_key(request), kind.model)
+    return Canonical(kind.name, body, kind.source_key(request), kind.model_of(request))
 
 
 def invalid(error: ValidationError, model: type[BaseModel]) -> InvalidJobError:

@@ -24,19 +24,18 @@ from thothy_ai.engine.api.errors import (
     EngineLostError,
     EngineNotAcceptingError,
     EngineStoppedError,
-    GrammarError,
-    InvalidRequestError,
-    PromptTooLongError,
     UninvolvedError,
 )
 from thothy_ai.errors import DatabaseError
+from thothy_ai.http.errors import ApiError
+from thothy_ai.http.openai.translation import translated
 from thothy_ai.jobs import Context, Previous, RejectionReason
-from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.jobs.api.plan import ApiBody, Outputs
 from thothy_ai.plans.advance import PlanError, PlannedJob
 from thothy_ai.plans.follow import CallLog, follow, side_by_side
 from thothy_ai.plans.judges import Judges
-from thothy_ai.plans.requests import RequestFactory
-from thothy_ai.plans.running_call import EngineAbortedError, RunningCall, total
+from thothy_ai.plans.requests import RequestFactory, Translated
+from thothy_ai.plans.running_call import REFUSALS, EngineAbortedError, RunningCall, total
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.engine_monitor import EngineMonitor
@@ -53,7 +52,6 @@ if TYPE_CHECKING:  # the client's module is only needed where a client is made
 logger = logging.getLogger(__name__)
 
 MAX_FREE_ATTEMPTS = 20  # beyond this many attempts without a failure, a lost connection counts as one
-REFUSALS = (PromptTooLongError, GrammarError, InvalidRequestError)
 
 
 class StoppedError(Exception):
@@ -140,6 +138,8 @@ class AttemptRunner:
             finish = outcomes.released(claim, "engine_away")
         except EngineAbortedError:
             finish = outcomes.released(claim, "engine_aborted")
+        except ApiError as error:
+            finish = outcomes.refused(claim, error.status, error.code, str(error), error.body)
         except (EngineLostError, EngineStoppedError) as error:
             finish = await self._lost(claim, calls.gravest(error), calls)
         except EngineError as error:
@@ -167,6 +167,7 @@ class AttemptRunner:
             early_rejection=self._judges.early_rejection,
             before_step=calls.before_step,
             wait=calls.outputs,
+            translate=calls.translated,
         )
         text = calls.log.text
         if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
@@ -261,6 +262,12 @@ class _AttemptCalls:
         self._step_begun = True
         return generation
 
+    async def translated(self, body: ApiBody, tenant: str) -> Translated:
+        """A call that is a body of OpenAI's API. Raises `ApiError`, `NotSentError`, `EngineError`."""
+        if self._engine is None:
+            raise NotSentError("no engine has answered yet")
+        return await translated(body, tenant, self._engine, self._monitor.vocabulary)
+
     async def outputs(self, calls: Sequence[RunningCall]) -> Outputs:
         """Wait for the outputs of a step, the first of which may be watched."""
         with self._live.offered(self._claim, calls[0], self.log.text):
@@ -287,7 +294,7 @@ class _AttemptCalls:
                 {
                     "step": name,
                     "calls": len(calls),
-                    "seeds": [call.seed for call in calls],
+                    "seeds": [call.sampling.seed for call in calls],
                     "sampling": asdict(calls[0].call.sampling),
                     "template_options": dict(calls[0].call.template_options),
                     "prompt_tokens": used.prompt_tokens,

@@ -52,6 +52,7 @@ class EngineMonitor:
         self._seen_at = time.monotonic()  # or when monitoring began
         self.info: EngineInfo | None = None  # of the engine that answered last
         self.session_id: UUID | None = None
+        self._vocabulary: tuple[UUID | None, tuple[bytes, ...]] = (None, ())  # of this session
 
     async def ready(self) -> None:
         """Wait until the engine answers."""
@@ -81,6 +82,12 @@ class EngineMonitor:
         except EngineLostError:
             self.recheck()
             raise
+
+    async def vocabulary(self) -> tuple[bytes, ...]:
+        """The bytes of each token of the model, asked for once per session. Raises `EngineError`."""
+        if self._vocabulary[0] != self.session_id:
+            self._vocabulary = (self.session_id, await self._client.vocabulary())
+        return self._vocabulary[1]
 
     @property
     def away_seconds(self) -> float:

@@ -3,7 +3,7 @@
 accepted                                      succeeded
 rejected, another sample may be accepted      queued at once, failure counted        dead when failures are used up
 rejected for good; budget spent               dead
-refused by the engine, malformed job          dead at once
+refused by the engine or the API, malformed   dead at once
 fault of the kind                             queued after a delay, failure counted  dead when failures are used up
 fault of the engine                           queued after a delay, nothing counted; after many as that of the kind
 engine lost                                   queued, engine death counted           dead at the fourth
@@ -14,6 +14,7 @@ cancelled, deadline passed                    cancelled, expired
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,6 +105,12 @@ def dead(claim: Claim, reason: str, detail: str) -> Finish:
     return Finish(
         claim.id, claim.attempt, JobState.DEAD, Outcome.FAILED, Event.DEAD, reason, _detail(detail), failures=1
     )
+
+
+def refused(claim: Claim, status: int, reason: str, detail: str, error: Mapping[str, Any]) -> Finish:
+    """Its request is one that OpenAI's API refuses; the artifact is what the API would answer."""
+    answer = Judged(ArtifactVerdict.REJECTED, "und", {"status": status, **error}, "")
+    return replace(dead(claim, reason, detail), judged=answer)
 
 
 def failed(

@@ -14,7 +14,8 @@ import pytest
 from thothy_ai.jobs import Hook, Output, Request, registry
 from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
-BUILT_IN = ("hook", "report", "report_section", "translation", "trend_summary")
+OF_SOURCES = ("hook", "report", "report_section", "translation", "trend_summary")
+BUILT_IN = (*OF_SOURCES, "chat", "completion")
 NOTE = """
 from typing import Annotated
 from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Request, Sampling
@@ -52,7 +53,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_built_in_kinds_are_found() -> None:
     assert set(BUILT_IN) <= set(registry.names())
-    for name in BUILT_IN:
+    for name in OF_SOURCES:
         kind = registry.find(name)
         assert kind.name == name
         assert registry.kind_of(kind.request(source="A text.")) is kind

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thothy_ai.cli.commands.enqueue import KindCommands, single_command, text_files
+from thothy_ai.cli.commands.enqueue import KindCommands, example_options, single_command
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
 from thothy_ai.engine.api import MAX_CHOICES, MAX_LOGPROBS
 
@@ -71,7 +71,7 @@ class AskCommands(KindCommands):
 
         help_text = (
             f"Write one {kind.name}, past the queue, and judge it as a worker does. Nothing is recorded.\n\n"
-            f"Example: thothy ask {kind.name} {text_files(kind)} --attempts 3"
+            f"Example: thothy ask {kind.name} {example_options(kind, flags)} --attempts 3"
         )
         return single_command(kind.name, help_text, with_flags(run, flags))
 

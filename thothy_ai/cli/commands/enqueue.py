@@ -17,6 +17,7 @@ from thothy_ai.cli.views.tables import count, print_json
 from thothy_ai.db.states import Notify
 
 if TYPE_CHECKING:
+    from thothy_ai.cli.inputs.kind_flags import Flag
     from thothy_ai.jobs.registry import AnyKind
 
 MAX_ATTEMPTS = 32767  # a smallint in Postgres
@@ -107,7 +108,7 @@ class KindCommands(TyperGroup):
                 typer.echo("thothy: a job with this idempotency key already existed; nothing was enqueued", err=True)
 
         about = (kind.request.__doc__ or f"Enqueue a {kind.name}.").strip()
-        example = f"Example: thothy enqueue {kind.name} {text_files(kind)} --priority 5 --deadline 2h"
+        example = f"Example: thothy enqueue {kind.name} {example_options(kind, flags)} --priority 5 --deadline 2h"
         return single_command(kind.name, f"{about}\n\n{example}", with_flags(run, flags))
 
 
@@ -181,10 +182,12 @@ def _enqueue_lines(file: str, as_json: bool, webhook: str | None, notify: Notify
         typer.echo(f"{count(created, 'job')} enqueued" + (f"; {existing:,} already existed." if existing else "."))
 
 
-def text_files(kind: AnyKind) -> str:
-    """The options of an example: a file for each required field of a request."""
-    required = [name for name, field in kind.request.model_fields.items() if field.is_required()]
-    return " ".join(f"--{name.replace('_', '-')}-file {name}.txt" for name in required)
+def example_options(kind: AnyKind, flags: list[Flag]) -> str:
+    """The options of an example: each required field of a request, a text as a file."""
+    required = [flag for flag in flags if kind.request.model_fields[flag.field].is_required()]
+    return " ".join(
+        f"{flag.option}-file {flag.field}.txt" if flag.file else f"{flag.option} {flag.metavar}" for flag in required
+    )
 
 
 def single_command(name: str, help_text: str, run: Callable[..., None]) -> Any:

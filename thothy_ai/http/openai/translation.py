@@ -1,0 +1,64 @@
+"""A job's call to OpenAI's API as a request to the engine: the door's translation, without a door."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult
+from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.http.errors import ApiError, of_engine, unsupported
+from thothy_ai.http.openai.chat import ChatCompletion
+from thothy_ai.http.openai.completions import TextCompletion
+from thothy_ai.jobs.api.plan import ApiBody
+
+
+class Form(Protocol):
+    """A request of one of the routes, as far as a job needs it; `Wanted` has the rest."""
+
+    streams: bool
+    wants_tokens: bool
+    prompt_field: str
+    limit_field: str
+
+    def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]: ...
+
+    def whole(self, results: Sequence[GenerationResult]) -> Any: ...
+
+
+Vocabulary = Callable[[], Awaitable[Sequence[bytes]]]
+ROUTES: Mapping[str, Callable[[object, str], Form]] = {
+    "/v1/chat/completions": ChatCompletion,
+    "/v1/completions": TextCompletion,
+}
+
+
+class TranslatedBody:
+    """Implements `Translated`."""
+
+    def __init__(self, form: Form, request: GenerationRequest) -> None:
+        self._form, self.request = form, request
+
+    def answer(self, result: GenerationResult) -> Mapping[str, Any]:
+        answer: dict[str, Any] = self._form.whole([result])
+        return answer
+
+    def refusal(self, error: EngineError) -> Exception:
+        return of_engine(error, self._form.prompt_field, self._form.limit_field)
+
+
+async def translated(call: ApiBody, tenant: str, info: EngineInfo, vocabulary: Vocabulary) -> TranslatedBody:
+    """The body as one request to this engine, which is asked for its vocabulary where log-probabilities are wanted.
+
+    ApiError for a body that the API refuses, or whose answer would be a stream. Raises what `vocabulary` raises.
+    """
+    body = {"model": info.model_name or info.model, **call.body}
+    form = ROUTES[call.route](body, tenant)
+    if form.streams:
+        raise unsupported("stream", ": the answer of a job comes as a whole")
+    if body.get("priority"):
+        raise unsupported("priority", ": a job has its own")
+    requests = form.requests(info, await vocabulary() if form.wants_tokens else ())
+    if len(requests) != 1:
+        raise ApiError(400, "prompt: a call has one prompt", code="invalid_value", param="prompt")
+    return TranslatedBody(form, requests[0])

@@ -3,6 +3,15 @@
 Plain dataclasses of plain values, so that they travel as msgpack and import anywhere (no torch, no pydantic).
 """
 
+from thothy_ai.engine.api.messages import (
+    MAX_TOOL_TEXT,
+    MAX_TOOLS,
+    CallDelta,
+    Message,
+    ToolCall,
+    ToolChoice,
+    Tools,
+)
 from thothy_ai.engine.api.requests import (
     MAX_CHOICES,
     MAX_NAME,
@@ -16,7 +25,6 @@ from thothy_ai.engine.api.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
-    Message,
     Usage,
 )
 from thothy_ai.engine.api.sampling import (
@@ -46,11 +54,14 @@ __all__ = [
     "MAX_NAME",
     "MAX_PRIORITY",
     "MAX_SCHEMA",
+    "MAX_TOOLS",
+    "MAX_TOOL_TEXT",
     "AbandonedRequest",
     "AbandonedStats",
     "AbandonedUsage",
     "BeamSearch",
     "BlockStats",
+    "CallDelta",
     "Choice",
     "CoreStats",
     "Delta",
@@ -68,5 +79,8 @@ __all__ = [
     "TextStats",
     "TimingStats",
     "TokenLogprob",
+    "ToolCall",
+    "ToolChoice",
+    "Tools",
     "Usage",
 ]

@@ -16,9 +16,20 @@ from thothy_ai.engine.api.statistics import EngineStats
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRules:
+    """A grammar, of which `lark` has all rules but `schema_0`, `schema_1` and so on: those of the JSON schemas (as JSON
+    texts). Errors name a schema by its place in the request; that of an empty place is the request's own.
+    """
+
+    lark: str
+    schemas: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """A tokenized request. `schema` is a JSON schema as JSON text. Higher `priority` goes first; `deadline` is in Unix
-    seconds.
+    """A tokenized request. `schema` is a JSON schema as JSON text; `rules` bind the output instead of it. Higher
+    `priority` goes first; `deadline` is in Unix seconds.
     """
 
     id: str
@@ -29,6 +40,7 @@ class CoreRequest:
     priority: int = 0
     deadline: float | None = None
     schema: str | None = None
+    rules: AnswerRules | None = None
     booked: bool = False
     submitted_at: float = 0.0  # monotonic seconds of this machine; 0 if its waiting is not measured
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.api.messages import CallDelta, Message, ToolCall, Tools
 from thothy_ai.engine.api.numbers import Finite
 from thothy_ai.engine.api.sampling import BeamSearch, SamplingParams, TokenLogprob
 from thothy_ai.engine.api.template_options import TemplateOption, check_template_options
@@ -29,14 +30,6 @@ class FinishReason(StrEnum):
     LENGTH = "length"  # max_tokens, or no room left in context or pool
     ABORTED = "aborted"
     REPETITION = "repetition"  # the output had begun to repeat itself
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat message; the engine renders messages with the model's own chat template."""
-
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +53,9 @@ class GenerationRequest:
     The result has `n` choices over one prompt, which is computed once as far as the prefix cache reaches. Of `best_of`
     drawn texts, these are the ones with the highest mean log-probability. With a seed, the first choice is what it
     would be alone. A `beam_search` gives its `n` best texts. Deltas of choices that are ranked come at the end.
+
+    An output that is `divided` comes as what the model thinks, says and calls; a schema binds what it says. Requests
+    with tools are divided. Stop strings end what it says, and are not looked for elsewhere.
     """
 
     id: str
@@ -81,6 +77,8 @@ class GenerationRequest:
     best_of: int | None = None  # None: as many as `n`
     beam_search: BeamSearch | None = None
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
+    divided: bool = False
+    tools: Tools | None = None
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
@@ -97,6 +95,8 @@ class GenerationRequest:
         for name in ("stop", "stop_token_ids") if self.schema is not None else ():
             if getattr(self.sampling, name):
                 raise InvalidRequestError(f"{name} is not possible with a schema, whose text ends when it is complete")
+        if self.tools is not None and not (self.divided and self.messages):
+            raise InvalidRequestError("tools is possible only with messages, and an output that is divided")
         self._check_choices()
 
     @property
@@ -114,7 +114,7 @@ class GenerationRequest:
             width = self.beam_search.width
             if self.n > width or self.best_of is not None:
                 raise InvalidRequestError(f"n={self.n}, best_of={self.best_of}: a beam search has {width} results")
-            own = [name for name in ("schema", "stop_repetition") if getattr(self, name)]
+            own = [name for name in ("schema", "stop_repetition", "divided") if getattr(self, name)]
             for name in (*sampling.beyond_beams, *own):
                 raise InvalidRequestError(f"{name} is not possible with beam_search")
         elif count > 1 and sampling.is_greedy:
@@ -128,7 +128,8 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta.
+    """Text (and the tokens behind it) that a choice of a streaming request gained since its last delta. What it gained
+    besides is in `thoughts` and `calls`, if the output is divided.
 
     `logprobs` has one for each token, as in a `Choice`, if the request wants some.
     """
@@ -138,6 +139,8 @@ class Delta:
     token_ids: tuple[int, ...]
     choice: int = 0
     logprobs: tuple[TokenLogprob | None, ...] = ()
+    thoughts: str = ""
+    calls: tuple[CallDelta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class Usage:
     output_tokens: int
     compute_seconds: Finite
     preemptions: int = 0
+    thought_tokens: int = 0  # of the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,8 @@ class Choice:
     finish_reason: FinishReason
     logprobs: tuple[TokenLogprob | None, ...] = ()
     mean_logprob: Finite | None = None
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +185,22 @@ class GenerationResult:
     logprobs: tuple[TokenLogprob | None, ...] = ()
     mean_logprob: Finite | None = None
     others: tuple[Choice, ...] = ()
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
     @classmethod
     def of(cls, request_id: str, choices: Sequence[Choice], usage: Usage) -> GenerationResult:
         """A result with these choices, of which there is at least one."""
         first = choices[0]
         text = (first.text, first.token_ids, first.finish_reason)
-        return cls(request_id, *text, usage, first.logprobs, first.mean_logprob, tuple(choices[1:]))
+        others = tuple(choices[1:])
+        return cls(request_id, *text, usage, first.logprobs, first.mean_logprob, others, first.thoughts, first.calls)
 
     @property
     def choices(self) -> tuple[Choice, ...]:
         """All choices, the first one included."""
-        first = Choice(self.text, self.token_ids, self.finish_reason, self.logprobs, self.mean_logprob)
-        return (first, *self.others)
+        text = (self.text, self.token_ids, self.finish_reason)
+        return (Choice(*text, self.logprobs, self.mean_logprob, self.thoughts, self.calls), *self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Requests:
             else:
                 sequence.grammar = grammar
                 self._open.add(request.id)
-                if request.schema is None or grammar is not None:
+                if (request.schema is None and request.rules is None) or grammar is not None:
                     self.put(partial(self._add, sequence))
                 else:
                     self._compiling[request.id] = sequence
@@ -165,7 +165,8 @@ class Requests:
         """The schema's; its text ends within `max_tokens`, and within what the prompt leaves of the context."""
         if self._grammars is None:
             raise GrammarError("this engine has no tokenizer to compile schemas for")
-        grammar = self._grammars.compile(sequence.request.schema or "")
+        request = sequence.request
+        grammar = self._grammars.compile(request.schema or "" if request.rules is None else request.rules)
         try:
             grammar.limit(sequence.max_tokens)
         except BudgetTooSmallError as error:

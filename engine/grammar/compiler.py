@@ -8,19 +8,24 @@ a schema.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
+from thothy_ai.engine.api.core import AnswerRules
 from thothy_ai.engine.api.errors import GrammarError, ModelLoadError
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import THREADS, Lexers
+from thothy_ai.engine.grammar.ruled import CompiledRules, RuledGrammar
 from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 MAX_SCHEMA_BYTES = 256 * 1024  # half a second to compile at most
 _MAX_SCHEMAS = 64  # kept for reuse
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Grammar(Protocol):
@@ -62,16 +67,27 @@ class GrammarCompiler:
         self._eos, self._lexers = sorted(eos), lexers
         self._vocabulary = Vocabulary(tokenizer, vocab_size, self._eos)
         self._schemas: OrderedDict[str, Lexers] = OrderedDict()  # least recently used first
+        self._rules: OrderedDict[AnswerRules, CompiledRules] = OrderedDict()  # likewise
 
-    def compile(self, schema: str) -> Grammar:
-        """A grammar of all compact JSON texts that match the schema (JSON text); GrammarError if there is none."""
-        size = len(schema.encode("utf-8", "surrogatepass"))
+    def compile(self, source: str | AnswerRules) -> Grammar:
+        """A grammar of all compact JSON texts that match the schema (JSON text), or of all texts that match the rules.
+
+        GrammarError if there is none.
+        """
+        if isinstance(source, AnswerRules):
+            rules = _kept(self._rules, source, lambda: CompiledRules(source, self._vocabulary))
+            return RuledGrammar(rules, self._eos)
+        size = len(source.encode("utf-8", "surrogatepass"))
         if size > MAX_SCHEMA_BYTES:
             raise GrammarError(f"the schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted")
-        lexers = self._schemas.pop(schema, None)
-        if lexers is None:
-            lexers = Lexers(schema, self._vocabulary, most=self._lexers)
-        self._schemas[schema] = lexers
-        if len(self._schemas) > _MAX_SCHEMAS:
-            self._schemas.popitem(last=False)
+        lexers = _kept(self._schemas, source, lambda: Lexers(source, self._vocabulary, most=self._lexers))
         return JsonGrammar(lexers, self._eos)
+
+
+def _kept(known: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
+    """What is known under a key, or made now; the least recently used are forgotten."""
+    found = known.pop(key, None)
+    known[key] = found = make() if found is None else found
+    if len(known) > _MAX_SCHEMAS:
+        known.popitem(last=False)
+    return found

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from torch import Tensor
 
 from thothy_ai.engine.api.errors import GrammarError
 from thothy_ai.engine.grammar.closing import Closing
 from thothy_ai.engine.grammar.fields import StateKey, TextState
 from thothy_ai.engine.grammar.lexers import Lexers, error_of, replay
+from thothy_ai.engine.grammar.tokens import allow_all_but
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 _TOKENS_PER_LEXER = 8  # at least, of a text that has a lexer of its own
-_ALL, _ALL_BITS = -1, 2**32 - 1  # of an int32, and of a uint32
 _NONE_YET = -1  # the last token of an empty text
 
 
@@ -116,10 +115,7 @@ class JsonGrammar:
             self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
         if self.matcher.is_error():
             self._failed = True
-            row.fill_(_ALL)
-            words = row.numpy().view(np.uint32)
-            for token in self._eos:
-                words[token // 32] &= np.uint32(_ALL_BITS ^ 1 << token % 32)
+            allow_all_but(row, self._eos)
 
     def may_force_after(self, token: int) -> bool:
         return token in self.tokens.with_quote  # what follows a string is forced more often than not

@@ -101,7 +101,7 @@ class Lexers:
         self._slices, self.vocabulary, self._most = own_slices(schema), vocabulary, most
         self._lock = threading.Lock()
         self._shared: list[Lexer] = []
-        trial = self._matcher(_limits(_MAX_FORCED_STATES))
+        trial = self._matcher(limits(_MAX_FORCED_STATES))
         trial.consume_tokens(trial.compute_ff_tokens())
         self._try(trial)
         self.fields = TextFields(schema, vocabulary.tokens, spelling=str(options))
@@ -146,7 +146,7 @@ class Lexers:
         return self._lexer(tokens_per_mask=1)
 
     def _lexer(self, tokens_per_mask: int) -> Lexer:
-        matcher = self._matcher(_limits())
+        matcher = self._matcher(limits())
         matcher.compute_ff_tokens()  # builds the first states now, not in a step
         _check(matcher)
         return Lexer(matcher, tokens_per_mask)
@@ -172,7 +172,7 @@ def _check(matcher: LLMatcher) -> None:
         raise GrammarError(error_of(matcher))
 
 
-def _limits(max_lexer_states: int | None = None) -> LLParserLimits:
+def limits(max_lexer_states: int | None = None) -> LLParserLimits:
     """llguidance's limits, except for the work per mask, and for the states if a number is given."""
     from llguidance import LLParserLimits  # noqa: PLC0415  as above
 

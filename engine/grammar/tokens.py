@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bits = NDArray[np.int32]  # [ceil(vocab / 32)], lowest bit first
 
@@ -270,6 +273,12 @@ def allow_only(row: Bits, tokens: Iterable[int]) -> None:
     words = row.view(np.uint32)
     for token in tokens:
         words[token >> 5] |= np.uint32(1 << (token & 31))
+
+
+def allow_all_but(row: Tensor, tokens: Iterable[int]) -> None:
+    words = row.fill_(-1).numpy().view(np.uint32)
+    for token in tokens:
+        words[token >> 5] &= np.uint32(2**32 - 1 ^ 1 << (token & 31))
 
 
 def allowed_tokens(row: Bits) -> list[int]:

@@ -22,6 +22,7 @@ from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
+from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.beam_search import Beam, Continuations, Search
 from thothy_ai.engine.text.detokenizer import Detokenizer
 from thothy_ai.engine.text.followers import GroupFollower, late_deltas, usage_of_all
@@ -48,7 +49,7 @@ class Beams(GroupFollower):
         self._continuations: dict[str, Continuations] = {}  # of the present step, by the core's id
         self._usage: Usage | None = None
 
-    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+    def begin(self, base: CoreRequest, answer: AnswerShape | None) -> Sequence[CoreRequest]:  # noqa: ARG002  it has none
         """The prompt, with one token to follow. InvalidRequestError if too many tokens end a text."""
         sampling = self.request.sampling
         longest = max(1, min(sampling.max_tokens, self._max_context - len(base.prompt)))

@@ -7,20 +7,25 @@ treats them as it always does: a special token that has no marks afterwards came
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Template, nodes
 
-from thothy_ai.engine.api import Message
+from thothy_ai.engine.api import Message, ToolCall
 from thothy_ai.engine.api.errors import InvalidRequestError, UnsupportedModelError
+from thothy_ai.engine.text.answer_form import KEY, NAME, AnswerForm, answer_form
 from thothy_ai.engine.text.content_forms import ContentForms
 from thothy_ai.engine.text.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_CALL_ID = "call12345"  # as Mistral's templates want it
 _FILLER = "\ue000"  # of the private use area: no tokenizer's special tokens contain it
 _SEARCHES = frozenset(
     ("split", "rsplit", "startswith", "endswith", "strip", "lstrip", "rstrip", "find", "rfind", "index", "rindex",
@@ -55,13 +60,25 @@ class ChatTemplate:
         except Exception as error:  # a template is a program that comes with the model, and may raise anything
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
 
+    def answer_form(self) -> AnswerForm:
+        """The form of the model's answers, as the template writes those in its messages."""
+        template = self._tokenizer.get_chat_template() if self._tokenizer.chat_template else ""
+        asks, call = Message("user", "."), ToolCall(NAME, json.dumps({KEY: 1}), _CALL_ID)
+        called = [asks, Message("assistant", "", calls=(call,)), Message("tool", KEY, call_id=_CALL_ID, name=NAME)]
+        tool = {"type": "function", "function": {"name": NAME, "description": ".", "parameters": {"type": "object"}}}
+        written = ""
+        with suppress(Exception):  # as above
+            if NAME in self._forms.render([asks], {"tools": [tool]}):
+                written = self._forms.render(called, {})
+        return answer_form(template, written)
+
     def without_system(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages, with a system message that the template refuses (Gemma's does) at the start of the next one."""
         takes_system = "system" not in self._forms.lost | self._forms.refused
         if len(messages) < 2 or messages[0].role != "system" or takes_system:
             return messages
         system, first, *others = messages
-        return [Message(first.role, f"{system.content}\n\n{first.content}"), *others]
+        return [replace(first, content=f"{system.content}\n\n{first.content}"), *others]
 
     def mark(self, text: str, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """`text`, which was rendered from the messages, with marks around the special tokens that the template wrote.
@@ -73,17 +90,49 @@ class ChatTemplate:
         if self._special.unmark(marked) == text:
             if not self._special.unmarked_in(marked):
                 return None
-            filled = [Message(m.role, "".join(c if c.isspace() else _FILLER for c in m.content)) for m in messages]
-            if not self._special.unmarked_in(self._render_marked(filled, options)):
+            others, options_ = self._without_special(messages, options)
+            filled = [replace(m, content="".join(c if c.isspace() else _FILLER for c in m.content)) for m in others]
+            if not self._special.unmarked_in(self._render_marked(filled, options_)):
                 return marked
-        if not any(self._special.in_text(message.content) for message in messages):
-            return None
         # The template's special tokens stand where they stand if the messages have fillers instead of theirs.
-        others = [Message(m.role, self._special.fill(m.content, _FILLER)) for m in messages]
-        without = self.render(others, options)
+        others, options_ = self._without_special(messages, options)
+        if self._forms.contents(others) == self._forms.contents(messages) and options_ == options:
+            return None
+        without = self.render(others, options_)
         if len(without) != len(text) or any(a not in (b, _FILLER) for a, b in zip(without, text, strict=True)):
             raise InvalidRequestError("a message contains a special token, which the chat template cannot handle")
         return self._special.mark_as_in(without, text)
+
+    def _without_special(
+        self, messages: Sequence[Message], options: Mapping[str, Any]
+    ) -> tuple[list[Message], Mapping[str, Any]]:
+        """The messages and the tools with fillers instead of each character of a special token."""
+
+        def fill(value: Any) -> Any:  # noqa: ANN401  JSON in, JSON out
+            match value:
+                case str():
+                    return self._special.fill(value, _FILLER)
+                case list():
+                    return [fill(each) for each in value]
+                case dict():
+                    return {fill(name): fill(each) for name, each in value.items()}
+            return value
+
+        others = [
+            replace(
+                message,
+                content=fill(message.content),
+                thoughts=fill(message.thoughts),
+                name=fill(message.name),
+                call_id=fill(message.call_id),
+                calls=tuple(
+                    ToolCall(fill(call.name), json.dumps(fill(json.loads(call.arguments))), fill(call.id))
+                    for call in message.calls
+                ),
+            )
+            for message in messages
+        ]
+        return others, {**options, "tools": fill(options["tools"])} if options.get("tools") else options
 
     def _render_marked(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
         variables = {
@@ -93,11 +142,7 @@ class ChatTemplate:
         try:
             return self._marked.render(
                 messages=self._forms.contents(messages),
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **variables,
-                **options,
+                **{"tools": None, "documents": None, "add_generation_prompt": True, **variables, **options},
             )
         except Exception:  # noqa: BLE001  a template may refuse marks, or fillers instead of a message
             return ""

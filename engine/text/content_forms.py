@@ -6,6 +6,7 @@ no error. Nothing declares the form, so a probe is rendered both ways, for each 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +48,20 @@ class ContentForms:
         for message in messages:
             in_parts = self._in_parts.get(message.role, self._in_parts.get("user", False))
             content = [{"type": "text", "text": message.content}] if in_parts else message.content
-            found.append({"role": message.role, "content": content})
+            entry: dict[str, Any] = {"role": message.role, "content": content}
+            if message.thoughts:
+                entry["reasoning_content"] = message.thoughts
+            if message.calls:
+                entry["tool_calls"] = [
+                    {
+                        "id": call.id,
+                        "type": "function",
+                        "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+                    }
+                    for call in message.calls
+                ]
+            own = (("tool_call_id", message.call_id), ("name", message.name))
+            found.append(entry | {name: value for name, value in own if value})
         return found
 
     def render(self, messages: Iterable[Message], options: Mapping[str, Any]) -> str:

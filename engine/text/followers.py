@@ -12,10 +12,11 @@ from hashlib import sha256
 from math import inf
 from typing import Protocol
 
-from thothy_ai.engine.api import Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
+from thothy_ai.engine.api import CallDelta, Choice, Delta, FinishReason, GenerationRequest, GenerationResult, Usage
 from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import CoreRequest, Event
 from thothy_ai.engine.api.errors import EngineError, UninvolvedError
+from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.stream import Advance, Stop, Stream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
@@ -30,8 +31,10 @@ class Follower(Protocol):
     def core_ids(self) -> tuple[str, ...]:
         """Ids of all requests that it may make."""
 
-    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
-        """The first requests; `base` is what the core would get for the request, were it a single one."""
+    def begin(self, base: CoreRequest, answer: AnswerShape | None) -> Sequence[CoreRequest]:
+        """The first requests; `base` is what the core would get for the request, were it a single one. `answer`: how
+        its output is divided, if it is.
+        """
 
     def advance(self, event: Event) -> Advance:
         """What follows from an event of one of its requests; at the end of the last, the result or the failure."""
@@ -61,6 +64,7 @@ def usage_of_all(parts: Sequence[Usage]) -> Usage | None:
         sum(part.output_tokens for part in parts),
         sum(part.compute_seconds for part in parts),
         sum(part.preemptions for part in parts),
+        sum(part.thought_tokens for part in parts),
     )
 
 
@@ -103,7 +107,9 @@ class Candidates(GroupFollower):
         self._results: dict[str, GenerationResult] = {}
         self._usages: list[Usage] = []
 
-    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+    def begin(self, base: CoreRequest, answer: AnswerShape | None) -> Sequence[CoreRequest]:
+        for stream in self._streams.values():
+            stream.divide(answer)
         return [
             replace(base, id=core_id, sampling=stream.request.sampling) for core_id, stream in self._streams.items()
         ]
@@ -161,7 +167,18 @@ class Candidates(GroupFollower):
 
 def late_deltas(request: GenerationRequest, choices: Sequence[Choice]) -> list[Output]:
     """The texts of choices that could not be sent before they were ranked."""
-    return [Delta(request.id, each.text, each.token_ids, number, each.logprobs) for number, each in enumerate(choices)]
+    return [
+        Delta(
+            request.id,
+            each.text,
+            each.token_ids,
+            number,
+            each.logprobs,
+            each.thoughts,
+            tuple(CallDelta(at, call.name, call.arguments) for at, call in enumerate(each.calls)),
+        )
+        for number, each in enumerate(choices)
+    ]
 
 
 def candidate_seed(seed: int, number: int) -> int:

@@ -26,6 +26,7 @@ from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import Core, CoreRequest, Event, OnEvents
 from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, EngineStoppedError, InvalidRequestError
 from thothy_ai.engine.api.inflight_log import TEXT, Admissions
+from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.followers import Candidates, Follower
@@ -55,6 +56,7 @@ class _Written(NamedTuple):
     follower: Follower
     submitted_at: float
     prompt: PromptText | Tokens
+    answer: AnswerShape | None
 
     @property
     def characters(self) -> int:
@@ -165,7 +167,8 @@ class Frontend:
         self._admissions.enter(request.id)
         try:
             self._tools.bound.check(request, self._longest)
-            written = _Written(follower, submitted_at, self._tools.prompts.write(request))
+            prompt = self._tools.prompts.write(request)
+            written = _Written(follower, submitted_at, prompt, self._tools.prompts.answer(request, prompt))
         except Exception as error:  # noqa: BLE001  a template is a program that comes with the model
             self._refuse(request.id, error)
         else:
@@ -179,7 +182,7 @@ class Frontend:
         """Tokenize the prompts that are written, and submit their requests to the core; an error ends one request."""
         written, self._written = self._written, []
         prompts = self._tools.prompts.encode([each.prompt for each in written])
-        for (follower, submitted_at, _), prompt in zip(written, prompts, strict=True):
+        for (follower, submitted_at, _, answer), prompt in zip(written, prompts, strict=True):
             request = follower.request
             if isinstance(prompt, Exception):
                 self._refuse(request.id, prompt)
@@ -193,12 +196,13 @@ class Frontend:
                 salt=request.salt,
                 priority=request.priority,
                 deadline=request.deadline,
-                schema=request.schema,
+                schema=request.schema if answer is None or answer.rules is None else None,
+                rules=None if answer is None else answer.rules,
                 booked=request.booked,
                 submitted_at=0.0 if request.beam_search else submitted_at,
             )
             try:
-                for each in follower.begin(base):
+                for each in follower.begin(base, answer):
                     self._core.submit(each)
             except Exception as error:  # noqa: BLE001  it ends this request only
                 self._refuse(request.id, error)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from thothy_ai.engine.api import GenerationRequest
+from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice
 from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.text.answers import Answers, AnswerShape, check_calls, definitions
 from thothy_ai.engine.text.chat_template import ChatTemplate
+from thothy_ai.engine.text.generic_tools import with_texts
 from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids, unlimited
 
 if TYPE_CHECKING:
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class PromptText:
     """A prompt that is to be tokenized. The tokenizer adds its own special tokens to a `whole` one; in a `marked` one,
-    only those with marks are special.
+    only those with marks are special. `opens_thought`: the model goes on with a thought that it begins.
     """
 
     text: str
     whole: bool = False
     marked: bool = False
+    opens_thought: bool = False
 
 
 Tokens = tuple[int, ...]
@@ -42,6 +45,11 @@ class PromptEncoder:
         self._backend = unlimited(tokenizer)
         self._special = SpecialTokens(self._backend)
         self.template = ChatTemplate(tokenizer, self._special)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """How the model divides its answers."""
+        return Answers(self.template.answer_form(), self._backend)
 
     def write(self, request: GenerationRequest) -> PromptText | Tokens:
         """The prompt; InvalidRequestError for a request without one, or with one that cannot be encoded.
@@ -64,12 +72,30 @@ class PromptEncoder:
         if any(map(self._special.in_text, option_texts)):
             raise InvalidRequestError("a template option contains a special token")
         # A schema leaves no room for thoughts; a template without that option ignores it.
-        options: dict[str, Any] = {} if request.schema is None else {"enable_thinking": False}
+        bound = request.schema is not None and not request.divided
+        options: dict[str, Any] = {"enable_thinking": False} if bound else {}
         options |= request.template_options
-        messages = self.template.without_system(request.messages)
+        messages: Sequence[Message] = request.messages
+        check_calls(messages)
+        tools = definitions(request.tools) if request.tools and request.tools.choice is not ToolChoice.NONE else []
+        if tools or any(message.calls or message.role == "tool" for message in messages):
+            if not self.answers.form.native:
+                messages = with_texts(messages, tools)
+            else:
+                options |= {"tools": tools} if tools else {}
+                messages = self.answers.form.with_ids(messages)
+        messages = self.template.without_system(messages)
         prompt = self.template.render(messages, options)
+        _check_unicode(prompt)  # arguments of calls and tools may have escapes
         marked = self.template.mark(prompt, messages, options)
-        return PromptText(prompt) if marked is None else PromptText(marked, marked=True)
+        opens = request.divided and self.answers.is_opened_by(prompt)
+        return PromptText(marked or prompt, marked=marked is not None, opens_thought=opens)
+
+    def answer(self, request: GenerationRequest, prompt: PromptText | Tokens) -> AnswerShape | None:
+        """How the output of a request is divided and bound, whose prompt this is; None if it is not divided."""
+        if not request.divided:
+            return None
+        return self.answers.of(request, opened=isinstance(prompt, PromptText) and prompt.opens_thought)
 
     def encode(self, prompts: Sequence[PromptText | Tokens]) -> list[Tokens | Exception]:
         """The tokens of each prompt, or why it has none. Texts are tokenized side by side, without the GIL."""

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from thothy_ai.engine.api import Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob
+from thothy_ai.engine.api import CallDelta, Delta, FinishReason, GenerationRequest, GenerationResult, TokenLogprob
 from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
+from thothy_ai.engine.text.division import Divider, Gained
 from thothy_ai.engine.text.repetition import RepetitionDetector
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
@@ -61,6 +63,9 @@ class Stream:
         self._streams = request.stream
         self._report_after = request.report_after
         self._error: EngineError | None = None  # the frontend's, not the core's
+        self._divider: Divider | None = None
+        self._thought_tokens = 0
+        self._unsent_thoughts, self._unsent_calls = "", list[CallDelta]()
 
     @property
     def stop_reason(self) -> FinishReason | None:
@@ -69,8 +74,16 @@ class Stream:
             return FinishReason.STOP
         return FinishReason.REPETITION if self._repetition is not None and self._repetition.found else None
 
-    def begin(self, base: CoreRequest) -> Sequence[CoreRequest]:
+    def begin(self, base: CoreRequest, answer: AnswerShape | None) -> Sequence[CoreRequest]:
+        self.divide(answer)
         return (base,)
+
+    def divide(self, answer: AnswerShape | None) -> None:
+        """Divide the output. Call it before there is any."""
+        if answer is not None:
+            self._divider = answer.divider()
+            if answer.rules is not None and not self.request.stop_repetition:
+                self._repetition = None  # what repeats may be a thought, or a call
 
     def advance(self, event: Event) -> Advance:
         if not isinstance(event, TokenEvent):
@@ -105,7 +118,7 @@ class Stream:
             return []
         if self.request.sampling.logprobs is not None:
             self._logprobs += logprobs or (None,) * len(tokens)
-        if self.request.sampling.stop:
+        if self.request.sampling.stop or self._divider is not None:
             for token in tokens:  # one by one: the tokens end with the one that completes a stop string
                 self._add((token,))
                 if self._stops.hit:
@@ -120,10 +133,12 @@ class Stream:
         """The remaining text and the result, or the failure."""
         if isinstance(event, RefusedEvent):
             return [Failure(self.request.id, event.error)]
-        usage = replace(event.usage, output_tokens=len(self._tokens))
+        usage = replace(event.usage, output_tokens=len(self._tokens), thought_tokens=self._thought_tokens)
         error = self._error or (None if self.stop_reason else event.error)
         if error is not None:
             return [Failure(self.request.id, error, usage)]
+        if self._divider is not None:
+            self._texts.append(self._stops.push(self._said(self._divider.flush())))
         self._texts.append(self._stops.flush())
         logprobs = tuple(self._logprobs[: len(self._tokens)])
         result = GenerationResult(
@@ -134,13 +149,26 @@ class Stream:
             usage=usage,
             logprobs=logprobs,
             mean_logprob=mean_logprob(logprobs),
+            thoughts="" if self._divider is None else self._divider.thoughts,
+            calls=() if self._divider is None else self._divider.calls,
         )
         return [*self._delta(last=True), result]
 
     def _add(self, tokens: Sequence[int]) -> None:
         self._tokens += tokens
-        text = self._detokenizer.push(tokens)
+        if (divider := self._divider) is None:
+            text = self._detokenizer.push(tokens)
+        else:
+            thinking = divider.thinking
+            gained = divider.push("".join(divider.tokens.get(t) or self._detokenizer.push((t,)) for t in tokens))
+            self._thought_tokens += len(tokens) if thinking or divider.thinking else 0
+            text = self._said(gained)
         self._texts.append(self._stops.push(text) if len(self._tokens) > self._min_tokens else text)
+
+    def _said(self, gained: Gained) -> str:
+        self._unsent_thoughts += gained.thoughts
+        self._unsent_calls += gained.calls
+        return gained.said
 
     def _delta(self, *, last: bool = False) -> list[Output]:
         """The text that was not sent yet, if it is time to send it."""
@@ -148,13 +176,15 @@ class Stream:
         if not self._streams and (last or not 0 < self._report_after <= count):
             return []
         text, unsent = "".join(self._texts[self._sent_texts :]), self._tokens[self._sent :]
-        if not (text or (last and unsent)):
+        thoughts, calls = self._unsent_thoughts, tuple(self._unsent_calls)
+        if not (text or thoughts or calls or (last and unsent)):
             return []
+        self._unsent_thoughts, self._unsent_calls = "", []
         logprobs = tuple(self._logprobs[self._sent : count])
         self._sent, self._sent_texts = count, len(self._texts)
         # Reports grow further apart: an output of n tokens has O(log n) of them.
         self._report_after = count + (count + 1) // 2 if self.request.report_again else 0
-        return [Delta(self.request.id, text, tuple(unsent), self._number, logprobs)]
+        return [Delta(self.request.id, text, tuple(unsent), self._number, logprobs, thoughts, calls)]
 
 
 def mean_logprob(logprobs: Logprobs) -> float | None:

@@ -179,8 +179,8 @@ def _kind(error: EngineError) -> str:
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Limits the states of lexers that are made from now on."""
-    limits = grammar_lexers._limits
-    return lambda states: monkeypatch.setattr(grammar_lexers, "_limits", lambda _=None: limits(states))
+    limits = grammar_lexers.limits
+    return lambda states: monkeypatch.setattr(grammar_lexers, "limits", lambda _=None: limits(states))
 
 
 def test_a_lexer_that_breaks_takes_no_text_along(

@@ -1,0 +1,73 @@
+"""What a chat is made of: messages, tools, and calls of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from thothy_ai.engine.api.errors import InvalidRequestError
+
+MAX_TOOLS = 128
+MAX_TOOL_TEXT = 256 * 1024  # characters of all definitions
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool. `arguments` is the JSON text of an object; in an answer that was cut off, its beginning."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; the engine renders messages with the model's own chat template.
+
+    An assistant's message may have thoughts and calls. A tool's answers the call with this id; `name` is its author's.
+    """
+
+    role: str
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    name: str = ""
+    thoughts: str = ""
+
+
+class ToolChoice(StrEnum):
+    """Whether the model calls tools."""
+
+    AUTO = "auto"  # as it likes
+    NONE = "none"  # the prompt has no tools
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools that a model may call. A `definition` is JSON text in OpenAI's form, `{"type": "function", "function":
+    {"name", "description", "parameters"}}`; the arguments of a call match `parameters`, a JSON schema of objects.
+
+    `only`: the tool that must be called, where one is named. `parallel`: whether it may be several calls at once.
+    """
+
+    definitions: tuple[str, ...]
+    choice: ToolChoice = ToolChoice.AUTO
+    only: str = ""
+    parallel: bool = True
+
+    def __post_init__(self) -> None:
+        """InvalidRequestError for too many, or too long ones."""
+        if not 1 <= len(self.definitions) <= MAX_TOOLS:
+            raise InvalidRequestError(f"tools has {len(self.definitions):,} items; 1 to {MAX_TOOLS} are possible")
+        if (size := sum(map(len, self.definitions))) > MAX_TOOL_TEXT:
+            raise InvalidRequestError(f"tools has {size:,} characters; {MAX_TOOL_TEXT:,} are possible")
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """What a call gained: its first delta has its name, all others a piece of its arguments. Calls count from 0."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""

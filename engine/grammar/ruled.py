@@ -1,0 +1,102 @@
+"""One text under the rules of an answer, of which JSON schemas are parts, token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from thothy_ai.engine.api.core import AnswerRules
+from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.grammar.dialect import source_of
+from thothy_ai.engine.grammar.lexers import Lexer, error_of, limits
+from thothy_ai.engine.grammar.tokens import allow_all_but
+from thothy_ai.engine.grammar.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+_AS_CALLED = {"item_separator": ", ", "key_separator": ": "}  # as templates write the arguments of calls
+
+
+class CompiledRules:
+    """A matcher of rules, and its copies. GrammarError, which names the place of a schema that does not compile."""
+
+    def __init__(self, rules: AnswerRules, vocabulary: Vocabulary) -> None:
+        parts = [rules.lark]
+        for at, (schema, place) in enumerate(zip(rules.schemas, rules.places, strict=True)):
+            try:
+                source = _spelled(schema, called=bool(place))
+                _matcher(f"start: %json {source}", vocabulary)
+            except GrammarError as error:
+                raise GrammarError(f"{place}: {error}" if place else str(error)) from error
+            parts.append(f"schema_{at}: %json {source}")
+        self._lark, self._vocabulary = "\n".join(parts), vocabulary
+        self._lexer = self._new_lexer()
+
+    def copy(self, grammar: object) -> tuple[Lexer, LLMatcher]:
+        """A matcher at the start of the text for this grammar, and its lexer."""
+        if not self._lexer.usable:
+            self._lexer = self._new_lexer()
+        return self._lexer, self._lexer.copy(grammar)
+
+    def _new_lexer(self) -> Lexer:
+        return Lexer(_matcher(self._lark, self._vocabulary), tokens_per_mask=1)
+
+
+class RuledGrammar:
+    """Implements `Grammar` over a copy of the rules' matcher. Its text may be cut off: what is left of it is not known
+    before it comes.
+    """
+
+    def __init__(self, rules: CompiledRules, eos: Sequence[int]) -> None:
+        self._lexer, self._matcher = rules.copy(self)
+        self._eos = eos
+
+    @property
+    def finished(self) -> bool:
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def limit(self, budget: int) -> None:
+        pass
+
+    def fill_mask(self, row: Tensor) -> None:
+        self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        if self._matcher.is_error():  # which `advance` raises
+            allow_all_but(row, self._eos)
+
+    def may_force_after(self, token: int) -> bool:  # noqa: ARG002  it is asked after each mask
+        return False
+
+    def forced(self) -> Sequence[int]:
+        return self._matcher.compute_ff_tokens()
+
+    def advance(self, token: int) -> None:
+        if not self._matcher.consume_token(token):
+            self._lexer.broken = True
+            raise GrammarError(f"token {token} cannot be taken here: {error_of(self._matcher)}")
+
+
+def _spelled(schema: str, *, called: bool) -> str:
+    """The schema in llguidance's words, with its options; arguments of calls are `called`."""
+    source = source_of(schema)
+    return json.dumps(json.loads(source.schema) | {"x-guidance": source.options | (_AS_CALLED if called else {})})
+
+
+def _matcher(lark: str, vocabulary: Vocabulary) -> LLMatcher:
+    from llguidance import LLMatcher  # noqa: PLC0415  an engine without grammars does not need it
+
+    try:
+        rules = LLMatcher.grammar_from_lark(lark)
+    except ValueError as error:
+        raise GrammarError(f"not a grammar: {error}") from error
+    matcher = LLMatcher(vocabulary.with_slices(()), rules, log_level=0, limits=limits())
+    matcher.compute_ff_tokens()
+    row = np.empty(vocabulary.tokens.words, np.int32)
+    matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)  # it may be too complex for that
+    if matcher.is_error():
+        raise GrammarError(error_of(matcher))
+    return matcher

@@ -1,0 +1,126 @@
+"""How one model answers: the grammar of a request's answer, and what divides it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
+from thothy_ai.engine.api.core import AnswerRules
+from thothy_ai.engine.api.errors import InvalidRequestError
+from thothy_ai.engine.text.answer_form import AnswerForm
+from thothy_ai.engine.text.answer_rules import RuleWriter
+from thothy_ai.engine.text.division import Divider, Marks
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+Tool = dict[str, Any]  # a definition
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerShape:
+    """The form of one request's answers. `rules` bind them, unless a `schema` alone does, or nothing."""
+
+    marks: Marks
+    names: tuple[str, ...]  # of the tools that may be called
+    opened: bool
+    rules: AnswerRules | None
+
+    def divider(self) -> Divider:
+        """What divides one of the answers."""
+        return Divider(self.marks, self.names, opened=self.opened)
+
+
+class Answers:
+    """Knows the form of a model's answers, and its tokenizer's special tokens."""
+
+    def __init__(self, form: AnswerForm, tokenizer: Tokenizer) -> None:
+        tokens = {id_: token for id_, token in tokenizer.get_added_tokens_decoder().items() if token.content.strip()}
+        added = {token.content: id_ for id_, token in tokens.items()}
+        special = {token.content for token in tokens.values() if token.special}
+        self.form = form
+        self._rules, self._marks = RuleWriter(form, added), Marks(form, added, special)
+
+    def is_opened_by(self, prompt: str) -> bool:
+        """Whether a prompt begins a thought that the answer goes on with."""
+        return self.form.thought is not None and prompt.rstrip().endswith(self.form.thought[0])
+
+    def of(self, request: GenerationRequest, *, opened: bool) -> AnswerShape | None:
+        """Of a request whose output is divided; None if nothing of it can be but what the model says. `opened`: its
+        prompt begins a thought.
+        """
+        tools = request.tools if request.tools and request.tools.choice is not ToolChoice.NONE else None
+        thinks = self.form.thought is not None
+        if not (request.divided and (tools or thinks or any(self.form.said))):
+            return None
+        defined = [] if tools is None else definitions(tools)
+        schemas = [_parameters(tool, at) for at, tool in enumerate(defined)]
+        places = [f"tools.{at}.function.parameters" for at in range(len(defined))]
+        if tools is not None and tools.only:
+            at = [tool["function"]["name"] for tool in defined].index(tools.only)
+            defined, schemas, places = [defined[at]], [schemas[at]], [places[at]]
+        names = tuple(tool["function"]["name"] for tool in defined)
+        must_call = tools is not None and (bool(tools.only) or tools.choice is ToolChoice.REQUIRED)
+        bound = request.schema is not None and not must_call
+        if request.schema is not None and bound:
+            schemas.append(request.schema)
+            places.append("")
+        if bound and names and not self._rules.tells_calls_apart:
+            raise InvalidRequestError("schema is not possible with tools: this model's calls look like JSON answers")
+        rules = None
+        if schemas:
+            parallel = tools is not None and tools.parallel and not tools.only
+            lark = self._rules.write(names, opened=opened, must_call=must_call, parallel=parallel, bound=bound)
+            rules = AnswerRules(lark, tuple(schemas), tuple(places))
+        return AnswerShape(self._marks, names, opened, rules)
+
+
+def definitions(tools: Tools) -> list[Tool]:
+    """The tools' definitions; InvalidRequestError for one that cannot be called, or not told from another."""
+    defined: list[Tool] = []
+    seen: dict[str, int] = {}
+    for at, text in enumerate(tools.definitions):
+        try:
+            tool = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(f"tools.{at} is not JSON: {error}") from error
+        function = tool.get("function") if isinstance(tool, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidRequestError(
+                f"tools.{at}.function.name: expected up to 64 letters, digits, dashes and underscores, got {name!r:.80}"
+            )
+        if seen.setdefault(name, at) != at:
+            raise InvalidRequestError(f"tools.{at}.function.name: {name!r} is the name of tools.{seen[name]}, too")
+        defined.append(tool)
+    if tools.only and tools.only not in seen:
+        raise InvalidRequestError(f"tool_choice: there is no tool {tools.only!r:.80}")
+    return defined
+
+
+def check_calls(messages: Sequence[Message]) -> None:
+    """InvalidRequestError for a call in a message whose arguments are not an object."""
+    for at, message in enumerate(messages):
+        for number, call in enumerate(message.calls):
+            try:
+                arguments = json.loads(call.arguments)
+            except (ValueError, RecursionError):
+                arguments = None
+            if not isinstance(arguments, dict):
+                raise InvalidRequestError(
+                    f"messages.{at}.tool_calls.{number}.function.arguments: expected an object as JSON text"
+                )
+
+
+def _parameters(tool: Tool, at: int) -> str:
+    """The schema of a tool's arguments, which are an object; of none, if none are defined."""
+    schema = tool["function"].get("parameters") or _NO_ARGUMENTS
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        raise InvalidRequestError(f"tools.{at}.function.parameters: expected the schema of an object")
+    return json.dumps({"type": "object", **schema}, ensure_ascii=False)

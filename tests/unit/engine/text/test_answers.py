@@ -1,0 +1,237 @@
+"""Answers in each family's form: what a grammar lets a model write, and what it is divided into."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.chat_families import FAMILIES, family
+from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
+from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError
+from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
+from thothy_ai.engine.grammar.tokens import CoreTokenizer, allowed_tokens
+from thothy_ai.engine.text.answer_form import CallForm
+from thothy_ai.engine.text.answers import AnswerShape
+from thothy_ai.engine.text.division import Divider
+from thothy_ai.engine.text.prompts import PromptEncoder
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+ANY_LIST = {"type": "object", "properties": {"xs": {"type": "array", "items": {"type": "integer"}}}, "required": ["xs"]}
+
+
+def tool(name: str, parameters: dict[str, Any] | None) -> str:
+    return json.dumps({"type": "function", "function": {"name": name, "parameters": parameters}})
+
+
+TOOLS = (tool("weather", CITY), tool("sum", ANY_LIST), tool("now", None))
+CALLS = [("weather", '{"city": "Zü}\\" \\\\"}'), ("sum", '{"xs": [1, 22]}'), ("now", "{}")]
+THINK = {"qwen 3": ("<think>", "</think>"), "opened": ("<think>", "</think>"), "magistral": ("[THINK]", "[/THINK]")}
+ONE_CALL = ("llama 3",)
+
+
+@cache
+def encoder(name: str) -> PromptEncoder:
+    return PromptEncoder(family(name))
+
+
+@cache
+def compiler(name: str) -> GrammarCompiler:
+    tokenizer = family(name)
+    return GrammarCompiler(
+        CoreTokenizer(tokenizer.backend_tokenizer.to_str()), len(tokenizer), [tokenizer.eos_token_id]
+    )
+
+
+def request(schema: dict[str, Any] | None = None, *definitions: str, **tools: Any) -> GenerationRequest:
+    return GenerationRequest(
+        "id",
+        messages=(Message("user", "."),),
+        tools=Tools(definitions or TOOLS, **tools) if tools or definitions or schema is None else None,
+        schema=None if schema is None else json.dumps(schema),
+        divided=True,
+    )
+
+
+def answer(name: str, asked: GenerationRequest) -> AnswerShape:
+    found = encoder(name).answer(asked, encoder(name).write(asked))
+    assert found is not None
+    return found
+
+
+def grammar(name: str, asked: GenerationRequest) -> Grammar:
+    rules = answer(name, asked).rules
+    assert rules is not None
+    return compiler(name).compile(rules)
+
+
+def tokens_of(name: str, text: str) -> list[int]:
+    return list(family(name).encode(text, add_special_tokens=False))
+
+
+def takes(name: str, asked: GenerationRequest, text: str, *, whole: bool = True) -> bool:
+    """Whether the grammar allows a text token by token, and that it ends there."""
+    found, row = grammar(name, asked), torch.empty(-(-len(family(name)) // 32), dtype=torch.int32)
+    for token in tokens_of(name, text):
+        found.fill_mask(row)
+        if token not in allowed_tokens(row.numpy()):
+            return False
+        found.advance(token)
+    if found.finished or not whole:
+        return True
+    found.fill_mask(row)
+    return family(name).eos_token_id in allowed_tokens(row.numpy())
+
+
+def divided(name: str, asked: GenerationRequest, pieces: list[str]) -> tuple[str, str, list[tuple[str, str]]]:
+    divider: Divider = answer(name, asked).divider()
+    gained = [*map(divider.push, pieces), divider.flush()]
+    calls: list[list[str]] = []
+    for each in (call for part in gained for call in part.calls):
+        if each.index == len(calls):
+            assert each.name
+            calls.append([each.name, ""])
+        calls[each.index][1] += each.arguments
+    assert divider.thoughts == "".join(part.thoughts for part in gained)
+    assert [(call.name, call.arguments) for call in divider.calls] == [tuple(call) for call in calls]
+    return "".join(part.said for part in gained), divider.thoughts, [(name, text) for name, text in calls]
+
+
+def form(name: str) -> CallForm:
+    return encoder(name).answers.form.calls
+
+
+def called(name: str) -> tuple[str, list[tuple[str, str]]]:
+    calls = CALLS[:1] if name in ONE_CALL else CALLS
+    return form(name).written(calls), calls
+
+
+def thought(name: str, text: str) -> str:
+    begin, end = THINK.get(name, ("", ""))
+    return "" if name not in THINK else f"{'' if name == 'opened' else begin}{text}{end}"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_answer_is_said_or_called(name: str) -> None:
+    auto, (text, _) = request(), called(name)
+    for said in ("", "Grüezi", " {x} < y"):
+        assert takes(name, auto, thought(name, "hm") + said)
+        if form(name).begin:
+            assert takes(name, auto, thought(name, "hm < [") + said + text)
+    assert takes(name, auto, thought(name, "") + text)
+    # What looks like a call of no tool is none: where calls have no mark, it is said.
+    assert takes(name, auto, thought(name, "hm") + text.replace("weather", "weathers")) is not bool(form(name).begin)
+    assert not takes(name, auto, thought(name, "hm") + text.replace('"city"', '"town"'))
+    assert not takes(name, auto, thought(name, "hm") + text[:-3])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_call_may_be_required_or_named(name: str) -> None:
+    text, _ = called(name)
+    one, other = (form(name).written([call]) for call in CALLS[:2])
+    required, single = request(choice=ToolChoice.REQUIRED), request(choice=ToolChoice.REQUIRED, parallel=False)
+    named = request(only="sum")
+    for asked in (required, single, named):
+        assert not takes(name, asked, thought(name, "a") + "Hello")
+    assert takes(name, required, thought(name, "a") + text)
+    assert takes(name, single, thought(name, "a") + one)
+    assert takes(name, named, thought(name, "a") + other)
+    assert not takes(name, named, thought(name, "a") + one)
+    if name not in ONE_CALL:
+        assert not takes(name, single, thought(name, "a") + text)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_schema_and_tools_go_together(name: str) -> None:
+    both, alone, (text, _) = request(CITY, *TOOLS), request(CITY), called(name)
+    compact = '{"city":"Bern"}'
+    assert takes(name, both, thought(name, "hm") + compact)
+    assert takes(name, both, thought(name, "hm") + ("" if form(name).begin else "<|python_tag|>") + text)
+    assert not takes(name, both, thought(name, "hm") + "Bern")
+    if name in THINK:
+        assert takes(name, alone, thought(name, "hm") + "\n\n" + compact)
+        assert not takes(name, alone, thought(name, "hm") + text)
+    else:
+        assert encoder(name).answer(alone, encoder(name).write(alone)) is None  # a schema alone binds it
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_answers_are_divided_wherever_they_are_cut(name: str) -> None:
+    auto, (text, calls) = request(), called(name)
+    marks = answer(name, auto).marks
+    thoughts = "" if name not in THINK else "I [see] </thin <tool_call> ü"
+    cases = [("Schön 🙂 < { [", [])]
+    cases += [("", calls), *([("So:", calls)] if form(name).begin else [])]
+    for said, expected in cases:
+        written = said + ("\n" if said and expected else "") + (text if expected else "")
+        whole = marks.spelled(thought(name, f"\n{thoughts}\n") + ("\n\n" if name in THINK else "") + written)
+        for at in range(len(whole) + 1):
+            assert divided(name, auto, [whole[:at], whole[at:]]) == (said, thoughts, expected)
+        assert divided(name, auto, list(whole)) == (said, thoughts, expected)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_answer_that_is_cut_off_keeps_what_it_has(name: str) -> None:
+    auto, (text, calls) = request(), called(name)
+    whole = answer(name, auto).marks.spelled(thought(name, "hm") + text)
+    for at in range(len(whole) + 1):
+        said, thoughts, found = divided(name, auto, list(whole[:at]))
+        assert "hm".startswith(thoughts) or thoughts.startswith("hm")
+        assert [name for name, _ in found] == [name for name, _ in calls][: len(found)]
+        assert all(full.startswith(part) for (_, full), (_, part) in zip(calls, found, strict=False))
+        assert not said or not found
+
+
+def test_a_mark_is_a_token_and_no_text() -> None:
+    """What a model spells out in letters is not a mark where the mark is a special token."""
+    text = '[TOOL_CALLS][{"name": "now", "arguments": {}}]'
+    assert divided("mistral", request(), [text]) == (text, "", [])
+    tokens = family("none").encode("[TOOL_CALLS]"[:5]) + family("none").encode("[TOOL_CALLS]"[5:])
+    found = grammar("mistral", request(choice=ToolChoice.REQUIRED))
+    with pytest.raises(GrammarError):
+        found.advance(tokens[0])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}, "tools.1.function.parameters"),
+        ({"type": "object", "properties": {"a": {"not": {}}}}, "tools.1.function.parameters: .*not"),
+        ({"type": "array"}, "tools.1.function.parameters"),
+        ({"$ref": "#/nowhere"}, "tools.1.function.parameters"),
+    ],
+)
+def test_a_tool_whose_schema_does_not_compile_is_named(parameters: dict[str, Any], says: str) -> None:
+    asked = request(None, TOOLS[0], tool("bad", parameters))
+    with pytest.raises((GrammarError, InvalidRequestError), match=says):
+        grammar("hermes", asked)
+
+
+def test_a_schema_of_references_binds_arguments() -> None:
+    parameters = {"$defs": {"C": CITY}, "$ref": "#/$defs/C"}
+    asked = request(None, tool("weather", parameters))
+    assert takes("hermes", asked, form("hermes").written(CALLS[:1]))
+    assert not takes("hermes", asked, form("hermes").written([("weather", "[]")]))
+
+
+def test_forms_are_found_in_templates() -> None:
+    found = {name: (encoder(name).answers.form.native, form(name).begin, form(name).head("f")) for name in FAMILIES}
+    assert found == {
+        "hermes": (True, "<tool_call>", '\n{"name": "f", "arguments": '),
+        "qwen 3": (True, "<tool_call>", '\n{"name": "f", "arguments": '),
+        "opened": (True, "<tool_call>", '\n{"name": "f", "arguments": '),
+        "llama 3": (True, "", '{"name": "f", "parameters": '),
+        "mistral": (True, "[TOOL_CALLS] [", '{"name": "f", "arguments": '),
+        "magistral": (True, "[TOOL_CALLS]", "f[ARGS]"),
+        "granite": (True, "<|tool_call|>[", '{"name": "f", "arguments": '),
+        "none": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
+    }
+    assert {name: found.thought for name in FAMILIES if (found := encoder(name).answers.form).thought} == THINK

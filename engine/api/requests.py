@@ -223,6 +223,7 @@ class EngineInfo:
     capacity: int = 0  # most sequences at once; 0 if unknown
     model_name: str = ""  # by which jobs ask for it
     registered: bool = False  # a registrar records its sessions; without one, it gets no jobs
+    declared_gpus: int = 0  # of another's server: its seconds are not measured; 0 for an engine of ours
 
 
 @dataclass(frozen=True, slots=True)

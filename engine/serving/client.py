@@ -12,10 +12,10 @@ from uuid import UUID
 from thothy_ai.engine.api import AbandonedUsage, EngineInfo, EngineStats, GenerationRequest
 from thothy_ai.engine.api.inflight_log import AdmissionFile
 from thothy_ai.engine.serving.address import admissions_at, parse_address
-from thothy_ai.engine.serving.generation import Generation
+from thothy_ai.engine.serving.generation import Generation, Generations
 from thothy_ai.engine.serving.socket_client import SocketEngineClient
 
-__all__ = ["EngineClient", "Generation", "SocketEngineClient", "connect", "had_begun"]
+__all__ = ["EngineClient", "Generation", "Generations", "SocketEngineClient", "connect", "had_begun"]
 
 
 class EngineClient(Protocol):

@@ -187,6 +187,7 @@ CREATE TABLE engine_session (
     end_reason text,
     billed_seconds double precision NOT NULL DEFAULT 0,
     worker_heartbeat_at timestamptz,
+    declared boolean NOT NULL DEFAULT false,
     CONSTRAINT ck_engine_session_state CHECK (state IN ('loading', 'ready', 'stopping', 'ended'))
 );
 CREATE INDEX ix_engine_session_heartbeat_at ON engine_session (heartbeat_at);

@@ -81,7 +81,7 @@ LAYERS = (
     {"plans"},
     {"producer"},
     {"queue", "migrations"},
-    {"db"},
+    {"db", "foreign"},
     {"telemetry", "crash_points", "settings", "errors"},
     {"engine", "jobs"},
     {"kernels"},

@@ -33,14 +33,16 @@ class JobCost:
     seconds: float = 0.0
     useful: float = 0.0  # of the attempt that succeeded
     on_gpu: bool = False
+    declared: bool = False  # in part or all: on another's server, which is not measured
 
     @classmethod
     def of(cls, attempts: Sequence[Mapping[str, Any]]) -> JobCost:
-        """Of attempts with `outcome`, `device_seconds` and `gpus` (None: not known)."""
+        """Of attempts with `outcome`, `device_seconds`, `declared` and `gpus` (None: not known)."""
         useful = sum(each["device_seconds"] for each in attempts if each["outcome"] == Outcome.SUCCEEDED)
         total = sum(each["device_seconds"] for each in attempts)
         billed = [each["gpus"] for each in attempts if each["device_seconds"]]
-        return cls(total, useful, bool(billed) and all(billed))
+        declared = any(each["declared"] for each in attempts)
+        return cls(total, useful, bool(billed) and all(billed), declared)
 
     @property
     def unit(self) -> str:
@@ -51,7 +53,7 @@ class JobCost:
         return self.seconds / HOUR * per_hour
 
     def to_json(self) -> dict[str, Any]:
-        return {"compute_seconds": self.seconds, "useful_seconds": self.useful}
+        return {"compute_seconds": self.seconds, "useful_seconds": self.useful, "declared": self.declared}
 
 
 @dataclass(frozen=True, slots=True)

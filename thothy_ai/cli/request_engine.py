@@ -26,9 +26,10 @@ def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterato
     """
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.embedded.engine import temporary_engine
+    from thothy_ai.foreign import declared_by
 
     if model is None and settings.engine_url is not None:
-        yield Endpoint(settings.engine_url, settings.reveal_engine_token())
+        yield Endpoint(settings.engine_url, settings.reveal_engine_token(), declared_by(settings))
         return
     path = find_model(settings, model)
     why = "No engine is running: s" if model is None else "S"

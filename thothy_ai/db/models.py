@@ -301,6 +301,9 @@ class EngineSessionRow(Base):
     end_reason: Mapped[str | None]  # of `EndReason`
     billed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of attempts that ended in closed hours
     worker_heartbeat_at: Mapped[datetime | None]  # when a worker last reached it; NULL: none has
+    declared: Mapped[bool] = mapped_column(
+        server_default=sql("false")
+    )  # another's server: GPUs and seconds are not measured
 
     __table_args__ = (
         one_of("state", EngineState),

@@ -21,6 +21,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from thothy_ai.embedded.process import free_port
+from thothy_ai.foreign import Declared
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,13 @@ FALLBACK = "/tmp"  # noqa: S108 - only for private folders in it
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of the engine, and the token that it requires there; None on a Unix socket."""
+    """Address of the engine, and the token that it requires there; None on a Unix socket. `declared`: of a server over
+    HTTP.
+    """
 
     url: str
     token: str | None = field(default=None, repr=False)
+    declared: Declared | None = None
 
     @property
     def secret(self) -> SecretStr | None:

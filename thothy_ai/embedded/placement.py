@@ -12,6 +12,7 @@ from typing import Protocol
 
 from thothy_ai.embedded.endpoint import engine_endpoint
 from thothy_ai.errors import ConfigError
+from thothy_ai.foreign import is_foreign
 from thothy_ai.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -88,7 +89,11 @@ def placements(gpus: str | None, engines: int | None, available: Sequence[GpuLik
 
 
 def pairs(settings: Settings, home: Path, where: Sequence[Placement]) -> tuple[Pair, ...]:
-    """One engine and one worker for each placement, with sockets in `home` and names of their own."""
+    """One engine and one worker for each placement, with sockets in `home` and names of their own; only a worker for a
+    server over HTTP.
+    """
+    if settings.engine_url and is_foreign(settings.engine_url):
+        return (Pair("engine", "worker", settings, ANYWHERE, 0),)
     made = []
     for number, placement in enumerate(where):
         suffix = f"-{placement.label}" if len(where) > 1 else ""

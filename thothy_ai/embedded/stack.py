@@ -32,6 +32,7 @@ from thothy_ai.embedded.shutdown import Shutdown, StopObserver, Unobserved
 from thothy_ai.embedded.supervisor import Cleanup, Patience, Supervisor
 from thothy_ai.embedded.valkey import Valkey
 from thothy_ai.errors import DatabaseError
+from thothy_ai.foreign import is_foreign
 from thothy_ai.settings import PREFIX, Settings
 
 SERVICES = ("engine", "reaper", "dispatcher", "worker")  # in the order of their start
@@ -45,7 +46,8 @@ HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
+    `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`,
+    or one worker, for the server over HTTP that the settings name as their engine.
     `observer` receives the progress of a stop. With `null`, the engines answer without a model. With `clean`, jobs that
     an earlier stack left open are cancelled before anything can run. `begun` says whether engines at these URLs, which
     were killed, had begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having
@@ -131,6 +133,7 @@ class EmbeddedStack:
         jobs = OpenJobs(self.settings)
         undo.callback(self._stop_servers, jobs)
         urls = [pair.settings.require_engine_url() for pair in self._pairs]
+        urls = ["" if is_foreign(url) else url for url in urls]  # which leaves no record here
         jobs.requeue_killed(partial(self._begun, urls))
         jobs.end_sessions()
         self.cancelled = jobs.cancel() if self._clean else 0

@@ -10,19 +10,21 @@ from thothy_ai.admin.engines import silence_client
 from thothy_ai.embedded.endpoint import Endpoint
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.errors import EngineLostError
-from thothy_ai.engine.serving.client import EngineClient, connect
+from thothy_ai.engine.serving.client import EngineClient
+from thothy_ai.foreign import connect, is_foreign
 
 ANSWER_SECONDS = 10.0
+LEARN_SECONDS = 300.0  # to find out what a server over HTTP can do
 
 
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> AsyncIterator[tuple[EngineClient, EngineInfo]]:
     """A client of this engine, and what the engine is. Raises `EngineLostError`."""
     silence_client()
-    client = connect(endpoint.url, endpoint.token)
+    client = connect(endpoint.url, endpoint.token, endpoint.declared)
     try:
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(LEARN_SECONDS if is_foreign(endpoint.url) else ANSWER_SECONDS):
                 await client.start()
                 info = await client.info()
         except (EngineLostError, TimeoutError) as error:

@@ -85,10 +85,31 @@ class Settings(BaseSettings):
     engine_url: EngineUrl | None = Field(
         default=None,
         description="Where the engine listens: unix:///path/engine.sock, or tcp://127.0.0.1:port, which also requires"
-        " an engine token. A running embedded stack sets it, too.",
+        " an engine token; or the API of any server like OpenAI's, as https://host/v1. A running embedded stack sets"
+        " it, too.",
     )
     engine_token: SecretStr | None = Field(
-        default=None, description="Secret that an engine on a TCP port requires of its clients."
+        default=None,
+        description="Secret that an engine on a TCP port requires of its clients; of a server over HTTP, the API key.",
+    )
+    engine_model: str | None = Field(
+        default=None, description="Model to ask for at a server over HTTP. Default: the only one that it lists."
+    )
+    engine_gpus: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="GPUs of a server over HTTP, which cannot be measured: its GPU-seconds are the seconds in which it"
+        " has requests of this worker, times this number.",
+    )
+    engine_context: int = Field(
+        default=8192,
+        ge=256,
+        description="Context of the model in tokens, for a server over HTTP that does not list it as max_model_len.",
+    )
+    engine_silence_seconds: Seconds = Field(
+        default=600,
+        description="Seconds of silence after which a request to a server over HTTP is given up, and tried again.",
     )
     model: Path | None = Field(
         default=None,

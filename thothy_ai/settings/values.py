@@ -58,9 +58,14 @@ def _redis_url(value: SecretStr) -> SecretStr:
 
 def _engine_url(value: str) -> str:
     parts = split_url(value)
-    complete = parts.path if parts.scheme == "unix" else parts.scheme == "tcp" and parts.hostname and parts.port
+    if parts.scheme in {"http", "https"}:
+        complete = bool(parts.hostname and not (parts.query or parts.fragment or parts.username))
+    elif parts.scheme == "tcp":
+        complete = bool(parts.hostname and parts.port)
+    else:
+        complete = parts.scheme == "unix" and bool(parts.path)
     if not complete:
-        raise ValueError("must look like unix:///path/engine.sock or tcp://127.0.0.1:port")
+        raise ValueError("must look like unix:///path/engine.sock, tcp://127.0.0.1:port or https://host/v1")
     return value
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from thothy_ai.foreign import is_foreign
 from thothy_ai.plans.judges import Judges
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
@@ -32,6 +33,7 @@ from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import Finish
 from thothy_ai.worker.record.store import JobStore
 from thothy_ai.worker.record.unbilled import UnbilledUsage
+from thothy_ai.worker.registration.served import record_server
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import EngineClient
@@ -139,6 +141,8 @@ class WorkerLoop:
                     group.create_task(monitor.run()),
                     group.create_task(live.run()),
                 ]
+                if is_foreign(settings.require_engine_url()):
+                    others.append(group.create_task(record_server(settings, client)))
                 seconds = await self._deadline
                 await claimer.stop()
                 await self._until_idle(seconds)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from thothy_ai.admin.doctor.diagnosis import Diagnosis, Level
 from thothy_ai.admin.doctor.stores import postgres_engine
 from thothy_ai.admin.engines import STILL_SECONDS, engine_state, stands_still
 from thothy_ai.admin.processes import connected
+from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api.errors import EngineLostError
+from thothy_ai.foreign import declared_by, is_foreign
 from thothy_ai.settings import Settings
+
+if TYPE_CHECKING:
+    from thothy_ai.foreign.abilities import Abilities
 
 FULL = 0.95
 HANGS = "if it goes on, restart the engine; its log may say why, and it ends by itself after --stall-seconds"
+SERVER_SECONDS = 120.0  # for a server over HTTP to show what it can do
 QUIET_SECONDS = 60  # a process that has not used Postgres for this long hangs
 CELERY_NEEDS = {
     "task_acks_late": True,
@@ -48,6 +56,9 @@ def celery(settings: Settings) -> Iterator[Diagnosis]:
 
 def engine(settings: Settings) -> Iterator[Diagnosis]:
     url = settings.require_engine_url()
+    if is_foreign(url):
+        yield from _server(settings, url)
+        return
     info, stats = asyncio.run(engine_state(url, settings.reveal_engine_token()))
     load = (
         f"{stats.scheduler.running} running, {stats.scheduler.waiting} waiting, "
@@ -62,6 +73,27 @@ def engine(settings: Settings) -> Iterator[Diagnosis]:
         says = f"{stats.memory.used_bytes / stats.memory.total_bytes:.0%} of the device's memory is in use"
         fix = "move other processes off the device, or start the engine with a smaller KV pool"
         yield Diagnosis("engine", Level.WARNING, says, fix)
+
+
+def _server(settings: Settings, url: str) -> Iterator[Diagnosis]:
+    """A server over HTTP: whether it answers, and what it cannot do."""
+    from thothy_ai.foreign.client import ForeignEngineClient  # noqa: PLC0415 - needs httptools
+
+    async def asked() -> tuple[EngineInfo, Abilities]:
+        client = ForeignEngineClient(url, settings.reveal_engine_token(), declared_by(settings))
+        try:
+            async with asyncio.timeout(SERVER_SECONDS):
+                return await client.info(), await client.abilities()
+        except TimeoutError:
+            raise EngineLostError(f"{url} did not say within {SERVER_SECONDS:g} s what it can do") from None
+        finally:
+            await client.close()
+
+    info, can = asyncio.run(asked())
+    where = f"{info.model} as {info.model_name} on {info.device}, with a context of {info.max_context:,} tokens"
+    yield Diagnosis("engine", Level.OK, f"{where}; schemas go out as {can.schema.value}, priorities not at all")
+    for lack in can.lacks:
+        yield Diagnosis("engine", Level.WARNING, f"{url} lacks {lack}")
 
 
 def process(name: str, *, leads: bool) -> Callable[[Settings], Iterator[Diagnosis]]:

@@ -87,6 +87,7 @@ class BillLine:
 class Bill:
     rows: tuple[UsageRow, ...] = ()
     prices: Prices = field(default_factory=Prices)
+    declared: tuple[str, ...] = ()  # engines whose seconds are not measured
 
     @property
     def total(self) -> BillLine:
@@ -139,6 +140,7 @@ class Bill:
             "currency": self.prices.currency,
             "price_per_compute_hour": self.prices.default,
             "model_prices": dict(self.prices.models),
+            "declared": list(self.declared),
             "total": self.total.to_json(),
             **{f"by_{name}": {key: of.to_json() for key, of in self.by(name).items()} for name in DIMENSIONS[:3]},
             "restated": [

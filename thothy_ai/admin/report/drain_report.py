@@ -54,6 +54,7 @@ class Session:
     resident_seconds: float
     direct_seconds: float  # busy on requests past the queue, since its start
     unattributed_seconds: float  # busy, and neither those nor its attempts account for it, since its start
+    declared: bool = False  # its GPUs and seconds are not measured
 
     @property
     def device_seconds(self) -> float:
@@ -264,12 +265,26 @@ def read_report(
 ) -> DrainReport:
     """The report of [since, until); `until` None means this moment by the database's clock."""
     until = until or connection.execute(statement("admin/now")).scalar_one()
-    bill = Bill(read_usage(connection, since, until), prices or Prices())
     window = {"since": since, "until": until}
 
     def rows(name: str, parameters: Mapping[str, Any] = window) -> list[Row[Any]]:
         return list(connection.execute(statement(f"admin/{name}"), parameters))
 
+    sessions = tuple(
+        Session(
+            str(row.id),
+            row.model,
+            row.device,
+            row.gpus,
+            row.resident_seconds,
+            row.direct_seconds,
+            row.unattributed_seconds,
+            row.declared,
+        )
+        for row in rows("report_sessions")
+    )
+    declared = sorted({f"{session.model} on {session.device}" for session in sessions if session.declared})
+    bill = Bill(read_usage(connection, since, until), prices or Prices(), tuple(declared))
     kinds: defaultdict[str, Figures] = defaultdict(Figures)
     for row in rows("report_jobs"):
         jobs = Counter({row.state: row.jobs})
@@ -288,18 +303,6 @@ def read_report(
     for kind, figures in kinds.items():  # a kind's share of the residency is its share of the busy time
         share = _ratio(figures.busy_seconds, total.busy_seconds) or 0.0
         kinds[kind] = replace(figures, resident_seconds=total.resident_seconds * share)
-    sessions = tuple(
-        Session(
-            str(row.id),
-            row.model,
-            row.device,
-            row.gpus,
-            row.resident_seconds,
-            row.direct_seconds,
-            row.unattributed_seconds,
-        )
-        for row in rows("report_sessions")
-    )
     drains = sum(row.emptied for row in rows("list_drains"))  # one of several days is cut
     return DrainReport(since, until, sessions, total, dict(sorted(kinds.items())), bill, drains)
 

@@ -17,6 +17,7 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.engine.api import CoreStats, EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import EngineLostError
 from thothy_ai.errors import DatabaseError
+from thothy_ai.foreign import is_foreign
 from thothy_ai.settings import Settings
 
 WINDOW_SECONDS = 10.0
@@ -142,7 +143,9 @@ class EngineSource:
         if self._record is not None:
             with suppress(DatabaseError), reaching(self._settings):  # without Postgres, only the configured engine
                 urls += addresses(self._record, socket.gethostname())
-        return EngineFigures.together(asyncio.run(self._ask(list(dict.fromkeys(urls)))))
+        if not (ours := [url for url in dict.fromkeys(urls) if not is_foreign(url)]):
+            raise EngineLostError(f"{self._url} is a server over HTTP, whose figures are its own")
+        return EngineFigures.together(asyncio.run(self._ask(ours)))
 
     def close(self) -> None:
         if self._record is not None:

@@ -42,14 +42,21 @@ def engine(**given: Any) -> None:
 
 
 @app.command()
-def worker() -> None:
+def worker(
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="GPUs of a server over HTTP, as it cannot be measured. Default: THOTHY_ENGINE_GPUS."),
+    ] = None,
+) -> None:
     """Run a Celery worker: it claims jobs, sends them to the engine, validates the results and records the outcome.
+
+    The engine is the one at THOTHY_ENGINE_URL: ours, or any server with OpenAI's API, as https://host/v1.
 
     Example: THOTHY_WORKER_IN_FLIGHT=256 thothy worker
     """
     from thothy_ai.worker import main
 
-    main(load_settings())
+    main(load_settings(**({} if gpus is None else {"engine_gpus": gpus})))
 
 
 @app.command()

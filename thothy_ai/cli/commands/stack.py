@@ -66,6 +66,8 @@ def up(
 ) -> None:
     """Run the whole service on this machine until Ctrl-C: Postgres, Valkey, engine, dispatcher, worker, reaper, HTTP.
 
+    With THOTHY_ENGINE_URL=https://host/v1, that server runs the jobs, and no engine is started.
+
     Ctrl-C waits a few seconds for running jobs (THOTHY_SHUTDOWN_DEADLINE_SECONDS, here 5 by default) and returns the
     others to the queue. A second Ctrl-C stops at once.
 
@@ -78,6 +80,7 @@ def up(
     from thothy_ai.embedded.stack import DOOR, SERVICES
     from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
     from thothy_ai.engine.serving.client import had_begun
+    from thothy_ai.foreign import is_foreign
     from thothy_ai.producer.drafts import load_kinds
     from thothy_ai.settings import OwnSettings
     from thothy_ai.telemetry import configure_logging
@@ -86,7 +89,14 @@ def up(
         usage("--null runs without a model")
     where = placements(gpus, engines, visible_gpus(all_gpus()))
     settings = OwnSettings.load()
-    if not null:
+    foreign = settings.engine_url is not None and is_foreign(settings.engine_url) and not null and model is None
+    if foreign and (gpus or engines):
+        usage(
+            f"THOTHY_ENGINE_URL is {settings.engine_url}, which has GPUs of its own: THOTHY_ENGINE_GPUS says how many"
+        )
+    if not foreign:
+        settings = settings.model_copy(update={"engine_url": None})
+    if not (null or foreign):
         settings = settings.model_copy(update={"model": find_model(settings, model)})
     load_kinds(settings)
     configure_logging(settings)
@@ -94,7 +104,8 @@ def up(
     began, ready = time.monotonic(), False
     with StopDisplay() as display, _metrics_port(settings, len(where)) as port, _http_port(settings) as http_port:
         settings = settings.model_copy(update={"metrics_port": port, "http_port": http_port})
-        services = (*SERVICES, DOOR) if http_port else SERVICES
+        left_out = {"engine", DOOR} if foreign else set() if http_port else {DOOR}  # such a server has its own door
+        services = [name for name in (*SERVICES, DOOR) if name not in left_out]
         try:
             typer.echo("Starting...")
             with EmbeddedStack(
@@ -159,7 +170,7 @@ def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
     metrics = "none are served; THOTHY_METRICS_PORT chooses a port"
     if port := settings.metrics_port:
         metrics = f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
-    http = "not served; THOTHY_HTTP_PORT chooses a port"
-    if settings.http_port:
+    http = settings.engine_url or "not served; THOTHY_HTTP_PORT chooses a port"  # set only for a server over HTTP
+    if settings.http_port and not settings.engine_url:
         http = f"http://{settings.http_host}:{settings.http_port}/v1"
     return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics, http=http)

@@ -25,6 +25,7 @@ def bill_lines(bill: Bill, unit: str, width: int) -> Iterator[str]:
     shown += ["tenant"] if len(bill.by("tenant")) > 1 else []
     for dimension in shown:
         yield from ("", *dimension_lines(bill, dimension, width))
+    yield from declared_lines(bill)
     yield from restated_lines(bill, unit)
 
 
@@ -51,6 +52,16 @@ def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
     shown = ((name, line) for name, line in lines if name or line.usage.busy_seconds or line.usage.accepted)
     rows = [[label(name, dimension), *cells(line, bill)] for name, line in shown]
     return [*rows, [IDLE, *idle_cells(total, bill)], [ALL, *all_cells(total, bill)]]
+
+
+def declared_lines(bill: Bill) -> Iterator[str]:
+    """The engines whose seconds are as their operator declares, and divided by tokens."""
+    if bill.declared:
+        yield from (
+            "",
+            "Declared, not measured; divided among jobs by their tokens:",
+            *(f"  {each}" for each in bill.declared),
+        )
 
 
 def restated_lines(bill: Bill, unit: str) -> Iterator[str]:

@@ -109,7 +109,7 @@ def print_job(job: dict[str, Any], settings: Settings) -> None:
 def spell_cost(cost: JobCost, settings: Settings) -> str:
     """A job's cost in device time and, with a price set, in money."""
     wasted = cost.seconds - cost.useful
-    spelled = f"{cost.seconds:.2f} {cost.unit}s"
+    spelled = f"{cost.seconds:.2f} {'declared ' if cost.declared else ''}{cost.unit}s"
     if wasted > 0 and cost.useful > 0:
         spelled += f", {wasted:.2f} of them in attempts without an artifact"
     if settings.price_per_compute_hour is None:

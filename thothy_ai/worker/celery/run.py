@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from celery import signals
 
 from thothy_ai.db.schema import refuse_other_schema
+from thothy_ai.foreign import connect as connect_to
+from thothy_ai.foreign import declared_by
 from thothy_ai.producer.drafts import load_kinds
 from thothy_ai.queue.hints import QUEUE
 from thothy_ai.queue.redis_server import refuse_unusable_redis
@@ -34,9 +36,7 @@ def run(settings: Settings, connect: Callable[[str], EngineClient] | None = None
     refuse_other_schema(settings)
     refuse_unusable_redis(settings)
     if connect is None:
-        from thothy_ai.engine.serving.client import connect as connect_to  # noqa: PLC0415 - tests bring their own
-
-        connect = partial(connect_to, token=settings.reveal_engine_token())
+        connect = partial(connect_to, token=settings.reveal_engine_token(), declared=declared_by(settings))
     app = make_worker_app(settings, connect)
     load_kinds(settings)
     configure_logging(settings)

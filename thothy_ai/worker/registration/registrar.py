@@ -51,7 +51,8 @@ class NameTakenError(Exception):
 class Registrar:
     """Owns what is known of the engine, and its row."""
 
-    def __init__(self, settings: Settings, registration: Registration) -> None:
+    def __init__(self, settings: Settings, registration: Registration, client: EngineClient | None = None) -> None:
+        """`client`: one that the caller closes; without it, the engine's address is connected to."""
         self._token = settings.reveal_engine_token()
         self._store = SessionStore(settings)
         self._registration = registration
@@ -59,7 +60,7 @@ class Registrar:
         self._stopping = False
         self._ended: Ended | None = None
         self._changed = asyncio.Event()
-        self._client: EngineClient | None = None
+        self._client, self._own_client = client, client is None
         self._info: EngineInfo | None = None
         self._counters: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
         self._counted_at: float | None = None  # when the engine was asked for them; None: it was not
@@ -85,7 +86,7 @@ class Registrar:
                 await self._wait(HEARTBEAT_SECONDS)
             await self._end(self._ended)
         finally:
-            if self._client is not None:
+            if self._client is not None and self._own_client:
                 await self._client.close()
             await self._store.close()
 
@@ -181,7 +182,8 @@ class Registrar:
             "model": info.model if info else known.model_name,
             "device": info.device if info else known.device,
             "devices": list(devices),
-            "gpus": len(devices),
+            "gpus": (info.declared_gpus if info else 0) or len(devices),
+            "declared": info is not None and info.declared_gpus > 0,
             "dtype": info.dtype if info else "",
             "num_blocks": info.num_blocks if info else 0,
             "block_size": info.block_size if info else 0,

@@ -3,13 +3,13 @@
 -- last counters; without an age, it stays what it is. A session that was taken for dead is open again.
 INSERT INTO engine_session (
     id, engine_name, machine, address, model_name, model, device, devices, gpus, dtype, num_blocks, block_size, capacity,
-    state, started_at, ready_at, heartbeat_at, ended_at, end_reason,
+    declared, state, started_at, ready_at, heartbeat_at, ended_at, end_reason,
     busy_seconds, prefill_seconds, decode_seconds, direct_seconds, prompt_tokens, cached_tokens, output_tokens
 )
 VALUES (
     CAST(:id AS uuid), :engine_name, :machine, :address, :model_name, :model, :device, CAST(:devices AS text[]), :gpus,
     :dtype, :num_blocks, :block_size, :capacity,
-    :state, now() - make_interval(secs => :age), now() - make_interval(secs => CAST(:ready_age AS float8)),
+    :declared, :state, now() - make_interval(secs => :age), now() - make_interval(secs => CAST(:ready_age AS float8)),
     coalesce(now() - make_interval(secs => CAST(:heartbeat_age AS float8)), now()),
     CASE WHEN :state = 'ended' THEN now() END, :end_reason,
     :busy_seconds, :prefill_seconds, :decode_seconds, :direct_seconds, :prompt_tokens, :cached_tokens, :output_tokens
@@ -18,7 +18,7 @@ ON CONFLICT (id) DO UPDATE SET
     engine_name = excluded.engine_name, machine = excluded.machine, address = excluded.address,
     model_name = excluded.model_name, model = excluded.model, device = excluded.device, devices = excluded.devices,
     gpus = excluded.gpus, dtype = excluded.dtype, num_blocks = excluded.num_blocks, block_size = excluded.block_size,
-    capacity = excluded.capacity, state = excluded.state, started_at = least(engine_session.started_at, excluded.started_at),
+    capacity = excluded.capacity, declared = excluded.declared, state = excluded.state, started_at = least(engine_session.started_at, excluded.started_at),
     ready_at = coalesce(engine_session.ready_at, excluded.ready_at),
     heartbeat_at = coalesce(
         now() - make_interval(secs => CAST(:heartbeat_age AS float8)), engine_session.heartbeat_at

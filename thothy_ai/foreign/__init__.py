@@ -1,0 +1,36 @@
+"""Any server with OpenAI's API as an engine: `connect` gives a client of it, or of an engine of our own, by its URL.
+
+    client      `EngineClient` over HTTP: requests to streams, retries while the server is busy, aborts
+    abilities   what the server can do, found by asking it
+    bodies      a request as the server's JSON, and what comes back
+    shares      seconds by tokens in flight: nobody measures another's GPU
+    http        one server's connections
+
+It needs httptools, as the door does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thothy_ai.engine.serving.client import connect as connect_to_ours
+from thothy_ai.foreign.declared import Declared, declared_by
+
+if TYPE_CHECKING:
+    from thothy_ai.engine.serving.client import EngineClient
+
+__all__ = ["Declared", "connect", "declared_by", "is_foreign"]
+
+
+def is_foreign(url: str) -> bool:
+    """Whether a server over HTTP is meant, and not an engine of our own."""
+    return url.startswith(("http://", "https://"))
+
+
+def connect(url: str, token: str | None = None, declared: Declared | None = None) -> EngineClient:
+    """A client, not started. `token` is an engine's, or the server's API key. InvalidRequestError for any other URL."""
+    if not is_foreign(url):
+        return connect_to_ours(url, token)
+    from thothy_ai.foreign.client import ForeignEngineClient  # noqa: PLC0415 - needs httptools
+
+    return ForeignEngineClient(url, token, declared or Declared())

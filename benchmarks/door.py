@@ -121,7 +121,8 @@ def _engine(url: str, tick: float, ready: Event) -> None:
 
 
 def _door(url: str, port: int, ready: Event) -> None:
-    server = make_server(make_app(Fleet(Single(Settings(engine_url=url)), 1.0), Everybody("t")), "127.0.0.1", port)
+    settings = Settings(engine_url=url, http_port=port)
+    server = make_server(make_app(Fleet(Single(settings), 1.0), Everybody("t")), settings)
 
     def watch() -> None:
         while not server.started:

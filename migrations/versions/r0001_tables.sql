@@ -198,6 +198,28 @@ CREATE TABLE model_alias (
     changed_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- Keys of the HTTP API. `hash` is that of the whole key, which is shown once.
+CREATE TABLE api_key (
+    id text CONSTRAINT pk_api_key PRIMARY KEY,
+    hash bytea NOT NULL,
+    tenant text NOT NULL,
+    name text NOT NULL DEFAULT '',
+    scopes text[] NOT NULL,
+    requests_per_minute integer,
+    tokens_per_minute bigint,
+    concurrent_requests integer,
+    gpu_seconds_per_day double precision,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    CONSTRAINT ck_api_key_scopes CHECK (
+        cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'admin']
+    ),
+    CONSTRAINT ck_api_key_limits CHECK (
+        least(requests_per_minute, tokens_per_minute, concurrent_requests, gpu_seconds_per_day) > 0
+    )
+);
+
 CREATE TABLE queue_control (
     name text CONSTRAINT pk_queue_control PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.served_engine import served
 from thothy_ai.engine.api.backend import Backend
-from thothy_ai.http.access import Everybody
+from thothy_ai.http.access import Access, Everybody
 from thothy_ai.http.app import make_app
 from thothy_ai.http.directory import Single
 from thothy_ai.http.engines import Fleet
@@ -29,9 +29,10 @@ def door(backend: Backend, folder: Path, *, share: float = 1.0) -> Iterator[str]
 
 
 @contextmanager
-def served_door(settings: Settings, share: float = 1.0) -> Iterator[str]:
+def served_door(settings: Settings, share: float = 1.0, access: Access | None = None) -> Iterator[str]:
     """Its address, before the engine of these settings, which may not be there."""
-    server = make_server(make_app(Fleet(Single(settings), share), Everybody("tenant")), "127.0.0.1", 0)
+    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()))
+    server = make_server(app, settings.model_copy(update={"http_port": 0}))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

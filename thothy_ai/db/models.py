@@ -6,7 +6,7 @@
          ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
-    engine_session · model_alias · queue_control · queue_pause
+    engine_session · model_alias · api_key · queue_control · queue_pause
     usage_by_hour · usage_progress · drain  (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
@@ -29,6 +29,7 @@ from thothy_ai.db.states import TERMINAL, ArtifactVerdict, EngineState, Event, J
 from thothy_ai.db.usage_models import DrainRow, UsageByHourRow, UsageProgressRow
 
 __all__ = (
+    "ApiKeyRow",
     "ArtifactRow",
     "AttemptRow",
     "Base",
@@ -319,6 +320,33 @@ class ModelAliasRow(Base):
     alias: Mapped[str] = mapped_column(primary_key=True)
     model_name: Mapped[str]
     changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
+class ApiKeyRow(Base):
+    """A key of the HTTP API: whose it is, what it may do, and its limits. NULL: no limit."""
+
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(primary_key=True)  # how the key begins
+    hash: Mapped[bytes]  # of the whole key
+    tenant: Mapped[str]
+    name: Mapped[str] = mapped_column(server_default=EMPTY)
+    scopes: Mapped[list[str]]
+    requests_per_minute: Mapped[int | None]
+    tokens_per_minute: Mapped[Big | None]
+    concurrent_requests: Mapped[int | None]
+    gpu_seconds_per_day: Mapped[float | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint("cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'admin']", name="scopes"),
+        CheckConstraint(
+            "least(requests_per_minute, tokens_per_minute, concurrent_requests, gpu_seconds_per_day) > 0",
+            name="limits",
+        ),
+    )
 
 
 class BatchRow(Base):

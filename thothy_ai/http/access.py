@@ -5,15 +5,20 @@ The application finds each request's caller and leaves it in the ASGI scope, whe
 
 from __future__ import annotations
 
+import ipaddress
+import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from starlette.types import Scope
 
+from thothy_ai.db.api_keys import SCOPES, UNLIMITED, Limits
 from thothy_ai.http.errors import ApiError
 
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:\s]+))(?::\d*)?")
 Right = Literal["chat", "jobs", "read", "admin"]
-SCOPES: frozenset[str] = frozenset({"chat", "jobs", "read", "admin"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +28,63 @@ class Caller:
     tenant: str
     key: str | None
     scopes: frozenset[str]
+    limits: Limits = UNLIMITED
 
 
 class Access(Protocol):
     """Tells who sends a request."""
 
+    async def start(self) -> None:
+        """Learn what there is to know."""
+
+    async def close(self) -> None:
+        """Stop learning it."""
+
     async def caller(self, scope: Scope) -> Caller:
         """ApiError 401 for a key that is not valid."""
 
+    def while_valid(self, caller: Caller) -> AbstractAsyncContextManager[None]:
+        """Ends its block with ApiError 401 once the caller's key is not valid any more."""
+
 
 class Everybody:
-    """Implements `Access` without keys: whoever reaches the address may do everything, for one tenant."""
+    """Implements `Access` without keys: whoever reaches the address may do everything, for one tenant.
 
-    def __init__(self, tenant: str) -> None:
-        self._caller = Caller(tenant, None, SCOPES)
+    With `hosts`, a request must be addressed to this machine, an IP address or one of these names: a web page may let
+    a name of its own point to this address, and then send requests from the browser of whoever looks at it.
+    """
 
-    async def caller(self, scope: Scope) -> Caller:  # noqa: ARG002 - there is nothing to look at
+    def __init__(self, tenant: str, hosts: Collection[str] | None = None) -> None:
+        self._caller = Caller(tenant, None, frozenset(SCOPES))
+        self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def caller(self, scope: Scope) -> Caller:
+        if self._hosts is not None and not self._is_ours(header(scope, b"host")):
+            says = "the Host header names another machine; THOTHY_HTTP_HOSTS allows names, and a key makes up for it"
+            raise ApiError(403, says, code="host_not_allowed")
         return self._caller
+
+    @asynccontextmanager
+    async def while_valid(self, caller: Caller) -> AsyncIterator[None]:  # noqa: ARG002 - it always is
+        yield
+
+    def _is_ours(self, host: str | None) -> bool:
+        """Whether a Host header is harmless. Browsers always send one."""
+        if host is None:
+            return True
+        found = HOST.fullmatch(host.lower())
+        name = (found[1] or found[2].rstrip(".")) if found else ""
+        if name == "localhost" or name.endswith(".localhost") or name in (self._hosts or ()):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
 
 def caller_of(scope: Scope, right: Right) -> Caller:
@@ -51,3 +96,11 @@ def caller_of(scope: Scope, right: Right) -> Caller:
     if caller.scopes.isdisjoint({right, "admin"}):
         raise ApiError(403, f"the key does not have the scope {right!r}", code="insufficient_permissions")
     return caller
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The value of a header; ApiError if it is there twice."""
+    values = [value for key, value in scope["headers"] if key == name]
+    if len(values) > 1:
+        raise ApiError(400, f"the header {name.decode()} is there {len(values)} times", code="invalid_header")
+    return values[0].decode("latin-1") if values else None

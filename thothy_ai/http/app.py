@@ -11,11 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from thothy_ai.http import metrics
 from thothy_ai.http.access import Access, caller_of
-from thothy_ai.http.asgi import Exchange, new_id
+from thothy_ai.http.asgi import Exchange, parsed
 from thothy_ai.http.engines import Fleet
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.openai import models, texts
@@ -24,6 +24,8 @@ from thothy_ai.http.openai.completions import TextCompletion
 
 log = logging.getLogger(__name__)
 
+DENIALS = {401, 403, 429}
+
 GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
@@ -31,8 +33,8 @@ GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
 
 
 def make_app(fleet: Fleet, access: Access) -> ASGIApp:
-    """The application. It starts and closes the fleet, and asks `access` who sends each request."""
-    others = _others(fleet)
+    """The application. It starts and closes the fleet and `access`, which knows who sends each request."""
+    others = _others(fleet, access)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,41 +42,48 @@ def make_app(fleet: Fleet, access: Access) -> ASGIApp:
             return
         exchange = Exchange(scope, receive, send)
         try:
-            scope["caller"] = await access.caller(scope)
+            caller = scope["caller"] = await access.caller(scope)
+            async with access.while_valid(caller):
+                if scope["path"] in GENERATIONS and scope["method"] == "POST":
+                    await _generate(exchange, fleet)
+                else:
+                    await others(scope, exchange.receive, exchange.pass_on)
         except ApiError as error:
+            count_denial(scope, error)
             await exchange.refuse(error)
-            return
-        wanted = GENERATIONS.get(scope["path"])
-        if wanted is None or scope["method"] != "POST":
-            await others(scope, receive, _named(send))
-            return
-        with metrics.IN_FLIGHT.track_inprogress():
-            try:
-                tenant = caller_of(scope, "chat").tenant
-                await texts.write(exchange, fleet, wanted(await exchange.json(), tenant))
-            except ApiError as error:
-                await exchange.refuse(error)
-            except Exception:
-                log.exception("request %s failed", exchange.id)
-                if exchange.status is None:
-                    await exchange.refuse(ApiError(500, "the server failed; its log says why", code="server_error"))
-        metrics.REQUESTS.labels(scope["path"], exchange.status).inc()
+        except Exception:
+            log.exception("request %s failed", exchange.id)
+            await exchange.refuse(ApiError(500, "the server failed; its log says why", code="server_error"))
+        if scope["path"] in GENERATIONS:
+            metrics.REQUESTS.labels(scope["path"], exchange.status).inc()
 
     return app
 
 
-def _named(send: Send) -> Send:
-    """Have each answer carry an id."""
-
-    async def with_id(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"x-request-id", new_id().encode())]
-        await send(message)
-
-    return with_id
+async def _generate(exchange: Exchange, fleet: Fleet) -> None:
+    caller, wanted = caller_of(exchange.scope, "chat"), GENERATIONS[exchange.scope["path"]]
+    with metrics.IN_FLIGHT.track_inprogress():
+        made = await parsed(await exchange.body(), lambda body: wanted(body, caller.tenant))
+        await texts.write(exchange, fleet, made)
 
 
-def _others(fleet: Fleet) -> Starlette:
+def count_denial(scope: Scope, error: ApiError) -> None:
+    """Count and log a request that its sender may not make, or not now. The log names the key's id, if it is valid."""
+    if error.status not in DENIALS:
+        return
+    metrics.DENIED.labels(error.code).inc()
+    caller, client = scope.get("caller"), scope.get("client")
+    log.warning(
+        "denied %s %r to %s at %s: %s",
+        scope["method"],
+        scope["path"],
+        (caller and caller.key) or "a client without a key",
+        client[0] if client else "an unknown address",
+        error,
+    )
+
+
+def _others(fleet: Fleet, access: Access) -> Starlette:
     async def list_models(request: Request) -> Response:  # noqa: ARG001 - Starlette passes it
         return JSONResponse(models.listed(fleet))
 
@@ -90,15 +99,18 @@ def _others(fleet: Fleet) -> Starlette:
                 refusal = ApiError(404, f"unknown request: {method} {path}", code="unknown_url")
         elif isinstance(error, ApiError):
             refusal = error
+            count_denial(request.scope, error)
         else:
             refusal = ApiError(500, "the server failed; its log says why", code="server_error")
-        return JSONResponse(refusal.body, refusal.status)
+        return JSONResponse(refusal.body, refusal.status, refusal.headers)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - Starlette passes it
+        await access.start()
         await fleet.start()
         yield
         await fleet.close()
+        await access.close()
 
     return Starlette(
         routes=[Route("/v1/models", list_models), Route("/v1/models/{name:path}", find_model)],

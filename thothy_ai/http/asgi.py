@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
 from thothy_ai.http.errors import ApiError
 
-MAX_BODY = 16 * 1024 * 1024  # bytes: a prompt of a million tokens, and room beside it
-BODY_SECONDS = 30.0  # for all of a body to arrive
+MAX_BODY = 8 * 1024 * 1024  # bytes: a prompt of a million tokens, and room beside it
+MAX_VALUES = 1_100_000  # of a body, as its punctuation counts: no thread can parse a list beside the event loop
+LARGE = 64 * 1024  # bytes from which a body is parsed on a thread
+BODY_SECONDS = 30.0  # for a body to arrive, and one second more for each `SLOWEST` bytes
+SLOWEST = 64 * 1024
+T = TypeVar("T")
 JSON_TYPE = b"application/json"
 EVENTS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -29,35 +34,42 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
         self.id = new_id()
+        self.headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]  # of whatever is answered
         self.status: int | None = None  # once the answer has begun
         self._whole = False  # the body has been read
+        self._events = self._ended = False
+        self._begun, self._received = time.monotonic(), 0
 
-    async def json(self) -> Any:
-        """The body as JSON; ApiError for one that is too large, too slow, or that means different things to different
-        readers.
-        """
+    async def body(self) -> bytes:
+        """All of a body that is JSON; ApiError for one that is too large, too slow, or of another type."""
         kinds = [value for name, value in self.scope["headers"] if name == b"content-type"]
         if [kind.partition(b";")[0].strip().lower() for kind in kinds] != [JSON_TYPE]:
             # A web page may post other types to this machine without asking.
             raise ApiError(415, "the body's content type is not application/json", code="unsupported_media_type")
         parts: list[bytes] = []
-        size, more = 0, True
+        while not self._whole:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ApiError(408, "the client has gone", code="client_disconnected")
+            parts.append(message["body"])
+            if self._received > MAX_BODY:
+                raise ApiError(413, f"the body has more than {MAX_BODY:,} bytes", code="request_too_large")
+        return b"".join(parts)
+
+    async def receive(self) -> Message:
+        """The next message of the request; ApiError if its body arrives too slowly."""
+        if self._whole:
+            return await self._receive()
+        until = self._begun + BODY_SECONDS + self._received / SLOWEST
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while more:
-                    message: Message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise ApiError(408, "the client has gone", code="client_disconnected")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > MAX_BODY:
-                        raise ApiError(413, f"the body has more than {MAX_BODY:,} bytes", code="request_too_large")
-                    more = message.get("more_body", False)
+            async with asyncio.timeout(until - time.monotonic()):
+                message = await self._receive()
         except TimeoutError:
-            says = f"the body did not arrive within {BODY_SECONDS:g} s"
-            raise ApiError(408, says, code="request_timeout") from None
-        self._whole = True
-        return strict_json(b"".join(parts))
+            raise ApiError(408, "the body did not arrive in time", code="request_timeout") from None
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            self._whole = not message.get("more_body", False)
+        return message
 
     async def answer(self, status: int, body: object, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Answer with JSON and its length."""
@@ -67,18 +79,24 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data})
 
     async def refuse(self, error: ApiError) -> None:
-        """Answer with an error's envelope."""
-        retry = [] if error.retry_after is None else [(b"retry-after", str(error.retry_after).encode())]
-        await self.answer(error.status, error.body, retry)
+        """Answer with an error's envelope, or end events with it; nothing once another answer has begun."""
+        if self.status is None:
+            headers = ((name.encode(), value.encode()) for name, value in error.headers.items())
+            await self.answer(error.status, error.body, headers)
+        elif self._events and not self._ended:
+            await self.send(b"data: " + json.dumps(error.body, ensure_ascii=False).encode() + b"\n\n")
+            await self.end()
 
     async def begin_events(self) -> None:
         """Begin an answer of server-sent events, which `send` sends and `end` ends."""
+        self._events = True
         await self._begin(200, EVENTS)
 
     async def send(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self) -> None:
+        self._ended = True
         await self._send({"type": "http.response.body", "body": b""})
 
     async def left(self) -> None:
@@ -86,12 +104,26 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
+    async def pass_on(self, message: Message) -> None:
+        """Send a message of another application's answer."""
+        if message["type"] == "http.response.start":
+            await self._begin(message["status"], message.get("headers", ()))
+        else:
+            await self._send(message)
+
     async def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
-        headers = [*headers, (b"x-request-id", self.id.encode())]
-        if not self._whole:  # the rest of the body could keep the connection for ever
+        headers = [*headers, *self.headers]
+        if not self._whole and _has_body(self.scope):  # the rest of it could keep the connection for ever
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
 
 
 def new_id() -> str:
@@ -99,8 +131,17 @@ def new_id() -> str:
     return f"req_{uuid.uuid4().hex}"
 
 
+async def parsed(data: bytes, make: Callable[[Any], T]) -> T:
+    """What `make` makes of a body's JSON value: on a thread, if that may take long."""
+    if len(data) < LARGE:
+        return make(strict_json(data))
+    return await asyncio.to_thread(lambda: make(strict_json(data)))
+
+
 def strict_json(data: bytes) -> Any:
     """The value of a JSON text. A key that occurs twice in one object, NaN and infinities are refused (`ApiError`)."""
+    if len(data) > LARGE and sum(map(data.count, (b",", b"[", b"{", b'":'))) > MAX_VALUES:
+        raise ApiError(413, f"the body has more than {MAX_VALUES:,} values", code="request_too_large")
     try:
         return json.loads(data.decode(), object_pairs_hook=_once_each, parse_constant=_no_number)
     except RecursionError:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Engine
 
-from thothy_ai.db.connect import make_engine, reaching
+from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.serving.client import connect
@@ -18,9 +18,8 @@ from thothy_ai.settings import Settings
 class Registered:
     """Implements `Directory`: the ready engines, as they register themselves in Postgres."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._database: Engine = make_engine(settings, application="serve", pool_size=1)
+    def __init__(self, settings: Settings, database: Engine) -> None:
+        self._settings, self._database = settings, database
 
     async def look(self) -> Collection[Known]:
         return await asyncio.to_thread(self._look)

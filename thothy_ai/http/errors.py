@@ -30,6 +30,12 @@ class ApiError(Exception):
         self.status, self.code, self.param, self.retry_after = status, code, param, retry_after
 
     @property
+    def headers(self) -> dict[str, str]:
+        """Those that an answer has for its status."""
+        retry = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        return retry | ({"www-authenticate": "Bearer"} if self.status == 401 else {})
+
+    @property
     def body(self) -> dict[str, Mapping[str, str | None]]:
         """The envelope, whose `type` follows from the status."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"

@@ -7,6 +7,9 @@ from prometheus_client import Counter, Gauge, Histogram
 REQUESTS = Counter("thothy_http_requests", "Answered requests for text, by route and status.", ["route", "status"])
 IN_FLIGHT = Gauge("thothy_http_in_flight", "Requests for text that are not answered yet.")
 ABANDONED = Counter("thothy_http_abandoned", "Requests whose client left before their text was written.")
+DENIED = Counter(
+    "thothy_http_denied", "Requests that their sender may not make, or not now, by the error's code.", ["code"]
+)
 FIRST_TEXT = Histogram(
     "thothy_http_first_text_seconds",
     "Seconds from a streaming request to its first text.",

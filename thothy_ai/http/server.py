@@ -5,91 +5,147 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
-import logging
+import json
+import resource
+import ssl
+from contextlib import ExitStack
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from sqlalchemy import Engine
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import ConfigError
-from thothy_ai.http.access import Everybody
+from thothy_ai.http.access import Access, Everybody
 from thothy_ai.http.app import make_app
+from thothy_ai.http.asgi import Exchange, new_id
 from thothy_ai.http.directory import Registered, Single
 from thothy_ai.http.engines import Directory, Fleet
+from thothy_ai.http.errors import RETRY_SECONDS, ApiError
+from thothy_ai.http.keys import Keys
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
-
-log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10.0  # for a request's headers to arrive, once it has begun
 MAX_HEADER_BYTES = 64 * 1024
 KEEP_ALIVE_SECONDS = 75  # of an idle connection: more than the proxies in front keep one
 FINISH_SECONDS = 30  # for answers that are being written when the door is stopped
+UNREAD_SECONDS = 30.0  # for a client to read a part of what waits for it
 MAX_CONNECTIONS = 10_000
+POOL = 3  # connections to Postgres
 
 
-def main(settings: Settings, *, without_keys: bool = False) -> None:
-    """Serve until SIGTERM. Raises `ConfigError` for an address that other machines may reach, unless `without_keys`
-    says that anyone may use it.
+def main(settings: Settings) -> None:
+    """Serve until SIGTERM. Raises `ConfigError` for an address that other machines may reach while there are no keys,
+    unless the settings say that anyone may use it, and for a certificate that cannot be used.
     """
     configure_logging(settings)
-    if not without_keys:
-        _refuse_open_address(settings.http_host)
-    directory: Directory
-    if settings.database_url is None:
-        directory = Single(settings)
-    else:
-        refuse_other_schema(settings)
-        directory = Registered(settings)
-    serve_metrics(settings)
-    fleet = Fleet(directory, settings.interactive_share, settings.reveal_engine_token())
-    gc.collect()
-    gc.freeze()  # what is imported stays: the collector need not traverse it again
-    make_server(make_app(fleet, Everybody(settings.tenant)), settings.http_host, settings.http_port).run()
+    _check_certificate(settings)
+    with ExitStack() as stack:
+        database: Engine | None = None
+        directory: Directory
+        if settings.database_url is None:
+            directory = Single(settings)
+        else:
+            refuse_other_schema(settings)
+            database = make_engine(settings, application="serve", pool_size=POOL)
+            stack.callback(database.dispose)
+            directory = Registered(settings, database)
+        access = _access(settings, database)
+        serve_metrics(settings)
+        fleet = Fleet(directory, settings.interactive_share, settings.reveal_engine_token())
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * MAX_CONNECTIONS)), hard))
+        gc.collect()
+        gc.freeze()  # what is imported stays: the collector need not traverse it again
+        make_server(make_app(fleet, access), settings).run()
 
 
-def make_server(app: ASGIApp, host: str, port: int) -> uvicorn.Server:
+def make_server(app: ASGIApp, settings: Settings) -> uvicorn.Server:
     """The server, not started; its connections, headers and times are bounded."""
+    certificate, key = settings.http_tls_certificate, settings.http_tls_key
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            host,
-            port,
+            settings.http_host,
+            settings.http_port,
             loop="uvloop",
             http=BoundedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
-            proxy_headers=False,
+            proxy_headers=bool(settings.http_proxies),
+            forwarded_allow_ips=list(settings.http_proxies),
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=FINISH_SECONDS,
-            limit_concurrency=MAX_CONNECTIONS,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
             backlog=2048,
         )
     )
 
 
-def _refuse_open_address(host: str) -> None:
+def _access(settings: Settings, database: Engine | None) -> Access:
+    """Who may send requests. Raises `ConfigError` if that would be anyone on another machine, and is not wanted."""
+    here = _is_loopback(settings.http_host)
+    everybody = Everybody(settings.tenant, settings.http_hosts if here or settings.http_hosts else None)
+    if settings.http_keys == "off":
+        return everybody
+    if database is not None:
+        keys = Keys(settings, database, everybody if here else None)
+        if here or keys.look():
+            return keys
+    elif here:
+        return everybody
+    raise ConfigError(
+        f"other machines may reach {settings.http_host}, and anyone there could use the engines: create a key with"
+        " `thothy keys create`, listen on 127.0.0.1, or allow it with --no-keys"
+    )
+
+
+def _is_loopback(host: str) -> bool:
     try:
-        private = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        private = False
-    if not private:
-        raise ConfigError(
-            f"other machines may reach {host}, and anyone there could use the engines: listen on 127.0.0.1, or allow it"
-            " with --no-keys"
-        )
+        return False
+
+
+def _check_certificate(settings: Settings) -> None:
+    certificate, key = settings.http_tls_certificate, settings.http_tls_key
+    if key is not None and certificate is None:
+        raise ConfigError("THOTHY_HTTP_TLS_KEY is set, and THOTHY_HTTP_TLS_CERTIFICATE is not")
+    if certificate is None:
+        return
+
+    def no_password() -> str:  # which would be asked for on a terminal
+        raise ConfigError("the key of THOTHY_HTTP_TLS_KEY has a password: store it without one")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, no_password)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"THOTHY_HTTP_TLS_CERTIFICATE {certificate} cannot be used: {error}") from None
+
+
+async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
+    error = ApiError(503, "too many connections", code="server_busy", retry_after=RETRY_SECONDS)
+    await Exchange(scope, receive, send).refuse(error)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that ends if the headers of a request are too long, or take too long to arrive."""
+    """A connection that ends if the headers of a request are too long or too slow, or if the client does not read.
 
-    _bytes = 0
-    _timer: asyncio.TimerHandle | None = None
+    What is refused before the application sees it has OpenAI's envelope, too.
+    """
+
+    _bytes = 0  # of this request's headers
+    _unparsed = 0  # bytes since the last part that was complete
+    _timer: asyncio.TimerHandle | None = None  # until headers are expected
+    _stuck: asyncio.TimerHandle | None = None  # until the client is expected to read
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -97,11 +153,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self.resume_writing()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unparsed += len(data)
+        before = self._unparsed
+        super().data_received(data)
+        if self._unparsed == before > MAX_HEADER_BYTES:  # a line without an end
+            self.transport.abort()
+        elif self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_headers()  # stray bytes after an answer must not hold the connection
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._bytes = 0
+        self._bytes = self._unparsed = 0
         self._expect_headers()
 
     def on_url(self, url: bytes) -> None:
@@ -114,9 +180,46 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_timer()
+        self._unparsed = 0
+        crowded = max(len(self.connections), len(self.tasks)) >= MAX_CONNECTIONS
+        self.app = _busy if crowded else self.config.loaded_app
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # its answer would be garbled
+            self.transport.abort()
+            return
+        error = ApiError(400, f"this is not an HTTP request: {msg}", code="invalid_http")
+        body = json.dumps(error.body).encode()
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            + f"x-request-id: {new_id()}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():  # closing would wait for the client
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
     def _count(self, size: int) -> None:
+        self._unparsed = 0
         self._bytes += size
         if self._bytes > MAX_HEADER_BYTES:
             self.transport.abort()

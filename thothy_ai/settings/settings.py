@@ -26,6 +26,7 @@ from thothy_ai.settings.values import (
     DatabaseSchema,
     DatabaseUrl,
     EngineUrl,
+    Hosts,
     Kinds,
     ModelPrices,
     Name,
@@ -257,7 +258,8 @@ class Settings(BaseSettings):
 
     http_host: str = Field(
         default="127.0.0.1",
-        description="Address on which `thothy serve` listens. One that other machines may reach needs `--no-keys`.",
+        description="Address on which `thothy serve` listens. One that other machines may reach needs keys"
+        " (`thothy keys create`), or `--no-keys`.",
     )
     http_port: int = Field(
         default=8000,
@@ -265,6 +267,25 @@ class Settings(BaseSettings):
         le=65535,
         description="TCP port of `thothy serve`. `thothy up` chooses one from 8000 on if it is not set, and serves no"
         " HTTP if it is 0.",
+    )
+    http_keys: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Whether requests over HTTP need a key. `auto`: as soon as one was created; `off`: never, whatever"
+        " the address.",
+    )
+    http_hosts: Hosts = Field(
+        default=(),
+        description="Names, separated by commas, by which programs without a key reach `thothy serve`, beside localhost"
+        " and IP addresses. On an address that other machines may reach, all names are allowed if none is set.",
+    )
+    http_tls_certificate: Path | None = Field(
+        default=None, description="Certificate (PEM, with its chain) with which `thothy serve` speaks HTTPS."
+    )
+    http_tls_key: Path | None = Field(default=None, description="Private key of that certificate (PEM).")
+    http_proxies: Networks = Field(
+        default=(),
+        description="Networks of the proxies, separated by commas, whose X-Forwarded-For and X-Forwarded-Proto headers"
+        " `thothy serve` believes: 10.1.0.0/16, ::1/128.",
     )
     interactive_share: float = Field(
         default=0.5,

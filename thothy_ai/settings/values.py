@@ -20,6 +20,7 @@ from thothy_ai.settings.addresses import database_url_in_one_form, split_url
 
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 _TENANT = re.compile(r"[^\W_](?:[\w .@:+&'-]{0,98}[\w.@+'-])?")
 MIN_SECRET_CHARS = 24
 
@@ -150,6 +151,15 @@ def _networks(value: object) -> object:
         raise ValueError(f"must be networks such as 10.1.0.0/16: {error}") from None
 
 
+def _hosts(value: object) -> object:
+    entries = split(value) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        return value
+    if not all(isinstance(entry, str) and _HOST.fullmatch(entry) for entry in entries):
+        raise ValueError("must be names of hosts, separated by commas, without ports")
+    return tuple(entry.lower() for entry in entries)
+
+
 def text_of(value: object) -> str:
     """The text that reads back as this setting's value, passwords included."""
     match value:
@@ -198,6 +208,7 @@ Tenant = Annotated[str, AfterValidator(check_tenant)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
+Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_hosts)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
 PublishBy = Annotated[

@@ -259,7 +259,7 @@ class TestStreams:
             with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)) as raw:
                 body = json.dumps(chat(stream=stream)).encode()
                 raw.sendall(
-                    b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                     + f"content-length: {len(body)}\r\n\r\n".encode()
                     + body
                 )
@@ -464,7 +464,7 @@ def test_slow_headers_end_the_connection(address: str, monkeypatch: pytest.Monke
     monkeypatch.setattr("thothy_ai.http.server.HEADER_SECONDS", 0.2)
     parts = urlsplit(address)
     with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE) as raw:
-        raw.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n")
+        raw.sendall(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n")
         with suppress(ConnectionResetError):
             assert raw.recv(100) == b""
 
@@ -473,7 +473,7 @@ def test_a_slow_body_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("thothy_ai.http.asgi.BODY_SECONDS", 0.2)
     parts = urlsplit(address)
     with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE) as raw:
-        raw.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n")
+        raw.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n")
         raw.sendall(b"content-length: 100\r\n\r\n{")
         assert b"408" in raw.recv(1_000).split(b"\r\n")[0]
         raw.settimeout(PATIENCE)

@@ -48,6 +48,7 @@ HOT: dict[str, dict[str, object]] = {
     "queue/dispatch_next": {**NEXT, "engine": "a", "lowest": 0, "places": 64, "urgent_places": 32},
     "queue/engines": {"worker_seconds": 22},
     "http/engines": {},
+    "http/keys": {},
     "queue/hand_over": {"donor": "a", "engine": "b", "serves": ["m"], "limit": 100},
     "queue/recall_lost": {"worker_seconds": 22},
     "queue/reap_lost": {"lease_seconds": 60, "worker_seconds": 15},

@@ -28,6 +28,7 @@ _MODULES = {
     "top": "top",
     "migrate": "database",
     "roles": "roles",
+    "keys": "keys",
     "webhooks": "webhooks",
     "doctor": "doctor",
     "engines": "engines",
@@ -66,6 +67,7 @@ _SUMMARIES = {
     "top": "Show queue, workers, engines and the last hour, refreshed every second.",
     "migrate": "Upgrade the database schema to this version.",
     "roles": "Give each tenant's producers a database role of their own.",
+    "keys": "Give programs keys for the HTTP API of `thothy serve`.",
     "webhooks": "List webhooks, send dead ones again, show the receivers' secret.",
     "doctor": "Check every part of the service, and say how to fix what is wrong.",
     "engines": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -96,8 +97,14 @@ def serve(
             help="Part of each engine that requests over HTTP may take. Default: THOTHY_INTERACTIVE_SHARE.",
         ),
     ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Certificate for HTTPS, in PEM. Default: THOTHY_HTTP_TLS_CERTIFICATE.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Private key of the certificate. Default: THOTHY_HTTP_TLS_KEY.")
+    ] = None,
     without_keys: Annotated[
-        bool, typer.Option("--no-keys", help="Listen on an address that other machines reach: anyone may use it.")
+        bool, typer.Option("--no-keys", help="Let anyone who reaches the address use it, without a key.")
     ] = False,
 ) -> None:
     """Serve OpenAI's API over HTTP: chat completions and completions, by the engines of the queue.
@@ -109,8 +116,15 @@ def serve(
     """
     from thothy_ai.http.server import main
 
-    given = {"http_host": host, "http_port": port, "interactive_share": share}
+    given = {
+        "http_host": host,
+        "http_port": port,
+        "interactive_share": share,
+        "http_tls_certificate": tls_certificate,
+        "http_tls_key": tls_key,
+        "http_keys": "off" if without_keys else None,
+    }
     settings = load_settings(**{name: value for name, value in given.items() if value is not None})
     if not settings.http_port:
         usage("THOTHY_HTTP_PORT is 0: name a port with --port")
-    main(settings, without_keys=without_keys)
+    main(settings)

@@ -68,6 +68,7 @@ async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted) -> None:
     finally:
         watching.cancel()
         writing.cancel()
+        await asyncio.wait((watching, writing))  # nothing is sent any more
 
 
 class _Answer:

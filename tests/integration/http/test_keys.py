@@ -1,0 +1,306 @@
+"""Who may use the door: keys, scopes, hosts, and what is refused before the application sees it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+from sqlalchemy import Engine, text
+
+from tests.support.answering_backend import AnsweringBackend
+from tests.support.door import PATIENCE, served_door
+from tests.support.queue_bench import eventually
+from tests.support.served_engine import served
+from tests.support.tls import Authority
+from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
+from thothy_ai.errors import ConfigError, DatabaseUnreachableError
+from thothy_ai.http import keys
+from thothy_ai.http.access import Everybody
+from thothy_ai.http.keys import Keys
+from thothy_ai.http.server import main
+from thothy_ai.settings import Settings
+
+HELLO = {"model": "answering", "messages": [{"role": "user", "content": "hello"}]}
+ROUTE = "/v1/chat/completions"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "READ_SECONDS", 0.1)
+
+
+@pytest.fixture
+def backend() -> AnsweringBackend:
+    return AnsweringBackend(lambda request: ["Hi"])
+
+
+@pytest.fixture
+def own(settings: Settings, tmp_path: Path) -> Settings:
+    return settings.model_copy(update={"engine_url": f"unix://{tmp_path}/engine.sock"})
+
+
+@pytest.fixture
+def access(own: Settings, engine: Engine) -> Keys:
+    return Keys(own, engine, Everybody("tenant", ()))
+
+
+@pytest.fixture
+def address(backend: AnsweringBackend, own: Settings, access: Keys) -> Iterator[str]:
+    with served(backend, own.engine_url or ""), served_door(own, access=access) as address:
+        yield address
+
+
+def made(engine: Engine, tenant: str = "acme", scopes: tuple[str, ...] = ("chat",), **more: Any) -> str:
+    return create_key(engine, tenant, scopes, more.pop("limits", UNLIMITED), **{"name": "", "expires_at": None} | more)
+
+
+def ask(address: str, key: str | None = None, **headers: str) -> httpx.Response:
+    given = {} if key is None else {"authorization": f"Bearer {key}"}
+    return httpx.post(f"{address}{ROUTE}", json=HELLO, headers={**given, **headers}, timeout=PATIENCE)
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["x-request-id"].startswith("req_")
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_keys_are_needed_once_there_is_one(address: str, backend: AnsweringBackend, engine: Engine) -> None:
+    assert ask(address).status_code == 200
+    assert ask(address, "anything").status_code == 200
+    assert backend.requests[-1].salt == "tenant"
+    key = made(engine)
+    eventually(lambda: ask(address).status_code == 401)
+    new = made(engine, "beta")  # a new key counts at once
+    assert ask(address, new).status_code == 200
+    assert backend.requests[-1].salt == "beta"
+    with OpenAI(base_url=f"{address}/v1", api_key=key, max_retries=0, _strict_response_validation=True) as client:
+        assert client.models.list().data[0].id == "answering"
+    with (
+        OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
+        pytest.raises(openai.AuthenticationError) as wrong,
+    ):
+        client.models.list()
+    assert (wrong.value.code, wrong.value.type) == ("invalid_api_key", "invalid_request_error")
+    assert wrong.value.response.headers["www-authenticate"] == "Bearer"
+    assert wrong.value.request_id
+
+
+def test_wrong_keys_are_refused_and_never_logged(
+    address: str, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = made(engine)
+    eventually(lambda: ask(address).status_code == 401)
+    wrong = [
+        "x", key[:-1], key[:-1] + ("0" if key[-1] != "0" else "1"), f"{key}0", f"thothy_{'0' * 12}_{'0' * 64}",
+        key.upper(), f"{key} {key}",
+    ]  # fmt: skip
+    with caplog.at_level(logging.DEBUG):
+        for each in wrong:
+            assert code(ask(address, each)) == (401, "invalid_api_key")
+        for scheme in ("Basic", "Token", ""):
+            assert code(ask(address, authorization=f"{scheme} {key}".strip())) == (401, "invalid_api_key")
+        twice = httpx.get(f"{address}/v1/models", headers=[("authorization", f"Bearer {key}")] * 2)
+        assert code(twice) == (400, "invalid_header")
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith("httpcore")]
+    assert len([message for message in ours if message.startswith("denied")]) >= len(wrong) + 3
+    assert not any(secret in message for secret in (key[-20:], key[20:40]) for message in ours)
+    assert ask(address, authorization=f"bearer  {key}").status_code == 200
+
+
+def test_scopes_and_ends(address: str, engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    reader = made(engine, scopes=("read",))
+    eventually(lambda: ask(address).status_code == 401)
+    assert code(ask(address, reader)) == (403, "insufficient_permissions")
+    assert id_of(reader) in caplog.text
+    assert ask(address, made(engine, scopes=("admin",))).status_code == 200
+    assert httpx.get(f"{address}/v1/models", headers={"authorization": f"Bearer {reader}"}).status_code == 200
+    short = made(engine)
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE api_key SET expires_at = now() - interval '1 s' WHERE id = :id"), {"id": id_of(short)}
+        )
+    assert "expired" in ask(address, short).json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_revoked_key_ends_what_runs_under_it(
+    address: str, backend: AnsweringBackend, engine: Engine, stream: bool
+) -> None:
+    key, other = made(engine), made(engine)
+    eventually(lambda: ask(address).status_code == 401)
+    backend.hang = True
+    answers: list[httpx.Response] = []
+
+    def request(key: str) -> None:
+        headers = {"authorization": f"Bearer {key}"}
+        answers.append(
+            httpx.post(f"{address}{ROUTE}", json={**HELLO, "stream": stream}, headers=headers, timeout=PATIENCE)
+        )
+
+    threads = [threading.Thread(target=request, args=(each,)) for each in (key, other)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(backend.open) == 2)
+    revoke_key(engine, id_of(key) or "")
+    threads[0].join(PATIENCE)
+    [ended] = answers
+    assert '"code":"invalid_api_key"' in ended.text.replace(": ", ":")
+    assert (ended.status_code, "[DONE]" in ended.text) == (200 if stream else 401, False)
+    assert backend.aborted.wait(PATIENCE)
+    eventually(lambda: len(backend.open) == 1)
+    backend.finish_all("x")
+    threads[1].join(PATIENCE)
+    assert answers[1].status_code == 200
+    assert code(ask(address, key)) == (401, "invalid_api_key")
+
+
+def test_known_keys_go_on_without_postgres_for_a_while(
+    address: str, access: Keys, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = made(engine)
+    eventually(lambda: ask(address).status_code == 401)
+
+    def away() -> Any:
+        raise DatabaseUnreachableError("Postgres is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(access, "look", away)
+        new = made(engine)
+        assert code(ask(address, new)) == (503, "keys_unavailable")
+        assert ask(address, key).status_code == 200
+        patch.setattr(keys, "KNOWN_SECONDS", 0.2)
+        eventually(lambda: ask(address, key).status_code == 503)
+        assert "retry-after" in ask(address, key).headers
+    eventually(lambda: ask(address, new).status_code == 200)
+
+
+def test_hosts_of_requests_without_a_key(address: str, engine: Engine) -> None:
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::1].evil", "a b"):
+        assert code(ask(address, host=host)) == (403, "host_not_allowed"), host
+    for host in ("localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "a.localhost", "localhost.", "10.0.0.7"):
+        assert ask(address, host=host).status_code == 200, host
+    key = made(engine)
+    eventually(lambda: ask(address, key, host="gpu-box:8000").status_code == 200)
+
+
+@contextmanager
+def refused(settings: Settings, **changes: Any) -> Iterator[pytest.ExceptionInfo[ConfigError]]:
+    with pytest.raises(ConfigError) as error:
+        main(settings.model_copy(update=changes))
+    yield error
+
+
+def test_addresses_that_other_machines_reach_need_keys(own: Settings) -> None:
+    for host in ("0.0.0.0", "::", "192.168.1.1", "gpu-box"):
+        with refused(own, http_host=host) as error:
+            assert "`thothy keys create`" in str(error.value)
+        with refused(own, http_host=host, database_url=None):
+            pass
+
+
+def test_certificates(backend: AnsweringBackend, own: Settings, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    authority.server("door")
+    certificate, key = tmp_path / "tls/door.pem", tmp_path / "tls/door.key"
+    with refused(own, http_tls_certificate=tmp_path / "none.pem") as error:
+        assert "none.pem" in str(error.value)
+    with refused(own, http_tls_key=key) as error:
+        assert "THOTHY_HTTP_TLS_CERTIFICATE is not" in str(error.value)
+    with refused(own, http_tls_certificate=certificate):  # without its key
+        pass
+    secured = own.model_copy(update={"http_tls_certificate": certificate, "http_tls_key": key})
+    trusted = ssl.create_default_context(cafile=str(authority.certificate))
+    with served(backend, own.engine_url or ""), served_door(secured) as address:
+        url = address.replace("http://127.0.0.1", "https://localhost")
+        assert httpx.post(f"{url}{ROUTE}", json=HELLO, verify=trusted).is_success
+
+
+def test_forwarded_addresses_only_from_named_proxies(
+    backend: AnsweringBackend, own: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    forwarded = {"x-forwarded-for": "203.0.113.9", "host": "evil.example"}
+    for proxies, seen in (((), "127.0.0.1"), (("10.0.0.0/8",), "127.0.0.1"), (("127.0.0.0/8",), "203.0.113.9")):
+        caplog.clear()
+        behind = own.model_copy(update={"http_proxies": proxies})
+        with served_door(behind) as address:
+            assert ask(address, **forwarded).status_code == 403
+        assert f" at {seen}: " in caplog.text
+
+
+@contextmanager
+def connected(address: str) -> Iterator[socket.socket]:
+    parts = urlsplit(address)
+    with socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE) as raw:
+        yield raw
+
+
+def until_closed(raw: socket.socket) -> bytes:
+    seen = b""
+    try:
+        while data := raw.recv(65536):
+            seen += data
+    except ConnectionResetError:
+        pass
+    return seen
+
+
+def test_what_is_not_http_has_the_envelope(address: str) -> None:
+    with connected(address) as raw:
+        raw.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        head, _, body = until_closed(raw).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"x-request-id: req_" in head
+    assert b'"code": "invalid_http"' in body
+
+
+def test_too_many_connections_are_told_so(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.http.server.MAX_CONNECTIONS", 1)
+    answer = ask(address)
+    assert code(answer) == (503, "server_busy")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"GET /" + b"x" * 300_000, b"GET / HTTP/1.1\r\nx-long: " + b"x" * 300_000, b"GET / HTTP/1.1\r\nh: x\r\n" * 1],
+)
+def test_headers_without_an_end(address: str, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    if len(begun) < 300_000:
+        monkeypatch.setattr("thothy_ai.http.server.HEADER_SECONDS", 0.2)
+    with connected(address) as raw:
+        raw.sendall(begun)
+        assert until_closed(raw) == b""
+
+
+def test_stray_bytes_do_not_hold_a_connection(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.http.server.HEADER_SECONDS", 0.3)
+    with connected(address) as raw:
+        raw.sendall(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert raw.recv(12) == b"HTTP/1.1 200"
+        raw.sendall(b"\r\n")
+        assert b"answering" in until_closed(raw)
+
+
+def test_clients_that_do_not_read_are_left(
+    address: str, backend: AnsweringBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.http.server.UNREAD_SECONDS", 0.3)
+    backend.answer = lambda request: ["x" * 30_000_000]
+    body = str(HELLO).replace("'", '"').encode()
+    head = f"POST {ROUTE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    with connected(address) as raw:
+        raw.sendall(head.encode() + b"\r\n\r\n" + body)
+        assert raw.recv(12) == b"HTTP/1.1 200"
+        threading.Event().wait(1.0)
+        assert len(until_closed(raw)) < 30_000_000

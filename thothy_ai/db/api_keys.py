@@ -1,0 +1,111 @@
+"""Keys of the HTTP API: `thothy_` and twelve hexadecimal digits, which name the key, then a secret of 256 bits.
+
+Only a hash of the whole key is stored. A plain SHA-256 is right for a random secret of that length: there is nothing to
+guess that a slower hash would protect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from hmac import compare_digest
+from secrets import token_hex
+from typing import Final
+
+from sqlalchemy import Connection, Engine
+
+from thothy_ai.db.statements import statement
+
+SCOPES: Final = ("chat", "jobs", "read", "admin")
+USUAL: Final = ("chat", "jobs", "read")
+KEY: Final = re.compile(r"(thothy_[0-9a-f]{12})_[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a key's requests for text; of `requests_per_minute`, all count. None: no bound."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None  # of prompts and outputs
+    concurrent_requests: int | None = None
+    gpu_seconds_per_day: float | None = None  # in UTC
+
+
+UNLIMITED: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as it is stored. `id` is how it begins; `ends_in`: seconds until it expires, by Postgres' clock."""
+
+    id: str
+    hash: bytes = field(repr=False)
+    tenant: str
+    name: str
+    scopes: frozenset[str]
+    limits: Limits
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    ends_in: float | None
+
+    def is_key(self, key: str) -> bool:
+        """Whether it is this one: in a time that says nothing of how much of it is right."""
+        return compare_digest(self.hash, sha256(key.encode()).digest())
+
+
+def id_of(key: str) -> str | None:
+    """The id in a key; None for a text that cannot be one."""
+    found = KEY.fullmatch(key)
+    return found[1] if found else None
+
+
+def create_key(
+    engine: Engine, tenant: str, scopes: Collection[str], limits: Limits, *, name: str, expires_at: datetime | None
+) -> str:
+    """Create a key and return it: it is not stored, and cannot be shown again."""
+    key_id = f"thothy_{token_hex(6)}"
+    key = f"{key_id}_{token_hex(32)}"
+    values = {
+        "id": key_id,
+        "hash": sha256(key.encode()).digest(),
+        "tenant": tenant,
+        "name": name,
+        "scopes": [scope for scope in SCOPES if scope in scopes],
+        "requests_per_minute": limits.requests_per_minute,
+        "tokens_per_minute": limits.tokens_per_minute,
+        "concurrent_requests": limits.concurrent_requests,
+        "gpu_seconds_per_day": limits.gpu_seconds_per_day,
+        "expires_at": expires_at,
+    }
+    with engine.begin() as connection:
+        connection.execute(statement("admin/create_key"), values)
+    return key
+
+
+def list_keys(connection: Connection) -> list[ApiKey]:
+    """All keys, the oldest first; also those that have expired or were revoked."""
+    return [
+        ApiKey(
+            row.id,
+            bytes(row.hash),
+            row.tenant,
+            row.name,
+            frozenset(row.scopes),
+            Limits(row.requests_per_minute, row.tokens_per_minute, row.concurrent_requests, row.gpu_seconds_per_day),
+            row.created_at,
+            row.expires_at,
+            row.revoked_at,
+            row.ends_in,
+        )
+        for row in connection.execute(statement("http/keys"))
+    ]
+
+
+def revoke_key(engine: Engine, key_id: str) -> bool:
+    """Revoke a key; False if there is none of this id. One that was revoked before stays so."""
+    with engine.begin() as connection:
+        return connection.execute(statement("admin/revoke_key"), {"id": key_id}).rowcount == 1

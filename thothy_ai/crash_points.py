@@ -9,6 +9,8 @@ after_commit        outcomes are committed, not acknowledged     worker
 mid_dispatch        jobs are marked dispatched, not published    dispatcher
 after_publish       messages are published, nothing else is done dispatcher
 mid_reap            one of the reaper's rules is done            reaper
+batch_portion       a part of a batch is enqueued, not noted     reaper
+batch_written       a batch's files are written, not recorded    reaper
 mid_migration       the schema is changed, not committed         migrate
 mid_replace         the old index is gone, the new one not named migrate
 before_partitions   the schema is committed, without partitions  migrate
@@ -28,6 +30,8 @@ Place = Literal[
     "mid_dispatch",
     "after_publish",
     "mid_reap",
+    "batch_portion",
+    "batch_written",
     "mid_migration",
     "mid_replace",
     "before_partitions",

@@ -348,3 +348,57 @@ CREATE TABLE webhook_delivery (
 CREATE INDEX ix_webhook_delivery_waiting ON webhook_delivery (origin, next_attempt_at)
     WHERE delivered_at IS NULL AND dead_at IS NULL;
 CREATE INDEX ix_webhook_delivery_created_at ON webhook_delivery (created_at);
+
+-- OpenAI's Batch API: files, whose content is NULL where it lies in a folder, and batches, whose jobs have their ids.
+CREATE TABLE stored_file (
+    id uuid CONSTRAINT pk_stored_file PRIMARY KEY,
+    tenant text NOT NULL,
+    purpose text NOT NULL,
+    name text NOT NULL,
+    size bigint NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz,
+    deleted_at timestamptz,
+    content bytea,
+    CONSTRAINT ck_stored_file_purpose CHECK (purpose IN ('batch', 'batch_output'))
+);
+CREATE INDEX ix_stored_file_tenant ON stored_file (tenant, id) WHERE deleted_at IS NULL;
+CREATE INDEX ix_stored_file_end ON stored_file (least(expires_at, deleted_at))
+    WHERE least(expires_at, deleted_at) IS NOT NULL;
+
+CREATE TABLE api_batch (
+    id uuid CONSTRAINT pk_api_batch PRIMARY KEY,
+    tenant text NOT NULL,
+    endpoint text NOT NULL,
+    status text NOT NULL DEFAULT 'validating',
+    input_file_id uuid NOT NULL,
+    metadata jsonb,
+    output_seconds integer,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL DEFAULT now() + interval '1 day',
+    in_progress_at timestamptz,
+    finalizing_at timestamptz,
+    completed_at timestamptz,
+    failed_at timestamptz,
+    expired_at timestamptz,
+    cancelling_at timestamptz,
+    cancelled_at timestamptz,
+    lines integer NOT NULL DEFAULT 0,
+    requests integer NOT NULL DEFAULT 0,
+    enqueued integer NOT NULL DEFAULT 0,
+    completed integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    output_file_id uuid,
+    error_file_id uuid,
+    errors jsonb,
+    model text,
+    usage jsonb,
+    CONSTRAINT ck_api_batch_status CHECK (
+        status IN (
+            'validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling', 'cancelled'
+        )
+    )
+);
+CREATE INDEX ix_api_batch_tenant ON api_batch (tenant, id);
+CREATE INDEX ix_api_batch_open ON api_batch (id)
+    WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling');

@@ -14,6 +14,7 @@ from thothy_ai.http.access import Access, Everybody
 from thothy_ai.http.app import make_app
 from thothy_ai.http.directory import Single
 from thothy_ai.http.engines import Fleet
+from thothy_ai.http.queue_routes import QueueRoutes
 from thothy_ai.http.server import make_server
 from thothy_ai.settings import Settings
 
@@ -30,8 +31,9 @@ def door(backend: Backend, folder: Path, *, share: float = 1.0) -> Iterator[str]
 
 @contextmanager
 def served_door(settings: Settings, share: float = 1.0, access: Access | None = None) -> Iterator[str]:
-    """Its address, before the engine of these settings, which may not be there."""
-    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()))
+    """Its address, before the engine of these settings, which may not be there, and the queue if they have one."""
+    queue = QueueRoutes(settings) if settings.database_url is not None else None
+    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), queue)
     server = make_server(app, settings.model_copy(update={"http_port": 0}))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -78,7 +78,7 @@ LAYERS = (
     {"cli", "benchmarks"},
     {"thothy_ai", "admin", "embedded", "chaos", "demo", "bench", "evaluation", "testing"},
     {"worker", "http"},
-    {"plans"},
+    {"plans", "batches"},
     {"producer"},
     {"queue", "migrations"},
     {"db", "foreign"},

@@ -26,10 +26,12 @@ WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 UNDELIVERED: Final = "delivered_at IS NULL AND dead_at IS NULL"
+OPEN_BATCH: Final = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
 FINISHED: Final = "finished"  # the channel whose notifications list the ids of jobs that have ended
 WEBHOOKS: Final = "webhooks"  # the channel that says that webhooks may be due
+BATCHES: Final = "batches"  # the channel that says that there is something to do for batches of OpenAI's API
 IDS_PER_NOTIFICATION: Final = 200  # of 37 bytes each: a payload has less than 8,000
 DEATHS_TO_RUN_ALONE: Final = 3  # engine deaths charged to a job, from which on nothing else runs on its engine
 DEATHS_FOR_SMALL_GROUPS: Final = 2  # from which on few other charged jobs run beside it
@@ -201,6 +203,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     # Of the rows of `part`, which numbers the jobs that ended: their ids, to those who wait for them.
     "notify_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
+    "open_batch": OPEN_BATCH,
+    "wake_batch_keeper": f"pg_notify(current_schema() || '_{BATCHES}', '')",
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",
 }
 FRAGMENTS.update(usage_fragments(FRAGMENTS["engine_silence"]))

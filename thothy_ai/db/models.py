@@ -6,6 +6,7 @@
          ├┄ artifact                 so that an old month is deleted by dropping its partition
          └┄ job_event
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
+    api_batch ── stored_file      OpenAI's Batch API
     engine_session · model_alias · api_key · queue_control · queue_pause
     usage_by_hour · usage_progress · drain  (usage_models.py)
 
@@ -24,11 +25,22 @@ from sqlalchemy import text as sql
 from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
-from thothy_ai.db.fragments import PLANNED_ORDER, UNDELIVERED, WAITING
-from thothy_ai.db.states import TERMINAL, ArtifactVerdict, EngineState, Event, JobState, Notify, Outcome
+from thothy_ai.db.fragments import OPEN_BATCH, PLANNED_ORDER, UNDELIVERED, WAITING
+from thothy_ai.db.states import (
+    TERMINAL,
+    ArtifactVerdict,
+    BatchStatus,
+    EngineState,
+    Event,
+    FilePurpose,
+    JobState,
+    Notify,
+    Outcome,
+)
 from thothy_ai.db.usage_models import DrainRow, UsageByHourRow, UsageProgressRow
 
 __all__ = (
+    "ApiBatchRow",
     "ApiKeyRow",
     "ArtifactRow",
     "AttemptRow",
@@ -393,6 +405,71 @@ class WebhookDeliveryRow(Base):
         CheckConstraint("num_nonnulls(delivered_at, dead_at) <= 1", name="ended"),
         Index("ix_webhook_delivery_waiting", "origin", "next_attempt_at", postgresql_where=sql(UNDELIVERED)),
         Index("ix_webhook_delivery_created_at", "created_at"),
+    )
+
+
+class StoredFileRow(Base):
+    """A file of OpenAI's API. Larger ones lie in a folder, under the name of their id."""
+
+    __tablename__ = "stored_file"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)  # UUIDv7; of a batch's results, made from its id
+    tenant: Mapped[str]
+    purpose: Mapped[str]
+    name: Mapped[str]
+    size: Mapped[Big]  # in bytes
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    expires_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]  # it is gone for its tenant, but a batch may still read it
+    content: Mapped[bytes | None]  # NULL: it lies in the folder
+
+    __table_args__ = (
+        one_of("purpose", FilePurpose),
+        Index("ix_stored_file_tenant", "tenant", "id", postgresql_where=sql("deleted_at IS NULL")),
+        Index(
+            "ix_stored_file_end",
+            sql("least(expires_at, deleted_at)"),
+            postgresql_where=sql("least(expires_at, deleted_at) IS NOT NULL"),
+        ),
+    )
+
+
+class ApiBatchRow(Base):
+    """A batch of OpenAI's API. Its jobs have its id as that of their batch, and their line in their idempotency key."""
+
+    __tablename__ = "api_batch"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)  # UUIDv7
+    tenant: Mapped[str]
+    endpoint: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default="validating")
+    input_file_id: Mapped[UUID]
+    metadata_: Mapped[dict[str, Any] | None] = mapped_column("metadata")
+    output_seconds: Mapped[int | None]  # for which its results are kept; NULL: until they are deleted
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    expires_at: Mapped[datetime] = mapped_column(server_default=sql("now() + interval '1 day'"))
+    in_progress_at: Mapped[datetime | None]
+    finalizing_at: Mapped[datetime | None]
+    completed_at: Mapped[datetime | None]
+    failed_at: Mapped[datetime | None]
+    expired_at: Mapped[datetime | None]
+    cancelling_at: Mapped[datetime | None]
+    cancelled_at: Mapped[datetime | None]
+    lines: Mapped[int] = mapped_column(server_default=ZERO)  # of the input, blank ones among them
+    requests: Mapped[int] = mapped_column(server_default=ZERO)
+    enqueued: Mapped[int] = mapped_column(server_default=ZERO)  # lines whose jobs are enqueued
+    completed: Mapped[int] = mapped_column(server_default=ZERO)  # requests, once it has ended
+    failed: Mapped[int] = mapped_column(server_default=ZERO)
+    output_file_id: Mapped[UUID | None]
+    error_file_id: Mapped[UUID | None]
+    errors: Mapped[dict[str, Any] | None]  # of the input, as the API shows them
+    model: Mapped[str | None]  # if it is the same for all requests
+    usage: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (
+        one_of("status", BatchStatus),
+        Index("ix_api_batch_tenant", "tenant", "id"),
+        Index("ix_api_batch_open", "id", postgresql_where=sql(OPEN_BATCH)),
     )
 
 

@@ -84,6 +84,26 @@ class Notify(StrEnum):
     BATCH = "batch"
 
 
+class FilePurpose(StrEnum):
+    """What a file of OpenAI's API is for: the requests of a batch, or its answers."""
+
+    BATCH = "batch"
+    BATCH_OUTPUT = "batch_output"
+
+
+class BatchStatus(StrEnum):
+    """Where a batch of OpenAI's API stands; the first four in this order."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"  # its input is not valid: nothing has run
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"  # all requests have ended, and its files are being written
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
 # The reasons that the queue and its workers store of jobs and attempts, besides those of rejections
 # (`jobs.RejectionReason`) and the codes of the engine's errors. docs/reference/errors.md describes them.
 REASONS = frozenset(

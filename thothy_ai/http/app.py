@@ -13,14 +13,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from thothy_ai.errors import DatabaseError
 from thothy_ai.http import metrics
 from thothy_ai.http.access import Access, caller_of
 from thothy_ai.http.asgi import Exchange, parsed
 from thothy_ai.http.engines import Fleet
-from thothy_ai.http.errors import ApiError
+from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.openai import models, texts
 from thothy_ai.http.openai.chat import ChatCompletion
 from thothy_ai.http.openai.completions import TextCompletion
+from thothy_ai.http.queue_routes import QueueRoutes
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +34,11 @@ GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
 }
 
 
-def make_app(fleet: Fleet, access: Access) -> ASGIApp:
-    """The application. It starts and closes the fleet and `access`, which knows who sends each request."""
-    others = _others(fleet, access)
+def make_app(fleet: Fleet, access: Access, queue: QueueRoutes | None = None) -> ASGIApp:
+    """The application. It starts and closes the fleet, `access`, which knows who sends each request, and the routes
+    over the queue.
+    """
+    others = _others(fleet, access, queue)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,26 +87,12 @@ def count_denial(scope: Scope, error: ApiError) -> None:
     )
 
 
-def _others(fleet: Fleet, access: Access) -> Starlette:
+def _others(fleet: Fleet, access: Access, queue: QueueRoutes | None) -> Starlette:
     async def list_models(request: Request) -> Response:  # noqa: ARG001 - Starlette passes it
         return JSONResponse(models.listed(fleet))
 
     async def find_model(request: Request) -> Response:
         return JSONResponse(models.found(fleet, request.path_params["name"]))
-
-    async def refused(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            method, path = request.method, request.url.path
-            if error.status_code == 405 or path in GENERATIONS:
-                refusal = ApiError(405, f"{path} does not take {method}", code="method_not_allowed")
-            else:
-                refusal = ApiError(404, f"unknown request: {method} {path}", code="unknown_url")
-        elif isinstance(error, ApiError):
-            refusal = error
-            count_denial(request.scope, error)
-        else:
-            refusal = ApiError(500, "the server failed; its log says why", code="server_error")
-        return JSONResponse(refusal.body, refusal.status, refusal.headers)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - Starlette passes it
@@ -111,9 +101,34 @@ def _others(fleet: Fleet, access: Access) -> Starlette:
         yield
         await fleet.close()
         await access.close()
+        if queue is not None:
+            await queue.close()
 
     return Starlette(
-        routes=[Route("/v1/models", list_models), Route("/v1/models/{name:path}", find_model)],
-        exception_handlers={HTTPException: refused, ApiError: refused, Exception: refused},
+        routes=[
+            Route("/v1/models", list_models),
+            Route("/v1/models/{name:path}", find_model),
+            *(queue.routes if queue is not None else ()),
+        ],
+        exception_handlers={HTTPException: _refused, ApiError: _refused, DatabaseError: _refused, Exception: _refused},
         lifespan=lifespan,
     )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        method, path = request.method, request.url.path
+        if error.status_code == 405 or path in GENERATIONS:
+            refusal = ApiError(405, f"{path} does not take {method}", code="method_not_allowed")
+        else:
+            refusal = ApiError(404, f"unknown request: {method} {path}", code="unknown_url")
+    elif isinstance(error, ApiError):
+        refusal = error
+        count_denial(request.scope, error)
+    elif isinstance(error, DatabaseError):
+        log.warning("the record cannot be read: %s", error)
+        says = "the queue's database does not answer"
+        refusal = ApiError(503, says, code="database_unavailable", retry_after=RETRY_SECONDS)
+    else:
+        refusal = ApiError(500, "the server failed; its log says why", code="server_error")
+    return JSONResponse(refusal.body, refusal.status, refusal.headers)

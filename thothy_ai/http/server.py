@@ -26,6 +26,7 @@ from thothy_ai.http.directory import Registered, Single
 from thothy_ai.http.engines import Directory, Fleet
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.keys import Keys
+from thothy_ai.http.queue_routes import QueueRoutes
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
 
@@ -46,6 +47,7 @@ def main(settings: Settings) -> None:
     _check_certificate(settings)
     with ExitStack() as stack:
         database: Engine | None = None
+        queue: QueueRoutes | None = None
         directory: Directory
         if settings.database_url is None:
             directory = Single(settings)
@@ -54,6 +56,7 @@ def main(settings: Settings) -> None:
             database = make_engine(settings, application="serve", pool_size=POOL)
             stack.callback(database.dispose)
             directory = Registered(settings, database)
+            queue = QueueRoutes(settings)
         access = _access(settings, database)
         serve_metrics(settings)
         fleet = Fleet(directory, settings.interactive_share, settings.reveal_engine_token())
@@ -61,7 +64,7 @@ def main(settings: Settings) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * MAX_CONNECTIONS)), hard))
         gc.collect()
         gc.freeze()  # what is imported stays: the collector need not traverse it again
-        make_server(make_app(fleet, access), settings).run()
+        make_server(make_app(fleet, access, queue), settings).run()
 
 
 def make_server(app: ASGIApp, settings: Settings) -> uvicorn.Server:

@@ -83,10 +83,11 @@ class AsyncProducer(ProducerBase):
         *,
         webhook: str | None = None,
         notify: str = "batch",
+        batch: UUID | None = None,
         connection: AsyncGiven | None = None,
     ) -> Jobs[AsyncJob[A]]:
         """Enqueue all entries or none, as `Producer.enqueue_many` does."""
-        return await self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
+        return await self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify, batch))
 
     @overload
     async def wait_all(self, jobs: Iterable[AsyncJob[A]], timeout: float | None = None) -> list[Ended[A]]: ...  # noqa: ASYNC109

@@ -15,25 +15,28 @@ from thothy_ai.queue.webhooks.addresses import checked_url
 
 @dataclass(frozen=True, slots=True)
 class BatchDraft:
-    """A batch, ready to be inserted with its jobs."""
+    """A batch, ready to be inserted with its jobs, unless it is `recorded` elsewhere."""
 
     id: UUID
-    url: str
-    notify: Notify
+    url: str | None = None
+    notify: Notify = Notify.BATCH
+    recorded: bool = False
 
     def row(self, jobs: int) -> dict[str, Any]:
         """Parameters of the statement `producer/batch`, except the tenant."""
         return {"id": str(self.id), "url": self.url, "notify": self.notify, "jobs": jobs}
 
 
-def draft_batch(webhook: str | None, notify: str) -> BatchDraft | None:
-    """The batch that this webhook makes; None without one. Raises `InvalidJobError`."""
+def draft_batch(webhook: str | None, notify: str, batch: UUID | None = None) -> BatchDraft | None:
+    """The batch that this webhook makes, or the caller's; None without either. Raises `InvalidJobError`."""
     try:
         wanted = Notify(notify)
     except ValueError:
         raise InvalidJobError("notify", f"{notify!r} is neither 'job' nor 'batch'") from None
     if webhook is None and wanted is not Notify.BATCH:  # the default is also that of calls without a webhook
         raise InvalidJobError("notify", "needs a webhook, the URL to notify")
+    if batch is not None:
+        return BatchDraft(batch, recorded=True)
     return None if webhook is None else BatchDraft(uuid7(), checked_url(webhook), wanted)
 
 

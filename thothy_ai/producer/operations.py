@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from uuid import UUID
@@ -71,7 +72,8 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
     count = len({draft.id for draft in drafts if not draft.existed})
     if batch is None or not count:
         return drafts, None
-    yield Query("producer/batch", batch.row(count))
+    if not batch.recorded:
+        yield Query("producer/batch", batch.row(count))
     return drafts, batch.id
 
 
@@ -193,6 +195,12 @@ class ProducerBase:
         self.settings = settings
         self._listener = Listener(settings)
         self._all.add(self)
+
+    def of_tenant(self, tenant: str) -> Self:
+        """A producer of another tenant's jobs, over the same connections. Close only the one that it was made from."""
+        other = copy(self)
+        other.settings = self.settings.model_copy(update={"tenant": tenant})
+        return other
 
     def _sync_engine(self) -> Engine:
         raise NotImplementedError

@@ -83,6 +83,7 @@ class Producer(ProducerBase):
         *,
         webhook: str | None = None,
         notify: str = "batch",
+        batch: UUID | None = None,
         connection: Given | None = None,
     ) -> Jobs[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one transaction: all of them or none.
@@ -91,12 +92,13 @@ class Producer(ProducerBase):
         characters as JSON, and those of a call 4,000 million, a text that several have counted once.
 
         With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is notified when all of them
-        have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it.
+        have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it. With `batch`
+        instead, they are part of a batch that the caller keeps.
 
         Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
         naming the entry; two entries with one idempotency key and different requests are a conflict, too.
         """
-        return self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify))
+        return self._enqueue(draft_all(entries, self.settings), connection, draft_batch(webhook, notify, batch))
 
     @overload
     def wait_all(self, jobs: Iterable[Job[A]], timeout: float | None = None) -> list[Ended[A]]: ...

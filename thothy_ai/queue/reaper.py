@@ -16,6 +16,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -187,13 +188,13 @@ def _log_ended(why: str, rows: Sequence[Any]) -> None:
         logger.warning("%d jobs are %s: %s", jobs, state, why)
 
 
-def main(settings: Settings) -> None:
-    """Run a reaper in this process until SIGTERM, and deliver webhooks beside it."""
+def main(settings: Settings, beside: AbstractContextManager[None] | None = None) -> None:
+    """Run a reaper in this process until SIGTERM, and beside it what delivers webhooks, and what the caller adds."""
     configure_logging(settings)
     refuse_other_schema(settings)
     refuse_unusable_redis(settings)
     reaper = Reaper(settings)
     reaper.stop_on_signals()
     serve_metrics(settings)
-    with Deliverer(settings).running():
+    with Deliverer(settings).running(), beside or nullcontext():
         reaper.run()

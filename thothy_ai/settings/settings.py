@@ -295,6 +295,17 @@ class Settings(BaseSettings):
         " each other, so that the queue goes on.",
     )
 
+    files_folder: Path | None = Field(
+        default=None,
+        description="Folder of files of the Batch API that are too large for Postgres. `thothy serve` and the reaper"
+        " need the same one. Default: `files` in THOTHY_HOME.",
+    )
+    files_in_database: int = Field(
+        default=8 * 2**20,
+        ge=0,
+        description="Size in bytes up to which a file of the Batch API lies in Postgres.",
+    )
+
     metrics_host: str = Field(default="127.0.0.1", description="Address on which a process serves its metrics.")
     metrics_port: int = Field(
         default=0,

@@ -17,7 +17,7 @@ from tests.support.queue_bench import Queue
 from thothy_ai.db.statements import statement
 
 SQL = Path(str(files("thothy_ai.db"))) / "sql"
-FOLDERS = ("queue", "worker", "producer", "embedded", "admin")
+FOLDERS = ("queue", "worker", "producer", "embedded", "admin", "batches")
 NAMES = sorted(f"{folder}/{path.stem}" for folder in FOLDERS for path in (SQL / folder).glob("*.sql"))
 BIG = ("job", "job_request", "source_text", "attempt_default", "artifact_default", "job_event_default")
 PARAMETER = re.compile(r"(?<!:):(\w+)")

@@ -73,13 +73,17 @@ def dispatcher() -> None:
 
 @app.command()
 def reaper() -> None:
-    """Run the reaper: it takes back lost jobs, ends expired ones and keeps usage up to date. A second one stands by.
+    """Run the reaper: it takes back lost jobs, ends expired ones and keeps usage and batches up to date.
+
+    A second one stands by.
 
     Example: thothy reaper
     """
+    from thothy_ai.batches.keeper import BatchKeeper
     from thothy_ai.queue.reaper import main
 
-    main(load_settings())
+    settings = load_settings()
+    main(settings, BatchKeeper(settings).running())
 
 
 @app.command()

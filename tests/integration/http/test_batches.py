@@ -1,0 +1,345 @@
+"""OpenAI's Batch API over the queue, as its own client sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+from openai.types import Batch
+from starlette.types import Scope
+
+from tests.support.door import served_door
+from tests.support.engine_rows import register
+from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
+from thothy_ai.batches import lines
+from thothy_ai.batches.keeper import BatchKeeper
+from thothy_ai.http.access import Caller, Everybody, header
+
+CHAT = "/v1/chat/completions"
+ENDED = {"completed", "failed", "expired", "cancelled"}
+
+
+class NamedTenants(Everybody):
+    """A request says whose it is."""
+
+    async def caller(self, scope: Scope) -> Caller:
+        return replace(await super().caller(scope), tenant=header(scope, b"x-tenant") or "ours")
+
+
+@pytest.fixture
+def address(queue: Queue) -> Iterator[str]:
+    register(queue, "first", "m")
+    settings = queue.settings.model_copy(update={"files_in_database": 2_000})
+    with served_door(settings, access=NamedTenants("ours")) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0, _strict_response_validation=True) as client:
+        yield client
+
+
+@pytest.fixture
+def theirs(address: str) -> Iterator[OpenAI]:
+    """A client of another tenant."""
+    headers = {"x-tenant": "theirs"}
+    with OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0, default_headers=headers) as client:
+        yield client
+
+
+@pytest.fixture
+def bench(queue: Queue) -> Iterator[RunnerBench]:
+    with runner_bench(queue) as bench:
+        yield bench
+
+
+@pytest.fixture
+def kept(queue: Queue) -> Iterator[None]:
+    with running(BatchKeeper(queue.settings.model_copy(update={"files_in_database": 2_000}))):
+        yield
+
+
+def line(custom_id: Any, content: str = "hello", **body: Any) -> dict[str, Any]:
+    asked = {"model": "m", "messages": [{"role": "user", "content": content}]} | body
+    return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": asked}
+
+
+def jsonl(*entries: object) -> bytes:
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+
+
+def batch_of(client: OpenAI, content: bytes, **options: Any) -> Batch:
+    file = client.files.create(file=("input.jsonl", content), purpose="batch")
+    return client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h", **options)
+
+
+def ended(client: OpenAI, batch: Batch, meanwhile: Callable[[], object] = lambda: None) -> Batch:
+    """The batch once it has ended."""
+    found = []
+
+    def is_ended() -> bool:
+        meanwhile()
+        found.append(client.batches.retrieve(batch.id))
+        return found[-1].status in ENDED
+
+    eventually(is_ended)
+    return found[-1]
+
+
+def read(client: OpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    assert file_id is not None
+    return [json.loads(each) for each in client.files.content(file_id).text.splitlines()]
+
+
+def problems(batch: Batch) -> list[tuple[str | None, int | None, str | None]]:
+    assert batch.errors is not None
+    return [(each.code, each.line, each.param) for each in batch.errors.data or ()]
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_batch_becomes_jobs_and_their_answers_a_file(client: OpenAI, bench: RunnerBench) -> None:
+    entries = [line(f"request: {number}", f"ok {number}") for number in range(30)]
+    entries += [line("long", "long words"), line("hot", temperature=9), line("schü🙂", "ok last", priority=5)]
+    batch = batch_of(client, jsonl(*entries), metadata={"for": "a test"})
+    assert (batch.status, batch.endpoint, batch.metadata) == ("validating", CHAT, {"for": "a test"})
+    done = ended(client, batch, bench.hand_over)
+    assert (done.status, done.model) == ("completed", "m")
+    assert done.request_counts is not None
+    assert done.request_counts.model_dump() == {"total": 33, "completed": 31, "failed": 2}
+    assert None not in (done.in_progress_at, done.finalizing_at, done.completed_at)
+    assert done.usage is not None
+    assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (310, 155, 465)
+    output = read(client, done.output_file_id)
+    assert [each["custom_id"] for each in output] == [*(f"request: {number}" for number in range(30)), "schü🙂"]
+    assert all(each["response"]["status_code"] == 200 and each["error"] is None for each in output)
+    message = output[7]["response"]["body"]["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": '{"echo": "ok 7"}', "refusal": None}
+    long, hot = read(client, done.error_file_id)
+    assert (long["custom_id"], long["error"], long["response"]["status_code"]) == ("long", None, 400)
+    assert long["response"]["body"]["error"]["code"] == "context_length_exceeded"
+    assert hot["response"]["body"]["error"]["param"] == "temperature"
+    listed = client.files.list(purpose="batch_output")
+    assert {file.id for file in listed} == {done.output_file_id, done.error_file_id}
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_batch_all_of_whose_requests_failed_is_completed(client: OpenAI, bench: RunnerBench) -> None:
+    done = ended(client, batch_of(client, jsonl(line("a", "bad words"))), bench.hand_over)
+    assert (done.status, done.output_file_id) == ("completed", None)
+    assert done.request_counts is not None
+    assert done.request_counts.failed == 1
+    assert read(client, done.error_file_id)[0]["response"]["body"]["error"]["code"] == "invalid_json_schema"
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_cancelled_batch_keeps_what_has_ended(client: OpenAI, bench: RunnerBench) -> None:
+    batch = batch_of(client, jsonl(line("done", "ok"), line("runs", "hang on")))
+
+    def is_half_done() -> bool:
+        bench.hand_over()
+        counts = client.batches.retrieve(batch.id).request_counts
+        return counts is not None and counts.completed == 1
+
+    eventually(is_half_done)
+    assert client.batches.cancel(batch.id).status == "cancelling"
+    assert client.batches.cancel(batch.id).status in {"cancelling", "cancelled"}
+    done = ended(client, batch)
+    assert done.status == "cancelled"
+    assert None not in (done.cancelling_at, done.cancelled_at)
+    assert [each["custom_id"] for each in read(client, done.output_file_id)] == ["done"]
+    (cut,) = read(client, done.error_file_id)
+    assert (cut["custom_id"], cut["response"], cut["error"]["code"]) == ("runs", None, "batch_cancelled")
+    assert client.batches.cancel(batch.id).status == "cancelled"
+
+
+@pytest.mark.usefixtures("kept")
+def test_an_expired_batch_keeps_what_has_ended(client: OpenAI, queue: Queue, bench: RunnerBench) -> None:
+    batch = batch_of(client, jsonl(line("done", "ok"), line("late", "hang on")))
+
+    def is_half_done() -> bool:
+        bench.hand_over()
+        counts = client.batches.retrieve(batch.id).request_counts
+        return counts is not None and counts.completed == 1
+
+    eventually(is_half_done)
+    queue.rows("UPDATE job SET deadline = now() WHERE finished_at IS NULL")
+    done = ended(client, batch)
+    assert (done.status, len(read(client, done.output_file_id))) == ("expired", 1)
+    assert [each["error"]["code"] for each in read(client, done.error_file_id)] == ["batch_expired"]
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b"\n\n", [("empty_file", None, None)]),
+        (b"hello\n", [("invalid_json_line", 1, None)]),
+        (b"\xff\n", [("invalid_json_line", 1, None)]),
+        (jsonl([1]), [("invalid_json_line", 1, None)]),
+        (b'{"custom_id": "a", "custom_id": "b"}\n', [("invalid_json_line", 1, None)]),
+        (
+            jsonl(line("a"), line("b"), line("a")) + b"\n" + jsonl(line(7), line(""), line("a\nb")),
+            [
+                ("duplicate_custom_id", 3, "custom_id"),
+                ("invalid_value", 5, "custom_id"),
+                ("invalid_value", 6, "custom_id"),
+                ("invalid_value", 7, "custom_id"),
+            ],
+        ),
+        (
+            jsonl(
+                line("a") | {"url": "/v1/completions"},
+                line("b") | {"method": "GET"},
+                line("c") | {"colour": "red"},
+                line("d", stream=True),
+                line("e", model="unheard-of"),
+                line("f", model=None),
+                line("g", priority=101),
+                line("h") | {"body": []},
+                line("i", messages=[]),
+                {"custom_id": "j"},
+                line("k", content="\ud800"),
+            ),
+            [
+                ("mismatched_url", 1, "url"),
+                ("invalid_method", 2, "method"),
+                ("unknown_parameter", 3, "colour"),
+                ("invalid_value", 4, "body.stream"),
+                ("model_not_found", 5, "body.model"),
+                ("missing_required_parameter", 6, "body.model"),
+                ("invalid_value", 7, "body.priority"),
+                ("invalid_value", 8, "body"),
+                ("invalid_value", 9, "body.messages"),
+                ("missing_required_parameter", 10, "method"),
+                ("invalid_value", 11, "body.messages"),
+            ],
+        ),
+    ],
+)
+@pytest.mark.usefixtures("kept")
+def test_an_invalid_line_fails_the_batch_before_anything_runs(
+    client: OpenAI, queue: Queue, content: bytes, wrong: Sequence[tuple[str, int | None, str | None]]
+) -> None:
+    done = ended(client, batch_of(client, content))
+    assert (done.status, problems(done)) == ("failed", wrong)
+    assert queue.rows("SELECT FROM job") == []
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_batch_has_a_limit_of_requests(client: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINES", 2)
+    done = ended(client, batch_of(client, jsonl(*(line(str(number)) for number in range(3)))))
+    assert problems(done) == [("too_many_requests", None, None)]
+
+
+def test_what_cannot_be_a_batch_is_refused(client: OpenAI, theirs: OpenAI) -> None:
+    file = client.files.create(file=("input.jsonl", jsonl(line("a"))), purpose="batch")
+    right = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h"}
+    for change, status, param in (
+        ({"endpoint": "/v1/embeddings"}, 400, "endpoint"),
+        ({"completion_window": "1h"}, 400, "completion_window"),
+        ({"metadata": {"k": "v" * 513}}, 400, "metadata.k"),
+        ({"input_file_id": "file-0"}, 404, "input_file_id"),
+        ({"input_file_id": f"file-{'0' * 32}"}, 404, "input_file_id"),
+        ({"extra_body": {"colour": "red"}}, 400, "colour"),
+    ):
+        with pytest.raises(openai.APIStatusError) as refused:
+            client.batches.create(**(right | change))
+        assert (refused.value.status_code, refused.value.param) == (status, param), change
+    with pytest.raises(openai.NotFoundError):
+        theirs.batches.create(**right)  # type: ignore[arg-type]
+    client.files.delete(file.id)
+    with pytest.raises(openai.NotFoundError):
+        client.batches.create(**right)  # type: ignore[arg-type]
+
+
+def test_tenants_do_not_see_each_other_s(client: OpenAI, theirs: OpenAI) -> None:
+    batch = batch_of(client, jsonl(line("a")))
+    for ask in (
+        lambda: theirs.files.retrieve(batch.input_file_id),
+        lambda: theirs.files.content(batch.input_file_id),
+        lambda: theirs.files.delete(batch.input_file_id),
+        lambda: theirs.batches.retrieve(batch.id),
+        lambda: theirs.batches.cancel(batch.id),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            ask()
+    assert theirs.files.list().data == theirs.batches.list().data == []
+    assert client.batches.retrieve(batch.id).id == batch.id
+
+
+def test_lists_are_read_in_pages(client: OpenAI) -> None:
+    batches = [batch_of(client, jsonl(line("a"))).id for _ in range(3)]
+    page = client.batches.list(limit=2)
+    assert ([each.id for each in page.data], page.has_more) == (batches[:0:-1], True)
+    assert [each.id for each in client.batches.list(limit=2)] == batches[::-1]
+    files = [each.id for each in client.files.list(order="asc", limit=1)]
+    assert len(files) == 3
+    assert [each.id for each in client.files.list()] == files[::-1]
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.batches.list(limit=0)
+    assert refused.value.param == "limit"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.batches.list(after="batch_7")
+    assert refused.value.param == "after"
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_a_file_is_kept_as_it_is_until_it_is_deleted(client: OpenAI, queue: Queue, size: int) -> None:
+    content = b"\0\xff" * (size // 2)
+    file = client.files.create(
+        file=("näme.jsonl", content), purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
+    )
+    assert (file.bytes, file.filename, file.purpose) == (size, "näme.jsonl", "batch")
+    assert file.expires_at == file.created_at + 3600
+    assert client.files.retrieve(file.id) == file
+    assert client.files.content(file.id).content == content
+    (row,) = queue.rows("SELECT id, content FROM stored_file")
+    assert (row.content is None) is (size > 2_000)
+    assert client.files.delete(file.id).deleted
+    for ask in (client.files.retrieve, client.files.content, client.files.delete):
+        with pytest.raises(openai.NotFoundError):
+            ask(file.id)
+
+
+def test_what_is_no_upload_is_refused(address: str) -> None:
+    def posted(**form: Any) -> tuple[int, str | None, str | None]:
+        error = httpx.post(f"{address}/v1/files", **form)
+        return error.status_code, error.json()["error"]["code"], error.json()["error"]["param"]
+
+    file = {"file": ("a.jsonl", b"x")}
+    assert posted(files=file) == (400, "missing_required_parameter", "purpose")
+    assert posted(files=file, data={"purpose": "fine-tune"}) == (400, "invalid_value", "purpose")
+    assert posted(files=file, data={"purpose": "batch", "colour": "red"}) == (400, "unsupported_parameter", "colour")
+    assert posted(files={"file": ("a", b"")}, data={"purpose": "batch"}) == (400, "empty_file", "file")
+    short = {"purpose": "batch", "expires_after[anchor]": "created_at", "expires_after[seconds]": "9"}
+    assert posted(files=file, data=short) == (400, "invalid_value", "expires_after.seconds")
+    assert posted(json={"purpose": "batch"}) == (400, "invalid_form", "file")
+    broken = {"content-type": "multipart/form-data; boundary=x"}
+    assert posted(content=b"--y\r\n\r\n", headers=broken)[:2] == (400, "invalid_form")
+    assert posted(data={"purpose": "batch", "file": "text"}, files={"other": b"x"}) == (400, "invalid_form", "file")
+
+
+def test_an_upload_that_is_too_large_is_refused_as_it_arrives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.http.openai.files.MAX_FORM", 100_000)
+    answer = httpx.post(f"{address}/v1/files", files={"file": ("a", b"x" * 1_000_000)}, data={"purpose": "batch"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "file_too_large")
+
+
+def test_files_that_no_batch_reads_are_removed(queue: Queue, client: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.batches.storage.ORPHANED_SECONDS", -1.0)
+    gone, kept = (client.files.create(file=("a", b"x" * 5_000), purpose="batch") for _ in range(2))
+    batch = batch_of(client, jsonl(line("a", "ok " * 2_000)))
+    for file_id in (gone.id, batch.input_file_id):
+        client.files.delete(file_id)
+    folder = queue.settings.home / "files"
+    assert len(list(folder.iterdir())) == 3
+    still = {file_id.removeprefix("file-") for file_id in (kept.id, batch.input_file_id)}
+    with running(BatchKeeper(queue.settings)):
+        eventually(lambda: {path.name for path in folder.iterdir()} == still)

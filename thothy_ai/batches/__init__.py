@@ -1,0 +1,7 @@
+"""OpenAI's Batch API over the queue: a file of requests becomes jobs, and their artifacts become files.
+
+    storage ── lines ── results ── keeper
+
+The HTTP door takes files and makes batches. The keeper, beside the reaper, does everything else, so that a batch ends
+though no door runs.
+"""

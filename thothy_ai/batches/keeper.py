@@ -1,0 +1,226 @@
+"""`BatchKeeper`: takes batches of OpenAI's API from one state to the next, beside the reaper, on a thread of its own.
+
+    validating ──▶ in_progress ──▶ finalizing ──▶ completed | expired
+        │               │
+        └──▶ failed     └──▶ cancelling ──▶ cancelled        (a batch may be cancelled while it is validated, too)
+
+Every step may be repeated: a job's idempotency key names its line, the files of results have ids that follow from the
+batch's, and they are recorded with its last state in one statement. What a process that died has left, the next one
+takes up. Expired requests are ended by the reaper, at the deadline of their jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from typing import Any, BinaryIO
+from uuid import UUID, uuid5
+
+from thothy_ai.batches.lines import LineProblem, LineReader, place_of, problems_of
+from thothy_ai.batches.results import ResultFile, Results
+from thothy_ai.batches.storage import FileStore
+from thothy_ai.crash_points import crash_point
+from thothy_ai.db.fragments import BATCHES
+from thothy_ai.db.states import BatchStatus
+from thothy_ai.errors import EntryError
+from thothy_ai.jobs import Request
+from thothy_ai.producer import EnqueueOptions, Producer
+from thothy_ai.queue.leader import Leader
+from thothy_ai.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 2.0  # seconds between two rounds; a NOTIFY comes earlier
+MIN_INTERVAL = 0.1  # between two looks: each end of a job may be its batch's
+PORTION = 1_000  # lines whose jobs are enqueued in one transaction
+PORTION_BYTES = 16_000_000
+RESULTS = 200  # that are read at once
+CANCELLED = 5_000  # jobs that are cancelled in one transaction
+HOUR = 3600.0
+Entry = tuple[int, int, Request, EnqueueOptions]  # with the number of its line, and its size
+
+
+class BatchKeeper:
+    """Owns the rows of `api_batch` from their validation to their end, and files that are no longer read."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._leader = Leader(settings, "batches", channels=(BATCHES,))
+        self._producer = Producer(settings.model_copy(update={"kinds": ()}))  # the API's are built in
+        self._store = FileStore(settings)
+        self._entries: dict[UUID, Iterator[Entry]] = {}  # of batches that are being enqueued, from where they are on
+        self._term = 0
+        self._last_look = self._last_purge = float("-inf")
+
+    def run(self) -> None:
+        try:
+            self._leader.lead(self._round)
+        finally:
+            self._producer.close()
+
+    def stop(self) -> None:
+        """Stop at once; from any thread."""
+        self._leader.stop()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep batches on a thread of its own until the end of the block."""
+        thread = threading.Thread(target=self.run, name="batches", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join()
+
+    def _round(self) -> float:
+        if self._term != self._leader.term:  # another keeper may have gone on meanwhile
+            self._term, self._entries = self._leader.term, {}
+        if time.monotonic() - self._last_purge >= HOUR:
+            self._leader.ask("batches/purge_files")
+            self._store.sweep({row.id.hex for row in self._leader.ask("batches/files_in_folder")})
+            self._last_purge = time.monotonic()
+        if (early := self._last_look + MIN_INTERVAL - time.monotonic()) > 0:
+            return early
+        self._last_look = time.monotonic()
+        unfinished = [self._advance(row) for row in self._leader.ask("batches/open")]
+        if any(unfinished):
+            self._last_look = float("-inf")
+            return 0.0
+        return INTERVAL
+
+    def _advance(self, row: Any) -> bool:
+        """Take a step. Whether there is another one to take at once."""
+        status = BatchStatus(row.status)
+        try:
+            if status is BatchStatus.VALIDATING:
+                self._validate(row)
+                return True
+            if status is BatchStatus.IN_PROGRESS and row.enqueued < row.lines and not row.over:
+                return self._enqueue(row)
+        except (EntryError, FileNotFoundError) as error:
+            self._fail(row, [LineProblem("invalid_input", f"the input cannot be read any more: {error}")])
+            return False
+        if status is BatchStatus.CANCELLING and not row.idle:
+            return self._cancel_jobs(row)
+        if row.idle:
+            self._end(row, status)
+        return False
+
+    def _validate(self, row: Any) -> None:
+        with self._input(row) as content:
+            served = {each.name for each in self._leader.ask("batches/models")}
+            problems, lines, requests, models = problems_of(LineReader(row.endpoint, served), content)
+        if problems:
+            self._fail(row, problems)
+            return
+        model = next(iter(models)) if len(models) == 1 else None
+        self._leader.ask("batches/begin", id=row.id, lines=lines, requests=requests, model=model)
+
+    def _fail(self, row: Any, problems: list[LineProblem]) -> None:
+        while self._cancel_jobs(row):
+            pass
+        errors = {"object": "list", "data": [problem._asdict() for problem in problems]}
+        self._leader.ask("batches/fail", id=row.id, errors=json.dumps(errors))
+        self._entries.pop(row.id, None)
+
+    def _enqueue(self, row: Any) -> bool:
+        """Enqueue the next lines. Whether there are more."""
+        entries = self._entries.setdefault(row.id, self._entries_of(row))
+        portion, size, last = [], 0, row.lines
+        for number, length, request, options in islice(entries, PORTION):
+            portion.append((request, options))
+            size, last = size + length, number
+            if size >= PORTION_BYTES:
+                break
+        if len(portion) < PORTION and size < PORTION_BYTES:
+            last = row.lines  # blank ones may follow the last request
+        self._producer.of_tenant(row.tenant).enqueue_many(portion, batch=row.id)
+        crash_point("batch_portion")
+        more = bool(self._leader.ask("batches/enqueued", id=row.id, lines=last)) and last < row.lines
+        if not more:
+            del self._entries[row.id]
+        return more
+
+    def _entries_of(self, row: Any) -> Iterator[Entry]:
+        """The requests of lines that are not known to be enqueued."""
+        reader = LineReader(row.endpoint)
+        with self._input(row) as content:
+            for number, text in reader.raw(content, after=row.enqueued):
+                line = reader.read(number, text)
+                options = EnqueueOptions(
+                    priority=line.priority,
+                    deadline=row.expires_at,
+                    idempotency_key=line.key(row.id),
+                    model=line.model,
+                )
+                yield number, len(text), line.request, options
+
+    def _cancel_jobs(self, row: Any) -> bool:
+        """Cancel open jobs. Whether there may be more."""
+        jobs = [job.id for job in self._leader.ask("batches/open_jobs", id=row.id, limit=CANCELLED)]
+        if jobs:
+            self._leader.ask("queue/cancel", ids=jobs, tenant=row.tenant)
+        return len(jobs) == CANCELLED
+
+    def _end(self, row: Any, status: BatchStatus) -> None:
+        """Write the files of a batch none of whose jobs is open, and end it."""
+        if status is BatchStatus.IN_PROGRESS:
+            self._leader.ask("batches/finalize", id=row.id)
+        cancelled = status is BatchStatus.CANCELLING
+        with ExitStack() as stack:
+            results = Results(*(stack.enter_context(self._store.spool()) for _ in range(2)))
+            self._write(row, results, "batch_cancelled" if cancelled else "batch_expired")
+            crash_point("batch_written")
+            last = BatchStatus.CANCELLED if cancelled else BatchStatus.EXPIRED if results.expired else None
+            self._record(row, results, last or BatchStatus.COMPLETED)
+        logger.info("batch_%s is %s", row.id.hex, last or BatchStatus.COMPLETED)
+
+    def _write(self, row: Any, results: Results, cut_short: str) -> None:
+        """Write how each request ended, in the order of the lines; those that were never enqueued last."""
+        ids = [job.id for job in self._leader.ask("batches/jobs", id=row.id)]
+        enqueued = row.enqueued
+        for start in range(0, len(ids), RESULTS):
+            for job in self._leader.ask("batches/results", ids=ids[start : start + RESULTS]):
+                number, custom_id = place_of(job.idempotency_key)
+                enqueued = max(enqueued, number)
+                results.add(job, custom_id)
+        if enqueued < row.lines:
+            reader = LineReader(row.endpoint)
+            with suppress(FileNotFoundError), self._input(row) as content:
+                for number, text in reader.raw(content, after=enqueued):
+                    results.cut_short(None, reader.read(number, text).custom_id, cut_short)
+
+    def _record(self, row: Any, results: Results, last: BatchStatus) -> None:
+        made: dict[str, tuple[UUID, ResultFile, bytes | None]] = {}
+        for name, file in (("output", results.output), ("error", results.error)):
+            if file.lines:
+                file_id = uuid5(row.id, name)
+                made[name] = file_id, file, self._store.place(file_id, file.content, file.size)
+        self._leader.ask(
+            "batches/end",
+            id=row.id,
+            status=last,
+            completed=results.completed,
+            failed=results.failed,
+            usage=json.dumps(results.usage_object()),
+            output=made["output"][0] if "output" in made else None,
+            error=made["error"][0] if "error" in made else None,
+            ids=[file_id for file_id, _, _ in made.values()],
+            names=[f"batch_{row.id.hex}_{name}.jsonl" for name in made],
+            sizes=[file.size for _, file, _ in made.values()],
+            contents=[content for _, _, content in made.values()],
+        )
+
+    @contextmanager
+    def _input(self, row: Any) -> Iterator[BinaryIO]:
+        """The batch's input. Raises `FileNotFoundError` if it is gone."""
+        found = self._leader.ask("batches/input", id=row.input_file_id)
+        if not found:
+            raise FileNotFoundError("it was removed")
+        with self._store.open(row.input_file_id, found[0].content) as content:
+            yield content

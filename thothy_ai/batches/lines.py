@@ -1,0 +1,152 @@
+"""Reads the lines of a batch's input: one request each, with an id of its own.
+
+What is wrong with a body is found out when its job runs, as it would be for a request alone, and fails that line only.
+What is wrong with a line itself, or with the field that says which engine it is for, fails the whole batch before any
+of it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple
+from uuid import UUID
+
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.jobs import Request, registry
+from thothy_ai.jobs.kinds import chat, completion
+from thothy_ai.producer.drafts import validated
+from thothy_ai.queue import strict_json
+
+ENDPOINTS = {chat.ROUTE: chat.KIND.name, completion.ROUTE: completion.KIND.name}
+MAX_LINES = 50_000  # OpenAI's
+MAX_LINE = 16_000_000  # bytes: a job's request may have as many characters
+MAX_CUSTOM_ID = 400
+MAX_ERRORS = 100  # that are reported
+FIELDS = ("custom_id", "method", "url", "body")
+
+
+class LineProblem(NamedTuple):
+    """Why an input is refused, as the batch's `errors` say it. The number of a line counts from 1."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class LineError(Exception):
+    """A line is not valid."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.param = code, param
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A valid line, as a job."""
+
+    number: int
+    custom_id: str
+    model: str
+    priority: int
+    request: Request
+
+    def key(self, batch: UUID) -> str:
+        """The idempotency key of its job, from which `place_of` reads number and id again."""
+        return f"{batch.hex}:{self.number}:{self.custom_id}"
+
+
+def place_of(key: str) -> tuple[int, str]:
+    """The number of the line and its id."""
+    _, number, custom_id = key.split(":", 2)
+    return int(number), custom_id
+
+
+class LineReader:
+    """Reads lines for an endpoint. Requests may ask for these models, or for any if they are not known."""
+
+    def __init__(self, endpoint: str, models: Collection[str] | None = None) -> None:
+        self._endpoint = endpoint
+        self._kind = registry.find(ENDPOINTS[endpoint])
+        self._models = models
+
+    def raw(self, content: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Numbers and texts of the lines that are not blank. A line that is too long comes in parts, none valid."""
+        lines = enumerate(iter(lambda: content.readline(MAX_LINE + 1), b""), 1)
+        return ((number, line) for number, line in islice(lines, after, None) if line.strip())
+
+    def read(self, number: int, text: bytes) -> Line:
+        """The line. Raises `LineError`."""
+        try:
+            line = strict_json.read(text.strip().removeprefix(b"\xef\xbb\xbf"))
+        except ValueError as error:
+            if len(text) > MAX_LINE:
+                raise LineError("invalid_json_line", f"has more than {MAX_LINE:,} bytes") from None
+            raise LineError("invalid_json_line", f"is not valid JSON: {error}") from None
+        if not isinstance(line, dict):
+            raise LineError("invalid_json_line", "is not a JSON object")
+        if unknown := sorted(line.keys() - set(FIELDS)):
+            raise LineError("unknown_parameter", f"{unknown[0]} is not a field of a line", unknown[0])
+        for field in FIELDS:
+            if field not in line:
+                raise LineError("missing_required_parameter", f"{field} is missing", field)
+        if line["method"] != "POST":
+            raise LineError("invalid_method", "method is not 'POST'", "method")
+        if line["url"] != self._endpoint:
+            raise LineError("mismatched_url", f"url is not the batch's endpoint, {self._endpoint!r}", "url")
+        return self._line(number, _custom_id(line["custom_id"]), line["body"])
+
+    def _line(self, number: int, custom_id: str, body: Any) -> Line:
+        if not isinstance(body, dict):
+            raise LineError("invalid_value", "body is not an object", "body")
+        if body.get("stream"):
+            raise LineError("invalid_value", "stream: a batch has no streams", "body.stream")
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise LineError("missing_required_parameter", "model is missing", "body.model")
+        if self._models is not None and model not in self._models:
+            raise LineError("model_not_found", f"no engine has ever served the model {model!r}", "body.model")
+        priority = body.pop("priority", None) or 0
+        if type(priority) is not int or not -100 <= priority <= 100:
+            raise LineError("invalid_value", "priority is not a whole number from -100 to 100", "body.priority")
+        try:
+            return Line(number, custom_id, model, priority, validated(self._kind, body))
+        except InvalidJobError as error:
+            raise LineError("invalid_value", str(error), f"body.{error.field}") from None
+
+
+def problems_of(reader: LineReader, content: BinaryIO) -> tuple[list[LineProblem], int, int, set[str]]:
+    """What is wrong with an input; how many lines and how many requests it has; and their models."""
+    problems: list[LineProblem] = []
+    known: dict[str, int] = {}  # lines, by their ids
+    models: set[str] = set()
+    number, requests = 0, 0
+    for number, text in reader.raw(content):
+        requests += 1
+        try:
+            line = reader.read(number, text)
+        except LineError as error:
+            problems.append(LineProblem(error.code, str(error), number, error.param))
+        else:
+            models.add(line.model)
+            if (first := known.setdefault(line.custom_id, number)) != number:
+                says = f"custom_id {line.custom_id!r} is that of line {first}, too"
+                problems.append(LineProblem("duplicate_custom_id", says, number, "custom_id"))
+        if requests > MAX_LINES:
+            problems = [LineProblem("too_many_requests", f"the file has more than {MAX_LINES:,} requests")]
+        if requests > MAX_LINES or len(problems) == MAX_ERRORS:
+            break
+    if not requests:
+        problems.append(LineProblem("empty_file", "the file has no requests"))
+    return problems, number, requests, models
+
+
+def _custom_id(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_CUSTOM_ID:
+        raise LineError("invalid_value", f"custom_id is not a text of 1 to {MAX_CUSTOM_ID} characters", "custom_id")
+    if not value.isprintable():
+        raise LineError("invalid_value", "custom_id holds characters that cannot be printed", "custom_id")
+    return value

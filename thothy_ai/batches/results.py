@@ -1,0 +1,86 @@
+"""Writes the files of a batch that has ended: answers, and what became of the other requests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from thothy_ai.db.states import JobState
+
+CUT_SHORT = {
+    "batch_expired": "the request could not be run before the batch expired",
+    "batch_cancelled": "the batch was cancelled before the request was run",
+}
+
+
+class ResultFile:
+    """A file that is written line by line."""
+
+    def __init__(self, content: BinaryIO) -> None:
+        self.content = content
+        self.lines = 0
+
+    def write(self, job_id: UUID | None, custom_id: str, response: Any, error: Any) -> None:
+        """One request: the API's response, whatever its status, or why there is none."""
+        request_id = f"batch_req_{job_id.hex}" if job_id is not None else f"batch_req_{self.lines}"
+        line = {"id": request_id, "custom_id": custom_id, "response": response, "error": error}
+        self.content.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        self.lines += 1
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.content.tell()
+
+
+class Results:
+    """Sorts the requests of a batch into its two files, and counts."""
+
+    def __init__(self, output: BinaryIO, error: BinaryIO) -> None:
+        self.output, self.error = ResultFile(output), ResultFile(error)
+        self.completed = self.failed = self.expired = 0
+        self.usage = {"input": 0, "cached": 0, "output": 0, "reasoning": 0}
+
+    def add(self, row: Any, custom_id: str) -> None:
+        """One job, as `batches/results` reads it."""
+        match JobState(row.state):
+            case JobState.SUCCEEDED:
+                self.completed += 1
+                self._count(row.body["usage"])
+                self.output.write(row.id, custom_id, _response(row.id, 200, row.body), None)
+            case JobState.DEAD if row.body is not None and "error" in row.body:  # what the API would have answered
+                self.failed += 1
+                envelope = {"error": row.body["error"]}
+                self.error.write(row.id, custom_id, _response(row.id, row.body["status"], envelope), None)
+            case JobState.DEAD:
+                self.failed += 1
+                self.error.write(row.id, custom_id, None, {"code": row.reason, "message": row.detail or row.reason})
+            case state:
+                self.cut_short(row.id, custom_id, "batch_expired" if state is JobState.EXPIRED else "batch_cancelled")
+
+    def cut_short(self, job_id: UUID | None, custom_id: str, code: str) -> None:
+        """A request that was not run."""
+        self.expired += code == "batch_expired"
+        self.error.write(job_id, custom_id, None, {"code": code, "message": CUT_SHORT[code]})
+
+    def usage_object(self) -> dict[str, Any]:
+        """What all answers took, as the batch says it."""
+        used = self.usage
+        return {
+            "input_tokens": used["input"],
+            "input_tokens_details": {"cached_tokens": used["cached"]},
+            "output_tokens": used["output"],
+            "output_tokens_details": {"reasoning_tokens": used["reasoning"]},
+            "total_tokens": used["input"] + used["output"],
+        }
+
+    def _count(self, usage: Any) -> None:
+        self.usage["input"] += usage["prompt_tokens"]
+        self.usage["output"] += usage["completion_tokens"]
+        self.usage["cached"] += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        self.usage["reasoning"] += (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
+
+
+def _response(job_id: UUID, status: int, body: Any) -> dict[str, Any]:
+    return {"status_code": status, "request_id": f"req_{job_id.hex}", "body": body}

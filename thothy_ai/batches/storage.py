@@ -1,0 +1,61 @@
+"""`FileStore`: where the contents of files lie: in their rows, or in a folder if they are larger."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Container
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+from uuid import UUID
+
+from thothy_ai.settings import Settings
+
+ORPHANED_SECONDS = 3600.0  # after which a file in the folder that has no row never gets one
+
+
+class FileStore:
+    """Owns the folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.files_folder or settings.home / "files"
+        self._limit = settings.files_in_database
+
+    def spool(self) -> BinaryIO:
+        """A temporary file to write to, which is in memory while it is small."""
+        return cast("BinaryIO", tempfile.SpooledTemporaryFile(max_size=min(self._limit, 2**20)))
+
+    def place(self, file_id: UUID, content: BinaryIO, size: int) -> bytes | None:
+        """The content for the row of this file; None if it is in the folder now. Raises `OSError`."""
+        content.seek(0)
+        if size <= self._limit:
+            return content.read()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self.path(file_id).with_suffix(".part")
+        with part.open("wb") as written:
+            shutil.copyfileobj(content, written, 2**20)
+            written.flush()
+            os.fsync(written.fileno())
+        part.replace(self.path(file_id))
+        return None
+
+    def open(self, file_id: UUID, content: bytes | None) -> BinaryIO:
+        """A file with this content in its row. Raises `OSError` if it should lie in the folder and does not."""
+        return io.BytesIO(content) if content is not None else self.path(file_id).open("rb")
+
+    def path(self, file_id: UUID) -> Path:
+        """Where it lies if it lies in the folder."""
+        return self._folder / file_id.hex
+
+    def sweep(self, kept: Container[str]) -> None:
+        """Remove what is in the folder and is none of these, by their ids in hexadecimal."""
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if path.name not in kept and time.time() - path.stat().st_mtime > ORPHANED_SECONDS:
+                    path.unlink()

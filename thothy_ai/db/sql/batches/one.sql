@@ -1,0 +1,6 @@
+-- One batch of a tenant.
+SELECT id, endpoint, status, input_file_id, metadata, created_at, expires_at, in_progress_at, finalizing_at,
+    completed_at, failed_at, expired_at, cancelling_at, cancelled_at, requests, output_file_id, error_file_id, errors,
+    model, usage, completed, failed, output_seconds
+FROM api_batch
+WHERE id = :id AND tenant = :tenant

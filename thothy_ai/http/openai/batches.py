@@ -1,0 +1,133 @@
+"""`/v1/batches`: the requests of a file as jobs of the queue, whose answers become files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from thothy_ai.batches.lines import ENDPOINTS
+from thothy_ai.db.states import BatchStatus
+from thothy_ai.http.access import caller_of
+from thothy_ai.http.asgi import body_of
+from thothy_ai.http.errors import ApiError
+from thothy_ai.http.openai import files
+from thothy_ai.http.openai.fields import Body, parsed
+from thothy_ai.http.openai.files import ExpiresAfter, file_id_of, missing_file, unix
+from thothy_ai.http.openai.pages import Page, page_of, parse_id, spell_id, whole
+from thothy_ai.http.record import Record
+
+PREFIX = "batch_"
+TIMES = (
+    "created_at", "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at",
+    "cancelling_at", "cancelled_at",
+)  # fmt: skip
+UNDER_WAY = {BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING}
+Key = Annotated[str, Field(min_length=1, max_length=64)]
+Value = Annotated[str, Field(max_length=512)]
+
+
+class BatchBody(Body):
+    """A request for a batch."""
+
+    input_file_id: str
+    endpoint: str
+    completion_window: Literal["24h"]
+    metadata: Annotated[dict[Key, Value], Field(max_length=16)] | None = None
+    output_expires_after: ExpiresAfter | None = None
+
+
+class Batches:
+    """The routes of batches."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.routes = [
+            Route("/v1/batches", self._create, methods=["POST"]),
+            Route("/v1/batches", self._list),
+            Route("/v1/batches/{id}", self._retrieve),
+            Route("/v1/batches/{id}/cancel", self._cancel, methods=["POST"]),
+        ]
+
+    async def _create(self, request: Request) -> Response:
+        tenant = caller_of(request.scope, "jobs").tenant
+        body = parsed(BatchBody, await body_of(request))
+        if body.endpoint not in ENDPOINTS:
+            says = f"endpoint: {body.endpoint!r} has no batches; {', '.join(ENDPOINTS)} have"
+            raise ApiError(400, says, code="invalid_value", param="endpoint")
+        try:
+            file_id = parse_id(body.input_file_id, files.PREFIX, "file")
+        except ApiError:
+            raise missing_file(body.input_file_id, "input_file_id") from None
+        rows = await self._record.ask(
+            "batches/create",
+            id=uuid7(),
+            tenant=tenant,
+            endpoint=body.endpoint,
+            file=file_id,
+            metadata=None if body.metadata is None else json.dumps(body.metadata),
+            output_seconds=body.output_expires_after.seconds if body.output_expires_after else None,
+        )
+        if not rows:
+            raise missing_file(body.input_file_id, "input_file_id")
+        return JSONResponse(batch_object(rows[0]))
+
+    async def _list(self, request: Request) -> Response:
+        tenant = caller_of(request.scope, "read").tenant
+        page = page_of(Page, request)
+        rows = await self._record.ask("batches/list", tenant=tenant, after=page.after_id(PREFIX), limit=page.limit + 1)
+        return JSONResponse(whole(await self._objects(tenant, rows), page.limit))
+
+    async def _retrieve(self, request: Request) -> Response:
+        tenant = caller_of(request.scope, "read").tenant
+        return JSONResponse(await self._found(tenant, request.path_params["id"]))
+
+    async def _cancel(self, request: Request) -> Response:
+        """A batch that is being cancelled, or was, is answered as it is."""
+        tenant = caller_of(request.scope, "jobs").tenant
+        given = request.path_params["id"]
+        rows = await self._record.ask("batches/cancel", id=parse_id(given, PREFIX, "batch"), tenant=tenant)
+        batch = (await self._objects(tenant, rows))[0] if rows else await self._found(tenant, given)
+        if not rows and batch["status"] not in {BatchStatus.CANCELLING, BatchStatus.CANCELLED}:
+            raise ApiError(409, f"the batch is {batch['status']}", code="batch_not_cancellable")
+        return JSONResponse(batch)
+
+    async def _found(self, tenant: str, given: str) -> dict[str, Any]:
+        rows = await self._record.ask("batches/one", id=parse_id(given, PREFIX, "batch"), tenant=tenant)
+        if not rows:
+            raise ApiError(404, f"there is no batch {given!r}", code="batch_not_found")
+        return (await self._objects(tenant, rows))[0]
+
+    async def _objects(self, tenant: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
+        """The batches, those under way with what has ended so far."""
+        running = [row.id for row in rows if row.status in UNDER_WAY]
+        counts = await self._record.ask("batches/counts", ids=running, tenant=tenant) if running else ()
+        so_far = {count.id: count for count in counts}
+        return [batch_object(row, so_far.get(row.id)) for row in rows]
+
+
+def batch_object(row: Any, counts: Any = None) -> dict[str, Any]:
+    """A batch, as the API shows it; `counts` are those of one that has not ended."""
+    counted = counts or row
+    return {
+        "id": spell_id(PREFIX, row.id),
+        "object": "batch",
+        "endpoint": row.endpoint,
+        "model": row.model,
+        "errors": row.errors,
+        "input_file_id": file_id_of(row.input_file_id),
+        "completion_window": "24h",
+        "status": row.status,
+        "output_file_id": file_id_of(row.output_file_id),
+        "error_file_id": file_id_of(row.error_file_id),
+        **{name: unix(getattr(row, name)) for name in TIMES},
+        "request_counts": {"total": row.requests, "completed": counted.completed, "failed": counted.failed},
+        "usage": row.usage,
+        "metadata": row.metadata,
+    }

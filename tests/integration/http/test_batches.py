@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,9 @@ from starlette.types import Scope
 from tests.support.door import served_door
 from tests.support.engine_rows import register
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
-from thothy_ai.batches import lines
+from thothy_ai.batches import keeper, lines
 from thothy_ai.batches.keeper import BatchKeeper
+from thothy_ai.errors import ThothyError
 from thothy_ai.http.access import Caller, Everybody, header
 
 CHAT = "/v1/chat/completions"
@@ -127,6 +129,25 @@ def test_a_batch_becomes_jobs_and_their_answers_a_file(client: OpenAI, bench: Ru
     assert hot["response"]["body"]["error"]["param"] == "temperature"
     listed = client.files.list(purpose="batch_output")
     assert {file.id for file in listed} == {done.output_file_id, done.error_file_id}
+
+
+def test_a_step_that_was_cut_off_is_repeated(
+    client: OpenAI, queue: Queue, bench: RunnerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: Counter[str] = Counter()
+
+    def cut_off(place: str) -> None:
+        reached[place] += 1
+        if reached[place] in {1, 3}:
+            raise ThothyError(f"cut off at {place}")
+
+    monkeypatch.setattr(keeper, "crash_point", cut_off)
+    monkeypatch.setattr(keeper, "PORTION", 10)
+    with running(BatchKeeper(queue.settings)):
+        done = ended(client, batch_of(client, jsonl(*(line(f"{number}") for number in range(35)))), bench.hand_over)
+    assert reached == {"batch_portion": 6, "batch_written": 2}
+    assert [each["custom_id"] for each in read(client, done.output_file_id)] == [f"{number}" for number in range(35)]
+    assert len(queue.rows("SELECT FROM job")) == 35
 
 
 @pytest.mark.usefixtures("kept")

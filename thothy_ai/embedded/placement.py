@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from thothy_ai.embedded.endpoint import engine_endpoint
+from thothy_ai.embedded.endpoint import Endpoint, engine_endpoint
 from thothy_ai.errors import ConfigError
-from thothy_ai.foreign import is_foreign
 from thothy_ai.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -41,11 +40,14 @@ class GpuLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Arguments and environment of one engine's process, which say what it runs on, and its label among several."""
+    """Arguments and environment of one engine's process, which say what it runs on, and its label among several; or
+    where an engine is that runs already, ours or a server over HTTP.
+    """
 
     label: str = ""  # empty: the only engine, which chooses its device
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    endpoint: Endpoint | None = None
 
 
 ANYWHERE = Placement()
@@ -89,15 +91,11 @@ def placements(gpus: str | None, engines: int | None, available: Sequence[GpuLik
 
 
 def pairs(settings: Settings, home: Path, where: Sequence[Placement]) -> tuple[Pair, ...]:
-    """One engine and one worker for each placement, with sockets in `home` and names of their own; only a worker for a
-    server over HTTP.
-    """
-    if settings.engine_url and is_foreign(settings.engine_url):
-        return (Pair("engine", "worker", settings, ANYWHERE, 0),)
+    """One engine and one worker for each placement, with sockets in `home` and names of their own."""
     made = []
     for number, placement in enumerate(where):
         suffix = f"-{placement.label}" if len(where) > 1 else ""
-        endpoint = engine_endpoint(home, f"-{number}" if number else "")
+        endpoint = placement.endpoint or engine_endpoint(home, f"-{number}" if number else "")
         own = {"engine_url": endpoint.url, "engine_token": endpoint.secret}
         if placement.label:
             own["engine_name"] = f"{settings.engine_name or socket.gethostname()}-{placement.label}"

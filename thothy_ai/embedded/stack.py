@@ -46,8 +46,7 @@ HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
 class EmbeddedStack:
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
-    `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`,
-    or one worker, for the server over HTTP that the settings name as their engine.
+    `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
     `observer` receives the progress of a stop. With `null`, the engines answer without a model. With `clean`, jobs that
     an earlier stack left open are cancelled before anything can run. `begun` says whether engines at these URLs, which
     were killed, had begun a request of a session (`engine.serving.client.had_begun`); without it, they count as having

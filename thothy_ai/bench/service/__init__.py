@@ -1,1 +1,1 @@
-"""`thothy bench service`: the same jobs through the whole service and straight to its engine, in one run."""
+"""Benchmarks of the whole service: `thothy bench service` and `thothy bench factory`."""

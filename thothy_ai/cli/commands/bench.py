@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+
+from thothy_ai.cli.shell import AsJson, usage
 
 if TYPE_CHECKING:
     from thothy_ai.bench.measure import BenchReport
     from thothy_ai.bench.progress import Progress
+
+Value = TypeVar("Value")
 
 app = typer.Typer(name="bench", no_args_is_help=True, help="Measure the engine on this machine.")
 
@@ -45,3 +51,74 @@ def service(context: typer.Context) -> None:
         return measure_service(options, progress)
 
     run_and_print(options, measure)
+
+
+@app.command()
+def factory(
+    engines: Annotated[
+        list[str],
+        typer.Option(
+            "--engine",
+            metavar="URL",
+            help="An engine that runs: unix:///path, tcp://127.0.0.1:port, or a server as https://host/v1. Repeat it.",
+        ),
+    ],
+    jobs: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 64,
+    kind: Annotated[str | None, typer.Option(help="Jobs of this kind alone. Default: a mix of the four kinds.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the jobs: the same one gives the same jobs.")] = 0,
+    attempts: Annotated[int, typer.Option(min=1, max=100, help="Most attempts of a job.")] = 1,
+    warm_up: Annotated[int, typer.Option(min=0, help="Other jobs that are drained first, without their time.")] = 4,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds after which a drain is cut off.")] = 3600.0,
+    gpus: Annotated[
+        list[int] | None, typer.Option(min=1, help="GPUs of the engine: once for all, or for each in turn.")
+    ] = None,
+    price: Annotated[
+        list[float] | None, typer.Option(min=0, help="Price of a GPU-hour: once for all, or for each in turn.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model of a server that lists several: once, or for each in turn.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VARIABLE",
+            help="Environment variable with the token or API key: once, or for each in turn. Default:"
+            " THOTHY_ENGINE_TOKEN.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drain the same jobs, with their prompts, schemas and validators, through each engine, and compare them.
+
+    Each engine is used through a service of its own in a temporary folder, one after the other.
+
+    Example: thothy bench factory --engine http://127.0.0.1:8000/v1 --engine https://vllm.example/v1 --gpus 1 --gpus 2
+    """
+    from thothy_ai.bench.progress import Progress
+    from thothy_ai.bench.requests import Backlog
+    from thothy_ai.bench.service.backlog import make_jobs
+    from thothy_ai.bench.service.factory import Contender, factory_rows, measure_factory
+    from thothy_ai.cli.views.tables import Column, print_json, table
+
+    def each(name: str, given: list[Value] | None) -> list[Value] | list[None]:
+        if not given:
+            return [None] * len(engines)
+        if len(given) not in {1, len(engines)}:
+            usage(f"--{name} is given {len(given)} times: once for all engines, or {len(engines)} times")
+        return given * len(engines) if len(given) == 1 else given
+
+    keys = [os.environ.get(variable or "THOTHY_ENGINE_TOKEN") for variable in each("key", key)]
+    values = zip(engines, keys, each("model", model), each("gpus", gpus), each("price", price), strict=True)
+    runs = measure_factory(
+        [Contender(*given) for given in values],
+        make_jobs(Backlog(jobs, kind, seed)),
+        make_jobs(Backlog(warm_up, kind, seed + 1_000_003)) if warm_up else (),
+        Progress(sys.stderr),
+        attempts=attempts,
+        limit_seconds=limit,
+    )
+    if as_json:
+        print_json([run.to_json() for run in runs])
+        return
+    heads = [Column("figure", text=True), *(Column(run.contender.url, number=True) for run in runs)]
+    table("factory", heads, [[name, *shown] for name, shown in factory_rows(runs)])

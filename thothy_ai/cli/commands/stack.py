@@ -76,7 +76,8 @@ def up(
     from thothy_ai.cli.views.stopping import StopDisplay, StopRequested
     from thothy_ai.cli.views.terminal_log import log_to_terminal
     from thothy_ai.embedded import EmbeddedStack
-    from thothy_ai.embedded.placement import placements
+    from thothy_ai.embedded.endpoint import Endpoint
+    from thothy_ai.embedded.placement import Placement, placements
     from thothy_ai.embedded.stack import DOOR, SERVICES
     from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
     from thothy_ai.engine.serving.client import had_begun
@@ -94,7 +95,9 @@ def up(
         usage(
             f"THOTHY_ENGINE_URL is {settings.engine_url}, which has GPUs of its own: THOTHY_ENGINE_GPUS says how many"
         )
-    if not foreign:
+    if foreign:
+        where = (Placement(endpoint=Endpoint(settings.require_engine_url(), settings.reveal_engine_token())),)
+    else:
         settings = settings.model_copy(update={"engine_url": None})
     if not (null or foreign):
         settings = settings.model_copy(update={"model": find_model(settings, model)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -66,8 +67,17 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """What a call gained: its first delta has its name, all others a piece of its arguments. Calls count from 0."""
+    """What a call gained: its first delta has its name, and each may have a piece of its arguments. Counted from 0."""
 
     index: int
     name: str = ""
     arguments: str = ""
+
+
+def joined(calls: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
+    """One for each call, of all that it gained."""
+    found: dict[int, CallDelta] = {}
+    for call in calls:
+        known = found.get(call.index, CallDelta(call.index))
+        found[call.index] = CallDelta(call.index, known.name + call.name, known.arguments + call.arguments)
+    return tuple(found.values())

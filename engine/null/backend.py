@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from thothy_ai.engine.api import (
+    CallDelta,
     Choice,
     CoreStats,
     Delta,
@@ -32,7 +33,7 @@ from thothy_ai.engine.api.errors import EngineError, EngineNotAcceptingError, En
 from thothy_ai.engine.api.identity import identity_of
 from thothy_ai.engine.api.inflight_log import CORE, AdmissionFile, admissions_in
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.null.instances import instance_text, prose
+from thothy_ai.engine.null.instances import calls_of, instance_text, prose
 
 _WORDS = 60
 _CONTEXT = 8192
@@ -180,13 +181,15 @@ class NullEngine:
         request, sampling = pending.request, pending.request.sampling
         try:
             words = max(sampling.min_tokens, min(_WORDS, sampling.max_tokens))
+            calls = calls_of(request.tools) if request.tools else ()
             text = prose(words) if request.schema is None else instance_text(request.schema)
         except EngineError as error:
             outputs: list[Output] = [Failure(request.id, error)]
         else:
-            result = _result(request, text, FinishReason.STOP, self._latency)
+            result = replace(_result(request, "" if calls else text, FinishReason.STOP, self._latency), calls=calls)
+            gained = tuple(CallDelta(at, call.name, call.arguments) for at, call in enumerate(calls))
             deltas = [
-                Delta(request.id, each.text, each.token_ids, at, each.logprobs)
+                Delta(request.id, each.text, each.token_ids, at, each.logprobs, calls=gained if not at else ())
                 for at, each in enumerate(result.choices)
             ]
             if request.stream or request.id in self._streamed:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from thothy_ai.engine.api import ToolCall, ToolChoice, Tools
 from thothy_ai.engine.api.errors import GrammarError
 
 Schema = Mapping[str, Any]
@@ -49,6 +50,15 @@ def instance_text(schema: str) -> str:
 def prose(words: int) -> str:
     """Running text of this many words."""
     return " ".join(itertools.islice(itertools.cycle(" ".join(_SENTENCES).split()), words))
+
+
+def calls_of(tools: Tools) -> tuple[ToolCall, ...]:
+    """The call that must be made, if one must; GrammarError if its schema cannot be used."""
+    if not tools.only and tools.choice is not ToolChoice.REQUIRED:
+        return ()
+    functions = [json.loads(each)["function"] for each in tools.definitions]
+    called = next(each for each in functions if tools.only in ("", each["name"]))
+    return (ToolCall(called["name"], instance_text(json.dumps(called.get("parameters") or {"type": "object"}))),)
 
 
 class _Maker:

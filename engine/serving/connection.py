@@ -218,10 +218,11 @@ def _frames_of(outputs: Sequence[Output]) -> Iterator[bytes]:
                 parts = ([replace(delta, text=escaped)],)
             case [Delta() as delta]:
                 text, tokens = len(delta.text) // 2, len(delta.token_ids) // 2
-                parts = tuple(
-                    [replace(delta, text=delta.text[of], token_ids=delta.token_ids[at], logprobs=delta.logprobs[at])]
-                    for of, at in ((slice(text), slice(tokens)), (slice(text, None), slice(tokens, None)))
+                first = replace(
+                    delta, text=delta.text[:text], token_ids=delta.token_ids[:tokens], logprobs=delta.logprobs[:tokens]
                 )
+                rest = (delta.text[text:], delta.token_ids[tokens:], delta.choice, delta.logprobs[tokens:])
+                parts = ([first], [Delta(delta.id, *rest)])
             case [GenerationResult() | Failure() as end]:
                 parts = ([Failure(end.id, EngineError(f"the result cannot be sent: {error}"), end.usage)],)
             case _:

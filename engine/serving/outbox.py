@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from thothy_ai.engine.api import Delta
 from thothy_ai.engine.api.backend import Output
+from thothy_ai.engine.api.messages import joined
 
 _MAX_OUTPUTS = 32  # per frame: a result holds up to a whole context of tokens, and a frame has a size limit
 
@@ -33,6 +34,8 @@ class Outbox:
                 text=waiting.text + output.text,
                 token_ids=waiting.token_ids + output.token_ids,
                 logprobs=waiting.logprobs + output.logprobs,
+                thoughts=waiting.thoughts + output.thoughts,
+                calls=joined((*waiting.calls, *output.calls)),
             )
         self._deltas[key] = output
 

@@ -13,6 +13,7 @@ from thothy_ai.engine.api import CallDelta, Delta, FinishReason, GenerationReque
 from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import CoreRequest, Event, FinishedEvent, RefusedEvent, TokenEvent
 from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.messages import joined
 from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.detokenizer import Detokenizer, StopStrings
 from thothy_ai.engine.text.division import Divider, Gained
@@ -176,7 +177,7 @@ class Stream:
         if not self._streams and (last or not 0 < self._report_after <= count):
             return []
         text, unsent = "".join(self._texts[self._sent_texts :]), self._tokens[self._sent :]
-        thoughts, calls = self._unsent_thoughts, tuple(self._unsent_calls)
+        thoughts, calls = self._unsent_thoughts, joined(self._unsent_calls)
         if not (text or thoughts or calls or (last and unsent)):
             return []
         self._unsent_thoughts, self._unsent_calls = "", []

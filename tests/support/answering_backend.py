@@ -1,9 +1,13 @@
-"""A backend that answers with what the test says, in pieces; one that is left without an end waits for its abort."""
+"""A backend that answers with what the test says, in pieces; one that is left without an end waits for its abort.
+
+A piece is a text, or a delta with thoughts and calls, too.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from thothy_ai.engine.api import (
     Choice,
@@ -14,12 +18,13 @@ from thothy_ai.engine.api import (
     GenerationRequest,
     GenerationResult,
     TokenLogprob,
+    ToolCall,
     Usage,
 )
 from thothy_ai.engine.api.backend import Failure, Sink
 from thothy_ai.engine.api.errors import EngineError
 
-Answer = Sequence[str] | EngineError
+Answer = Sequence[str | Delta] | EngineError
 
 
 class AnsweringBackend:
@@ -46,17 +51,19 @@ class AnsweringBackend:
         sink([self._delta(request, number, piece) for number, piece in enumerate(answer)])
         self._sinks[request.id] = sink
         if not self.hang:
-            self._end(request.id, "".join(answer), self.reason)
+            self._end(request.id, answer, self.reason)
 
-    def _delta(self, request: GenerationRequest, number: int, piece: str) -> Delta:
+    def _delta(self, request: GenerationRequest, number: int, piece: str | Delta) -> Delta:
         """With log-probabilities, each piece is a token."""
+        if isinstance(piece, Delta):
+            return replace(piece, id=request.id)
         if not self.logprobs:
             return Delta(request.id, piece, ())
         return Delta(request.id, piece, (number,), logprobs=self.logprobs[number : number + 1])
 
     def abort(self, request_id: str) -> None:
         if request_id in self._sinks:
-            self._end(request_id, "", FinishReason.ABORTED)
+            self._end(request_id, (), FinishReason.ABORTED)
             self.aborted.set()
 
     @property
@@ -67,7 +74,7 @@ class AnsweringBackend:
     def finish_all(self, text: str) -> None:
         """End what hangs, as if it were written."""
         for request_id in self.open:
-            self._end(request_id, text, self.reason)
+            self._end(request_id, (text,), self.reason)
 
     def fail_all(self, error: EngineError) -> None:
         for request_id in self.open:
@@ -94,7 +101,14 @@ class AnsweringBackend:
     def stop(self) -> None:
         raise NotImplementedError
 
-    def _end(self, id_: str, text: str, reason: FinishReason) -> None:
-        first = Choice(text, tuple(range(len(self.logprobs))), reason, self.logprobs, -0.5 if self.logprobs else None)
-        usage = Usage(40, 30, 20, 1.5)
+    def _end(self, id_: str, pieces: Sequence[str | Delta], reason: FinishReason) -> None:
+        tokens, mean = tuple(range(len(self.logprobs))), -0.5 if self.logprobs else None
+        deltas = [Delta(id_, each, ()) if isinstance(each, str) else each for each in pieces]
+        calls: dict[int, ToolCall] = {}
+        for call in (call for delta in deltas for call in delta.calls):
+            known = calls.get(call.index, ToolCall("", ""))
+            calls[call.index] = ToolCall(known.name + call.name, known.arguments + call.arguments)
+        text, thoughts = "".join(each.text for each in deltas), "".join(each.thoughts for each in deltas)
+        first = Choice(text, tokens, reason, self.logprobs, mean, thoughts, tuple(calls.values()))
+        usage = Usage(40, 30, 20, 1.5, thought_tokens=7 if thoughts else 0)
         self._sinks.pop(id_)([GenerationResult.of(id_, (first, *self.others), usage)])

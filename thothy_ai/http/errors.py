@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from thothy_ai.engine.api.errors import (
     BudgetTooSmallError,
@@ -17,7 +18,18 @@ from thothy_ai.engine.api.errors import (
 )
 
 RETRY_SECONDS = 2  # after which an engine that is away may be back
-_PARAMETER = re.compile(r"([a-z_]+)(=| has | of | is not possible)")  # how the engine's refusals begin
+# How the engine's refusals begin.
+_PARAMETER = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*)(=|: | has | of | is not possible)")
+_PARAMETERS = re.compile(r"^tools\.([0-9]+)\.function\.parameters")
+
+
+class Fields(NamedTuple):
+    """The names of a route's fields, for errors. `parameters` is where a tool has its schema."""
+
+    prompt: str
+    limit: str
+    schema: str = "response_format"
+    parameters: str = "tools.{}.function.parameters"
 
 
 class ApiError(Exception):
@@ -49,16 +61,20 @@ def unsupported(field: str, advice: str = "") -> ApiError:
     return ApiError(400, f"{field} is not supported{advice}", code="unsupported_parameter", param=field)
 
 
-def of_engine(error: EngineError, prompt: str = "prompt", limit: str = "max_tokens") -> ApiError:
-    """What a client is told of the engine's refusal or failure; `prompt` and `limit` are the names of its fields."""
-    says = str(error)
+COMPLETION = Fields("prompt", "max_tokens")
+
+
+def of_engine(error: EngineError, fields: Fields = COMPLETION) -> ApiError:
+    """What a client is told of the engine's refusal or failure."""
+    says, of_tool = _PARAMETERS.subn(lambda found: fields.parameters.format(found[1]), str(error), 1)
     match error:
         case PromptTooLongError():
-            return ApiError(400, says, code="context_length_exceeded", param=prompt)
+            return ApiError(400, says, code="context_length_exceeded", param=fields.prompt)
         case GrammarError():
-            return ApiError(400, says, code="invalid_json_schema", param="response_format")
+            place = says.partition(":")[0] if of_tool else fields.schema
+            return ApiError(400, says, code="invalid_json_schema", param=place)
         case BudgetTooSmallError():
-            return ApiError(400, says, code="invalid_value", param=limit)
+            return ApiError(400, says, code="invalid_value", param=fields.limit)
         case InvalidRequestError():
             named = _PARAMETER.match(says)
             return ApiError(400, says, code="invalid_value", param=named[1] if named else None)

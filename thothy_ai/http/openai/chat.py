@@ -10,16 +10,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from thothy_ai.engine.api import Choice, Delta, EngineInfo, GenerationRequest, GenerationResult, Message
+from thothy_ai.engine.api import Choice as GeneratedChoice
+from thothy_ai.engine.api import Delta, EngineInfo, FinishReason, GenerationRequest, GenerationResult, Message, ToolCall
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
-from thothy_ai.http.errors import ApiError, unsupported
-from thothy_ai.http.openai.events import encoded, event
-from thothy_ai.http.openai.fields import BEGINNING, Body, Count, GenerationBody, parsed
+from thothy_ai.http.errors import ApiError, Fields, unsupported
+from thothy_ai.http.openai.events import DONE, encoded, event
+from thothy_ai.http.openai.fields import BEGINNING, Body, Count, GenerationBody, Text, parsed
 from thothy_ai.http.openai.objects import FINISHED, token_logprobs, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
+from thothy_ai.http.openai.tools import Choice, FunctionTools, NamedTool, ToolName, new_call_id, tools_of
 
 MARK = "\ue000"  # in the place of a text
 MAX_MESSAGES = 10_000
+MAX_CALLS = 1_000  # of a message
 
 
 class TextPart(Body):
@@ -41,13 +44,35 @@ class ImagePart(Body):
 Parts = Annotated[list[Annotated[TextPart | ImagePart, Field(discriminator="type")]], Field(max_length=1_000)]
 
 
-class ChatMessage(Body):
-    """A message. Its name is no part of the prompt of any model here."""
+class CalledFunction(Body):
+    """A function and its arguments, which are JSON text."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    name: ToolName
+    arguments: str
+
+
+class CalledTool(Body):
+    """A call in an assistant's message."""
+
+    id: Text
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class ChatMessage(Body):
+    """A message. An assistant's may have calls instead of content."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Parts | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[CalledTool], Field(max_length=MAX_CALLS)] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    # What the API's answers have, and say nothing.
     refusal: None = None
-    name: None = None
+    audio: None = None
+    function_call: None = None
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
 
     def text(self, at: int) -> str:
         """All of its text; ApiError for a message without any, or with parts that are no text."""
@@ -55,11 +80,49 @@ class ChatMessage(Body):
             return self.content
         where = f"messages.{at}.content"
         if self.content is None:
+            if self.tool_calls:
+                return ""
             raise ApiError(400, f"{where} is missing", code="missing_required_parameter", param=where)
         for part in self.content:
             if isinstance(part, ImagePart):
                 raise unsupported(where, f": the engine reads text, and no {part.type}")
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+def messages_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    """The engine's messages; ApiError for one that lacks what its role needs, or answers a call that nobody made."""
+    asked: set[str] = set()
+    found = []
+    for at, message in enumerate(messages):
+        calls = message.tool_calls or []
+        strays = {
+            "tool_calls": calls and message.role != "assistant",
+            "tool_call_id": message.tool_call_id is not None and message.role != "tool",
+            "reasoning_content": message.reasoning_content and message.role != "assistant",
+        }
+        for field, strays_here in strays.items():
+            if strays_here:
+                place = f"messages.{at}.{field}"
+                says = f"{place} is not for the role {message.role!r}"
+                raise ApiError(400, says, code="invalid_value", param=place)
+        if message.role == "tool" and message.tool_call_id not in asked:
+            place = f"messages.{at}.tool_call_id"
+            if message.tool_call_id is None:
+                raise ApiError(400, f"{place} is missing", code="missing_required_parameter", param=place)
+            says = f"{place}: no message before it has a call with the id {message.tool_call_id!r:.80}"
+            raise ApiError(400, says, code="invalid_value", param=place)
+        asked.update(call.id for call in calls)
+        found.append(
+            Message(
+                "system" if message.role == "developer" else message.role,
+                message.text(at),
+                tuple(ToolCall(call.function.name, call.function.arguments or "{}", call.id) for call in calls),
+                message.tool_call_id or "",
+                message.name or "",
+                message.reasoning_content or "",
+            )
+        )
+    return tuple(found)
 
 
 class ChatBody(GenerationBody):
@@ -71,9 +134,8 @@ class ChatBody(GenerationBody):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
     chat_template_kwargs: dict[str, str | bool | int | float] | None = None
-    # Without tools, neither says anything.
-    tools: Annotated[list[Any], Field(max_length=0)] | None = None
-    tool_choice: Literal["auto", "none", "required"] | None = None
+    tools: FunctionTools | None = None
+    tool_choice: Choice | NamedTool | None = None
     parallel_tool_calls: bool | None = None
 
 
@@ -86,9 +148,15 @@ class ChatCompletion:
         self._tenant = tenant
         if body_.top_logprobs is not None and not body_.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", code="invalid_value", param="top_logprobs")
-        self._messages = tuple(
-            Message("system" if message.role == "developer" else message.role, message.text(at))
-            for at, message in enumerate(body_.messages)
+        self._messages = messages_of(body_.messages)
+        choice = body_.tool_choice
+        self._only = choice.function.name if isinstance(choice, NamedTool) else None
+        self._tools = tools_of(
+            [tool.function.model_dump(exclude_none=True) for tool in body_.tools or ()],
+            None if isinstance(choice, NamedTool) else choice,
+            self._only,
+            parallel=body_.parallel_tool_calls is not False,
+            place="tools.{}.function.name",
         )
         self._schema = body_.response_format.schema_text if body_.response_format else None
         self._top = body_.top_logprobs or 0
@@ -96,7 +164,7 @@ class ChatCompletion:
         self.streams = bool(body_.stream)
         self.wants_tokens = bool(body_.logprobs)
         self.sequences = body_.sequences
-        self.prompt_field, self.limit_field = "messages", "max_completion_tokens"
+        self.fields, self.done = Fields("messages", "max_completion_tokens"), DONE
         self.beginning = self._messages[0].content[:BEGINNING]
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
@@ -106,6 +174,7 @@ class ChatCompletion:
         }
         self._before: list[bytes] = []  # of a chunk's text, by choice
         self._after = b""
+        self._call_ids: dict[tuple[int, int], str] = {}  # by choice and number
 
     def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]:
         body, self._vocabulary = self._body, vocabulary
@@ -120,6 +189,8 @@ class ChatCompletion:
             schema=self._schema,
             profile="http/chat",
             template_options=body.chat_template_kwargs or {},
+            divided=True,
+            tools=self._tools,
         )
         return (request,)
 
@@ -128,9 +199,9 @@ class ChatCompletion:
         choices = [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "message": self._message(index, choice),
                 "logprobs": self._logprobs(choice),
-                "finish_reason": FINISHED[choice.finish_reason],
+                "finish_reason": self._reason(choice),
             }
             for index, choice in enumerate(self._copied(result.choices))
         ]
@@ -141,9 +212,9 @@ class ChatCompletion:
         return b"".join(self._chunk(index, first) for index in range(self._body.n or 1))
 
     def written(self, prompt: int, deltas: Sequence[Delta]) -> bytes:  # noqa: ARG002 - there is only one
-        if self._body.logprobs:
+        if self._body.logprobs or any(delta.thoughts or delta.calls for delta in deltas):
             return b"".join(
-                self._chunk(choice, {"content": delta.text}, self._logprobs(delta))
+                self._chunk(choice, self._gained(choice, delta), self._logprobs(delta))
                 for delta in deltas
                 for choice in self._choices_of(delta)
             )
@@ -164,20 +235,54 @@ class ChatCompletion:
     def closing(self, results: Sequence[GenerationResult]) -> bytes:
         (result,) = results
         ends = [
-            self._chunk(index, {}, finish_reason=FINISHED[choice.finish_reason])
+            self._chunk(index, {}, finish_reason=self._reason(choice))
             for index, choice in enumerate(self._copied(result.choices))
         ]
         if self._body.wants_usage:
             ends.append(event({**self._head, "choices": [], "usage": usage_of(results)}))
         return b"".join(ends)
 
-    def _copied(self, choices: tuple[Choice, ...]) -> Sequence[Choice]:
+    def failed(self, error: ApiError) -> bytes:
+        return event(error.body)
+
+    def _gained(self, index: int, delta: Delta) -> dict[str, Any]:
+        """What a choice of this number gained, as a chunk has it."""
+        gained: dict[str, Any] = {"reasoning_content": delta.thoughts} if delta.thoughts else {}
+        if delta.calls:
+            gained["tool_calls"] = [
+                {"index": call.index, **self._call(index, call.index, call.name, call.arguments)}
+                if call.name
+                else {"index": call.index, "function": {"arguments": call.arguments}}
+                for call in delta.calls
+            ]
+        return gained | ({"content": delta.text} if delta.text or not gained else {})
+
+    def _call(self, index: int, number: int, name: str, arguments: str = "") -> dict[str, Any]:
+        id_ = self._call_ids.setdefault((index, number), new_call_id())
+        return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+    def _message(self, index: int, choice: GeneratedChoice) -> dict[str, Any]:
+        said = choice.text if choice.text or not choice.calls else None
+        message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+        if choice.thoughts:
+            message["reasoning_content"] = choice.thoughts
+        if choice.calls:
+            calls = enumerate(choice.calls)
+            message["tool_calls"] = [self._call(index, at, call.name, call.arguments) for at, call in calls]
+        return message
+
+    def _reason(self, choice: GeneratedChoice) -> str:
+        """As OpenAI has it: a call that was asked for by name ends with "stop"."""
+        calls = choice.calls and choice.finish_reason is FinishReason.STOP and self._only is None
+        return "tool_calls" if calls else FINISHED[choice.finish_reason]
+
+    def _copied(self, choices: tuple[GeneratedChoice, ...]) -> Sequence[GeneratedChoice]:
         return choices * self._body.copies
 
     def _choices_of(self, delta: Delta) -> Iterable[int]:
         return range(delta.choice, delta.choice + self._body.copies)
 
-    def _logprobs(self, text: Choice | Delta) -> dict[str, Any] | None:
+    def _logprobs(self, text: GeneratedChoice | Delta) -> dict[str, Any] | None:
         if not self._body.logprobs:
             return None
         content = token_logprobs(text.token_ids, text.logprobs, self._top, self._vocabulary)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from thothy_ai.engine.api import Choice, Delta, EngineInfo, GenerationRequest, GenerationResult
-from thothy_ai.http.openai.events import event
+from thothy_ai.http.errors import COMPLETION, ApiError
+from thothy_ai.http.openai.events import DONE, event
 from thothy_ai.http.openai.fields import BEGINNING, GenerationBody, Text, parsed
 from thothy_ai.http.openai.objects import FINISHED, finite, spelled, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
@@ -53,7 +54,7 @@ class TextCompletion:
         self.streams = bool(self._body.stream)
         self.wants_tokens = self._body.logprobs is not None
         self.sequences = len(self._prompts) * self._body.sequences
-        self.prompt_field, self.limit_field = "prompt", "max_tokens"
+        self.fields, self.done = COMPLETION, DONE
         self.beginning = str(self._prompts[0][:BEGINNING])
         self._n = self._body.n or 1
         self._head: dict[str, Any] = {
@@ -100,6 +101,9 @@ class TextCompletion:
         if self._body.wants_usage:
             ends.append(event({**self._head, "choices": [], "usage": usage_of(results)}))
         return b"".join(ends)
+
+    def failed(self, error: ApiError) -> bytes:
+        return event(error.body)
 
     def _ended(self, results: Sequence[GenerationResult]) -> Iterator[dict[str, Any]]:
         choices = [choice for result in results for choice in result.choices * self._body.copies]

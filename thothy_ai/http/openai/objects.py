@@ -25,7 +25,7 @@ def usage_of(results: Sequence[GenerationResult]) -> dict[str, Any]:
         "completion_tokens": output,
         "total_tokens": prompt + output,
         "prompt_tokens_details": {"cached_tokens": sum(result.usage.cached_tokens for result in results)},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": sum(result.usage.thought_tokens for result in results)},
     }
 
 

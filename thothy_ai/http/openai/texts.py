@@ -17,8 +17,8 @@ from thothy_ai.engine.serving.client import Generation
 from thothy_ai.http import metrics
 from thothy_ai.http.asgi import Exchange
 from thothy_ai.http.engines import Engine, Fleet
-from thothy_ai.http.errors import ApiError, of_engine
-from thothy_ai.http.openai.events import DONE, PING, event
+from thothy_ai.http.errors import ApiError, Fields, of_engine
+from thothy_ai.http.openai.events import PING
 
 PING_SECONDS = 15.0  # without anything sent: proxies end idle connections
 _TICK_SECONDS = 0.01  # by which clocks may differ
@@ -33,8 +33,8 @@ class Wanted(Protocol):
     streams: bool
     wants_tokens: bool  # the bytes of tokens, for log-probabilities
     sequences: int  # that the engine runs for it
-    prompt_field: str
-    limit_field: str
+    fields: Fields
+    done: bytes  # the last event
 
     def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]:
         """The engine's requests, one for each prompt; ApiError if it cannot honour a field."""
@@ -50,6 +50,9 @@ class Wanted(Protocol):
 
     def closing(self, results: Sequence[GenerationResult]) -> bytes:
         """The events after all text."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """The event of an error after the opening, which is the last one."""
 
 
 async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted) -> None:
@@ -110,7 +113,7 @@ class _Answer:
                 self._generations.append(await engine.client.submit(request))
             await (self._stream() if self._wanted.streams else self._whole())
         except EngineError as error:
-            await self._fail(of_engine(error, self._wanted.prompt_field, self._wanted.limit_field))
+            await self._fail(of_engine(error, self._wanted.fields))
         except ApiError as error:
             await self._fail(error)
         finally:
@@ -131,7 +134,7 @@ class _Answer:
                 await self._send(opening + self._wanted.written(number, deltas))
                 opening = b""
         results = [await generation.result() for generation in self._generations]
-        await self._send(opening + self._wanted.closing(results) + DONE)
+        await self._send(opening + self._wanted.closing(results) + self._wanted.done)
         await self._exchange.end()
 
     async def _send(self, data: bytes) -> None:
@@ -147,7 +150,7 @@ class _Answer:
         """Answer with the error, or send it as the last event."""
         if not self._events:
             raise error
-        await self._send(event(error.body))
+        await self._send(self._wanted.failed(error))
         await self._exchange.end()
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult
 from thothy_ai.engine.api.errors import EngineError
-from thothy_ai.http.errors import ApiError, of_engine, unsupported
+from thothy_ai.http.errors import ApiError, Fields, of_engine, unsupported
 from thothy_ai.http.openai.chat import ChatCompletion
 from thothy_ai.http.openai.completions import TextCompletion
 from thothy_ai.jobs.api.plan import ApiBody
@@ -18,8 +18,7 @@ class Form(Protocol):
 
     streams: bool
     wants_tokens: bool
-    prompt_field: str
-    limit_field: str
+    fields: Fields
 
     def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]: ...
 
@@ -44,7 +43,7 @@ class TranslatedBody:
         return answer
 
     def refusal(self, error: EngineError) -> Exception:
-        return of_engine(error, self._form.prompt_field, self._form.limit_field)
+        return of_engine(error, self._form.fields)
 
 
 async def translated(call: ApiBody, tenant: str, info: EngineInfo, vocabulary: Vocabulary) -> TranslatedBody:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, ascending
 
@@ -29,10 +28,21 @@ def _escaped(sign: str) -> str:
     return short.get(sign) or (f"\\u{ord(sign):04x}" if ord(sign) < 0x20 or sign == "\x7f" else sign)
 
 
-class Chars:
-    """A class of characters. `best`: one of them that is short in JSON; `cost`: its bytes there."""
+class Expression:
+    """`cost`: bytes of its shortest string in JSON. The end of one that has begun is at most `longest` bytes away, and
+    one more character delays it by at most `rise`.
+    """
 
-    __slots__ = ("_ascii", "best", "cost", "ranges")
+    __slots__ = ("cost", "longest", "rise")
+    cost: int
+    longest: int
+    rise: int
+
+
+class Chars(Expression):
+    """A class of characters. `best`: one of them that is short in JSON."""
+
+    __slots__ = ("_ascii", "best", "ranges")
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
@@ -47,6 +57,7 @@ class Chars:
         plain = next((code for code in first if code not in _ESCAPED), None)
         self.best = usual if usual is not None else plain if plain is not None else ranges[0][0] if ranges else 0
         self.cost = len(escaped(chr(self.best)))
+        self.rise, self.longest = 0, self.cost
 
     def has(self, code: int) -> bool:
         if code < _NOT_ASCII:
@@ -67,21 +78,42 @@ class Chars:
         return chars_of(both) if both else None
 
 
-class Row(NamedTuple):
-    parts: tuple[Expression, ...]
+class Row(Expression):
+    """One after the other."""
+
+    __match_args__ = __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Expression, ...]) -> None:
+        self.parts = parts
+        self.cost = self.longest = 0
+        for part in reversed(parts):
+            self.longest = max(self.longest, part.longest + self.cost)
+            self.cost += part.cost
+        self.rise = max([part.rise for part in parts], default=0)
 
 
-class Either(NamedTuple):
-    choices: tuple[Expression, ...]
+class Either(Expression):
+    """One of several."""
+
+    __match_args__ = __slots__ = ("choices",)
+
+    def __init__(self, choices: tuple[Expression, ...]) -> None:
+        self.choices = choices
+        self.cost = least = min([choice.cost for choice in choices])
+        self.longest = max([choice.longest for choice in choices])
+        self.rise = max([max(0, choice.cost - least - 1) + choice.rise for choice in choices])
 
 
-class Repeated(NamedTuple):
-    item: Expression
-    least: int
-    most: int | None
+class Repeated(Expression):
+    """The same from `least` to `most` times; None: any number of times."""
 
+    __match_args__ = __slots__ = ("item", "least", "most")
 
-Expression = Chars | Row | Either | Repeated
+    def __init__(self, item: Expression, least: int, most: int | None) -> None:
+        self.item, self.least, self.most = item, least, most
+        self.cost = least * item.cost
+        self.longest = item.longest + max(0, least - 1) * item.cost
+        self.rise = item.rise + (max(0, item.cost - 1) if most is None or most > least else 0)
 
 
 @cache
@@ -89,7 +121,9 @@ def chars_of(ranges: Ranges) -> Chars:
     return Chars(ranges)
 
 
+ESCAPE = 5  # bytes by which the end of an escaped control character can be away
 ANY = chars_of(((0, 0xD7FF), (0xE000, LAST)))
+ANY.rise, ANY.longest = ESCAPE, ANY.cost + ESCAPE
 NO_NEWLINE = chars_of(((0, 9), (11, 0xD7FF), (0xE000, LAST)))
 AROUND = Repeated(Chars(ANY.ranges), 0, None)  # of a string in which a pattern is found
 

@@ -12,7 +12,6 @@ from heapq import nsmallest
 from typing import Any, Protocol
 
 from thothy_ai.engine.grammar.expressions import (
-    ANY,
     Chars,
     Either,
     Expression,
@@ -26,7 +25,6 @@ from thothy_ai.engine.grammar.expressions import (
 Stand = Any  # what a rule makes of a string's beginning; false if it allows no such string
 Spots = tuple["Spot", ...]  # each once, in an order that is the same in each run
 
-ESCAPE = 5  # bytes by which the end of an escaped control character can be away
 _MAX_PLACES = 512  # of a string that has begun; of more, those that end soonest and latest are followed
 _TRIED = 6  # places that end soonest, whose strings may have fewer tokens than the shortest
 _MAX_FIRST_PLACES = 50_000
@@ -73,15 +71,12 @@ class Pattern:
     """An expression that whole strings match. Its places belong to it."""
 
     def __init__(self, expression: Expression) -> None:
-        self._costs: dict[int, int] = {}
-        self._kept: list[Expression] = []  # so that ids stay theirs
         self._places: dict[tuple[int, int], Spot] = {}
         self._steps: dict[tuple[Spots, int], Spots] = {}
         self._counted: dict[tuple[int, int, int | None], Repeated] = {}
         self.end = Spot(None, None, 0)
         self.start = self._reached([self._before(expression, self.end)], _MAX_FIRST_PLACES)
-        self.rise = self._rise(expression)
-        self.longest = self._longest(expression)
+        self.rise, self.longest = expression.rise, expression.longest
 
     def step(self, places: Spots, code: int) -> Spots:
         """The places after one more character; none if the expression does not allow it."""
@@ -126,7 +121,7 @@ class Pattern:
                         rest = self._before(part, rest)
                     place = rest
                 case Either(choices):
-                    place = self._before(min(choices, key=self.cost), rest)
+                    place = self._before(min(choices, key=lambda choice: choice.cost), rest)
                 case Repeated(item, least, _):
                     if isinstance(item, Chars):
                         found += [item] * least
@@ -136,54 +131,11 @@ class Pattern:
                     place = rest
         return found
 
-    def cost(self, node: Expression) -> int:
-        """Bytes of its shortest string."""
-        found = self._costs.get(id(node))
-        if found is None:
-            match node:
-                case Chars():
-                    found = node.cost
-                case Row(parts):
-                    found = sum(map(self.cost, parts))
-                case Either(choices):
-                    found = min(map(self.cost, choices))
-                case Repeated(item, least, _):
-                    found = least * self.cost(item) if least else 0
-            self._costs[id(node)] = found
-            self._kept.append(node)
-        return found
-
-    def _rise(self, node: Expression) -> int:
-        """By how many bytes one character can delay the end."""
-        match node:
-            case Row(parts):
-                return max(map(self._rise, parts), default=0)
-            case Either(choices):
-                least = self.cost(node)
-                return max(max(0, self.cost(each) - least - 1) + self._rise(each) for each in choices)
-            case Repeated(item, least, most):
-                return self._rise(item) + (max(0, self.cost(item) - 1) if most is None or most > least else 0)
-        return ESCAPE if node is ANY else 0
-
-    def _longest(self, node: Expression) -> int:
-        """How many bytes the end can be away, at most."""
-        match node:
-            case Row(parts):
-                found = after = 0
-                for part in reversed(parts):
-                    found, after = max(found, self._longest(part) + after), after + self.cost(part)
-                return found
-            case Either(choices):
-                return max(map(self._longest, choices))
-            case Repeated(item, least, _):
-                return self._longest(item) + max(0, least - 1) * self.cost(item)
-        return self.cost(node) + (ESCAPE if node is ANY else 0)
-
     def _before(self, head: Expression, rest: Spot) -> Spot:
         key = id(head), id(rest)
         found = self._places.get(key)
         if found is None:
-            found = self._places[key] = Spot(head, rest, self.cost(head) + rest.cost)
+            found = self._places[key] = Spot(head, rest, head.cost + rest.cost)
         return found
 
     def _reached(self, begun: list[Spot], limit: int = _MAX_PLACES) -> Spots:
@@ -214,8 +166,8 @@ class Pattern:
                 rest = self._before(part, rest)
             return [rest]
         assert isinstance(head, Repeated)
-        item, least, most = head
-        found = [] if least and self.cost(item) else [rest]
+        item, least, most = head.item, head.least, head.most
+        found = [] if least and item.cost else [rest]
         if most is None or most > 0:
             key = id(item), max(0, least - 1), None if most is None else most - 1
             if key not in self._counted:  # one object for each: spots are compared by identity

@@ -10,8 +10,8 @@ from heapq import heappop, heappush, nsmallest
 from itertools import count, product
 from typing import Any, NamedTuple
 
-from thothy_ai.engine.grammar.expressions import ANY, LAST, Chars, escaped, words_in
-from thothy_ai.engine.grammar.matching import ESCAPE, Options, Pattern, Stand, StringRule
+from thothy_ai.engine.grammar.expressions import ANY, ESCAPE, LAST, Chars, escaped, words_in
+from thothy_ai.engine.grammar.matching import Options, Pattern, Stand, StringRule
 from thothy_ai.engine.grammar.tokens import JsonTokens
 
 _MAX_SEARCHED = 3_000  # characters that are tried for a string that several rules restrict

@@ -35,6 +35,7 @@ _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\x80-\xbf]", re.DOTALL)
 _MAX_COUNTED = 255  # characters: a byte
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _MAX_FILLER = 14  # bytes: an everyday word
+_FIRST_BYTES = 3
 _LONGEST = 32  # bytes: longer tokens are runs of spaces and the like
 _MAX_COUNTS = 10_000  # texts of which the number of tokens is remembered
 
@@ -140,14 +141,25 @@ class JsonTokens:
         return {data: token for token, data in enumerate(self.table) if data}
 
     @cached_property
+    def longest_from(self) -> dict[bytes, int]:
+        """By their first bytes, three at most: how many bytes the longest token has."""
+        longest: dict[bytes, int] = {}
+        for data in self.table:
+            beginning, size = data[:_FIRST_BYTES], min(len(data), _LONGEST)
+            if size > longest.get(beginning, 0):
+                longest[beginning] = size
+        return longest
+
+    @cached_property
     def longest_bytes(self) -> int:
-        return min(max(map(len, self.table), default=1), _LONGEST)
+        return max(self.longest_from.values(), default=1)
 
     def divided(self, text: bytes) -> list[int]:
         """The fewest tokens of which a text consists; none if it consists of none."""
-        size, by_bytes, most = len(text), self.by_bytes, self.longest_bytes
+        size, by_bytes, longest = len(text), self.by_bytes, self.longest_from
         counts, ends = [size + 1] * size + [0], [0] * size  # of the tokens from each byte on
         for at in range(size - 1, -1, -1):
+            most = longest.get(text[at : at + _FIRST_BYTES], _FIRST_BYTES - 1)
             for end in range(at + 1, min(size, at + most) + 1):
                 if counts[end] < counts[at] and text[at:end] in by_bytes:
                     counts[at], ends[at] = counts[end] + 1, end

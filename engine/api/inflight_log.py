@@ -9,7 +9,7 @@ into a shared mapping before they begin with it, and remove it after its end. Th
 becomes of the processes, and a worker, which opened the file when it connected, reads it afterwards. A write is a copy
 of 16 bytes: no system call, and no message that could still be under way.
 
-The frontend's input thread, the thread of grammars and the core's thread each have slots of their own: no lock.
+The frontend's input thread, each thread that compiles grammars and the core's thread have slots of their own: no lock.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Slots(NamedTuple):
 
 
 TEXT: Final = Slots(0, 64)  # the most prompts that are tokenized at once
-GRAMMARS: Final = Slots(64, 1)
-CORE: Final = Slots(65, 4031)  # sequences that run, or were preempted: more than any engine has rows
+GRAMMARS: Final = tuple(Slots(64 + thread, 1) for thread in range(4))  # of each thread that compiles
+CORE: Final = Slots(68, 4028)  # sequences that run, or were preempted: more than any engine has rows
 _SIZE = _HEADER + _SLOT * (CORE.first + CORE.slots)
 
 Buffer = mmap.mmap | bytearray

@@ -1,11 +1,12 @@
 """`Requests`: takes requests and commands in, on any thread, and ends requests, on the core's thread.
 
-    submitted ──▶ [waiting for its grammar, on a thread of its own ──▶] queued ──▶ running ──▶ ended
+    submitted ──▶ [waiting for its grammar, on threads of their own ──▶] queued ──▶ running ──▶ ended
         └──▶ refused      └──▶ refused
 
-Requests and aborts wait in a queue until the core takes them between two steps. Grammars are compiled in order; a
-request without a schema does not wait for them. What a request gains, and its end, are events, which the core publishes
-when it has time. Owns the sequences from submission to their end.
+Requests and aborts wait in a queue until the core takes them between two steps. Grammars are compiled side by side,
+since llguidance releases the interpreter's lock; a request without a schema does not wait for them. What a request
+gains, and its end, are events, which the core publishes when it has time. Owns the sequences from submission to their
+end.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Requests:
         self._vocab_size, self._eos = vocab_size, eos
         self._sequences: dict[str, Sequence] = {}
         self._events: list[Event] = []
-        self._admissions, self._compiled = Admissions(CORE), Admissions(GRAMMARS)
+        self._admissions = Admissions(CORE)
         self.beginning: Sequence | None = None  # the one that is being added
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._schemas: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
@@ -85,8 +86,10 @@ class Requests:
 
     def start(self, file: AdmissionFile | None) -> None:
         """Begin to compile grammars, and record in `file` which requests have begun."""
-        self._admissions, self._compiled = admissions_in(file, CORE), admissions_in(file, GRAMMARS)
-        threading.Thread(target=self._compile_all, name="engine-grammars", daemon=True).start()
+        self._admissions = admissions_in(file, CORE)
+        for part in GRAMMARS:
+            compiled = admissions_in(file, part)
+            threading.Thread(target=self._compile_all, args=(compiled,), name="engine-grammars", daemon=True).start()
 
     # ---- any thread
 
@@ -146,12 +149,12 @@ class Requests:
             self.refused += 1  # first: the statistics that come with the event count it
         self._on_events([RefusedEvent(request_id, error)])
 
-    # ---- the grammars' thread
+    # ---- the grammars' threads
 
-    def _compile_all(self) -> None:
+    def _compile_all(self, compiled: Admissions) -> None:
         while (sequence := self._schemas.get()) is not None:
             try:
-                with self._compiled.entered(sequence.request.id):
+                with compiled.entered(sequence.request.id):
                     sequence.grammar = self._grammar(sequence)
             except EngineError as error:
                 self._leave(sequence, error)
@@ -160,6 +163,7 @@ class Requests:
                 self._leave(sequence, GrammarError(f"the schema could not be compiled: {error!r}"))
             else:
                 self._leave(sequence)
+        self._schemas.put(None)  # for the other threads
 
     def _grammar(self, sequence: Sequence) -> Grammar:
         """The schema's; its text ends within `max_tokens`, and within what the prompt leaves of the context."""

@@ -7,9 +7,11 @@ a schema.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
 MAX_SCHEMA_BYTES = 256 * 1024  # half a second to compile at most
-_MAX_SCHEMAS = 64  # kept for reuse
+_MAX_SCHEMAS = 512  # kept for reuse: 150 kB each, more as their lexers grow
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -55,8 +57,7 @@ class GrammarCompiler:
     """Makes grammars for one tokenizer. `eos` are the ids that end a text; `vocab_size` is that of the logits; a schema
     has up to `lexers` lexers. ModelLoadError without any `eos`.
 
-    The vocabulary is built in the background from now on; the first `compile` waits for it. Used by one thread; the
-    grammars may be used by another.
+    The vocabulary is built in the background from now on; the first `compile` waits for it. Used by any thread.
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class GrammarCompiler:
             raise ModelLoadError("neither the model's configuration nor its tokenizer names an end-of-text token")
         self._eos, self._lexers = sorted(eos), lexers
         self._vocabulary = Vocabulary(tokenizer, vocab_size, self._eos)
-        self._schemas: OrderedDict[str, Lexers] = OrderedDict()  # least recently used first
-        self._rules: OrderedDict[AnswerRules, CompiledRules] = OrderedDict()  # likewise
+        self._schemas: _Compiled[str, Lexers] = _Compiled()
+        self._rules: _Compiled[AnswerRules, CompiledRules] = _Compiled()
 
     def compile(self, source: str | AnswerRules) -> Grammar:
         """A grammar of all compact JSON texts that match the schema (JSON text), or of all texts that match the rules.
@@ -75,19 +76,33 @@ class GrammarCompiler:
         GrammarError if there is none.
         """
         if isinstance(source, AnswerRules):
-            rules = _kept(self._rules, source, lambda: CompiledRules(source, self._vocabulary))
+            rules = self._rules.get(source, lambda: CompiledRules(source, self._vocabulary))
             return RuledGrammar(rules, self._eos)
         size = len(source.encode("utf-8", "surrogatepass"))
         if size > MAX_SCHEMA_BYTES:
             raise GrammarError(f"the schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted")
-        lexers = _kept(self._schemas, source, lambda: Lexers(source, self._vocabulary, most=self._lexers))
+        lexers = self._schemas.get(source, lambda: Lexers(source, self._vocabulary, most=self._lexers))
         return JsonGrammar(lexers, self._eos)
 
 
-def _kept(known: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
-    """What is known under a key, or made now; the least recently used are forgotten."""
-    found = known.pop(key, None)
-    known[key] = found = make() if found is None else found
-    if len(known) > _MAX_SCHEMAS:
-        known.popitem(last=False)
-    return found
+class _Compiled(Generic[K, V]):
+    """What was compiled last, by its source: each once, however many threads want it at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[K, Future[V]] = OrderedDict()  # least recently used first
+
+    def get(self, source: K, compile_: Callable[[], V]) -> V:
+        with self._lock:
+            known = self._kept.pop(source, None)
+            compiled = self._kept[source] = Future() if known is None else known
+            if len(self._kept) > _MAX_SCHEMAS:
+                self._kept.popitem(last=False)
+        if known is None:
+            try:
+                compiled.set_result(compile_())
+            except BaseException as error:  # noqa: BLE001  a panic in Rust is no Exception; `result` raises it
+                compiled.set_exception(error)
+                with self._lock:
+                    self._kept.pop(source, None)
+        return compiled.result()

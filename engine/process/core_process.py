@@ -46,6 +46,7 @@ from thothy_ai.engine.wire.core_messages import (
 from thothy_ai.engine.wire.model_text import RemoteText
 
 WITHOUT_PARENT = 1
+_SWITCH_SECONDS = 0.0002  # after which a thread that compiles grammars gives the interpreter back to the core's
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 ToParent = Channel[FromCore, ToCore]
@@ -56,6 +57,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     """Load the model that the parent asks for, serve it, and end with the core."""
     log_to_stderr()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     if sys.platform == "linux":
         # The kernel kills this process when the parent is killed, whatever it does at that time. Elsewhere the channel
         # ends, which is noticed once Python code runs again.

@@ -13,8 +13,8 @@ from thothy_ai.engine.serving.address import admissions_at
 # briefly costs nothing on an idle machine. Read when torch is first imported.
 _SPIN_COUNT = "2000"
 # The tokenizers library encodes a batch of prompts on threads of its own. They leave cores to the threads that plan
-# steps and fill masks; eight tokenize more than a device reads.
-_TOKENIZING_THREADS = max(1, min(8, len(os.sched_getaffinity(0)) // 2))
+# steps and fill masks; four tokenize more than a device reads.
+_TOKENIZING_THREADS = max(1, min(4, len(os.sched_getaffinity(0)) // 4))
 
 
 def make_engine(options: EngineOptions) -> RunningEngine:

@@ -44,7 +44,7 @@ def test_a_process_that_is_killed_leaves_what_it_had_begun(path: Path) -> None:
 
 def test_each_thread_has_slots_of_its_own(path: Path) -> None:
     made = AdmissionFile.create(path, SESSION)
-    text, grammars, core = (made.writable(part) for part in (TEXT, GRAMMARS, CORE))
+    text, grammars, core = (made.writable(part) for part in (TEXT, GRAMMARS[0], CORE))
     with text.entered("1.a"), grammars.entered("1.b"):
         core.enter("1.c")
         assert made.begun(["a", "b", "c"]) == ("a", "b", "c")

@@ -115,6 +115,15 @@ def test_a_schema_that_compiles_for_long_delays_no_other_request(stage: Stage) -
     assert stage.end_of("slow")[1] == 5
 
 
+def test_a_schema_that_compiles_for_long_delays_no_other_schema(stage: Stage) -> None:
+    stage.core.submit(request("slow", "slow"))
+    assert stage.compiler.began.wait(PATIENCE)
+    stage.core.submit(request("fast", "good"))
+    assert stage.end_of("fast")[1] == 5
+    stage.compiler.go.set()
+    assert stage.end_of("slow")[1] == 5
+
+
 @pytest.mark.parametrize(("schema", "words"), [("bad", "no such type"), ("odd", "ZeroDivisionError")])
 def test_a_schema_that_does_not_compile_ends_its_own_request_and_is_counted(
     stage: Stage, schema: str, words: str

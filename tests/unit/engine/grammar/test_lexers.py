@@ -6,8 +6,10 @@ import json
 import random
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import llguidance.hf
 import pytest
@@ -21,12 +23,14 @@ from tests.support.masks import Masks
 from tests.support.plans import PLAIN
 from thothy_ai.engine.api.errors import EngineError, GrammarError, ModelLoadError
 from thothy_ai.engine.grammar import batch as grammar_batch
+from thothy_ai.engine.grammar import compiler as grammar_compiler
 from thothy_ai.engine.grammar import lexers as grammar_lexers
 from thothy_ai.engine.grammar.batch import advance_all, start_filling
 from thothy_ai.engine.grammar.compiler import MAX_SCHEMA_BYTES, GrammarCompiler
 from thothy_ai.engine.grammar.dialect import COMPACT
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.memory import MaskMemory, RowMasks
+from thothy_ai.engine.grammar.vocabulary import Vocabulary
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.jobs import Context
 from thothy_ai.jobs.kinds import hook, report_section, translation, trend_summary
@@ -375,3 +379,31 @@ def test_a_text_is_read_again_with_masks_between_its_tokens(
     grammar.matcher.consume_token(allowed(~row)[0])  # which it refuses, and everything after it
     grammar.advance(allowed(row)[0])
     assert len(grammar._tokens) == 71
+
+
+@pytest.mark.parametrize("schema", [SCHEMAS[0], '{"type": "no such type"}'])
+def test_threads_that_want_one_schema_at_a_time_compile_it_once(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, schema: str
+) -> None:
+    begun, goes_on, made = threading.Event(), threading.Event(), list[str]()
+
+    class Slow(grammar_lexers.Lexers):
+        def __init__(self, schema: str, vocabulary: Vocabulary, most: int) -> None:
+            made.append(schema)
+            begun.set()
+            assert goes_on.wait(60)
+            super().__init__(schema, vocabulary, most)
+
+    monkeypatch.setattr(grammar_compiler, "Lexers", Slow)
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(compiler.compile, schema)
+        assert begun.wait(60)
+        later = [threads.submit(compiler.compile, schema) for _ in range(2)]
+        goes_on.set()
+        ends = [each.exception() for each in (first, *later)]
+    if ends == [None] * 3:
+        assert made == [schema]
+    else:
+        assert all(isinstance(end, GrammarError) for end in ends)
+        with pytest.raises(GrammarError):  # a failure is not kept
+            compiler.compile(schema)

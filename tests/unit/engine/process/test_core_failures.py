@@ -22,6 +22,7 @@ from tests.support.engine_process import (
 )
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.errors import EngineError, EngineLostError, UninvolvedError
+from thothy_ai.engine.api.inflight_log import GRAMMARS
 from thothy_ai.engine.serving.client import EngineClient
 
 BREAKS_THE_CORE = """
@@ -38,9 +39,12 @@ import sys
 if "thothy_ai.engine.process.core_process" in sys.orig_argv:
     import os, signal, time
     from thothy_ai.engine.process import resident
+    begun = []
     class Compiler(resident.GrammarCompiler):
         def compile(self, schema):
-            time.sleep(0.5)
+            begun.append(schema)
+            while len(begun) < THREADS or not os.path.exists(NOW):
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
     resident.GrammarCompiler = Compiler
 """
@@ -78,16 +82,21 @@ def test_a_step_that_fails_costs_only_its_members(model: Path, url: str, tmp_pat
         assert ended(process)[0] == 70
 
 
-def test_a_schema_that_kills_the_core_is_the_only_one_charged(model: Path, url: str, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(KILLING_GRAMMARS)
+def test_a_schema_that_kills_the_core_is_charged_with_those_that_compile_beside_it(
+    model: Path, url: str, tmp_path: Path
+) -> None:
+    constants = f"THREADS, NOW = {len(GRAMMARS)}, {str(tmp_path / 'now')!r}\n"
+    (tmp_path / "sitecustomize.py").write_text(constants + KILLING_GRAMMARS)
     with started(options(model, url), tmp_path) as process:
         ready(process)
 
         async def body(client: EngineClient) -> None:
-            killer = GenerationRequest("killer", text="x", schema='{"type": "string"}')
-            killing = await client.submit(killer)
-            waits = await client.submit(replace(killer, id="waits"))
-            assert await errors_of([killing, waits]) == [EngineLostError, UninvolvedError]
+            request = GenerationRequest("", text="x", schema='{"type": "string"}')
+            names = [*(f"compiles-{number}" for number in range(len(GRAMMARS))), "waits"]
+            generations = [await client.submit(replace(request, id=name)) for name in names]
+            await client.stats()  # the engine has them all
+            (tmp_path / "now").touch()
+            assert await errors_of(generations) == [*(EngineLostError for _ in GRAMMARS), UninvolvedError]
 
         with_client(url, body)
         assert ended(process)[0] == 70

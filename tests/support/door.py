@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from openai import OpenAI
+
 from tests.support.served_engine import served
 from thothy_ai.engine.api.backend import Backend
 from thothy_ai.http.access import Access, Everybody
@@ -45,3 +47,8 @@ def served_door(settings: Settings, share: float = 1.0, access: Access | None = 
     finally:
         server.should_exit = True
         thread.join(PATIENCE)
+
+
+def strict_client(address: str) -> OpenAI:
+    """OpenAI's own client of it, which refuses answers that are not as documented."""
+    return OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0, _strict_response_validation=True)

@@ -22,6 +22,7 @@ from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.openai import models, texts
 from thothy_ai.http.openai.chat import ChatCompletion
 from thothy_ai.http.openai.completions import TextCompletion
+from thothy_ai.http.openai.responses import ModelResponse
 from thothy_ai.http.queue_routes import QueueRoutes
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ DENIALS = {401, 403, 429}
 GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
+    "/v1/responses": ModelResponse,
 }
 
 

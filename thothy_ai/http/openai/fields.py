@@ -151,7 +151,7 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     # Of what may be of several types, each has its problem: the one that is found deepest was meant.
     problem = max((each for each in problems if each["loc"][:1] == first), key=lambda each: len(_within(body, each)))
     path = ".".join(map(str, _within(body, problem)))
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "none_required"):
         raise unsupported(path)
     if problem["type"] == "missing":
         raise ApiError(400, f"{path} is missing", code="missing_required_parameter", param=path)

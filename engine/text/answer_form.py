@@ -55,7 +55,8 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """`thought` are the marks around thoughts; none if the model does not think. `said` are those around what it says.
+    """`thought` are the marks around thoughts; none if the model does not think. `said` are those around what it says,
+    which may lack marks that are no tokens.
 
     `native`: the template writes tools itself.
     """
@@ -83,6 +84,9 @@ HERMES = CallForm("<tool_call>", '\n{"name": "', '", "arguments": ', "}", "\n</t
 LLAMA = CallForm("", '{"name": "', '", "parameters": ', "}", lead="<|python_tag|>")
 LISTED = CallForm("[TOOL_CALLS][", '{"name": "', '", "arguments": ', "}", "]", between=", ")  # Mistral's, Granite's
 BARE = CallForm("[TOOL_CALLS]", "", "[ARGS]", "", again="")  # newer ones of Mistral
+CHANNELS = CallForm("<|channel|>commentary to=functions.", "", " <|constrain|>json<|message|>", "")  # gpt-oss
+_CHANNELS = (("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"), ("<|channel|>final<|message|>", ""))
+_RESPONSE = ("<response>", "</response>")  # of Granite, when it has thought
 _ID = 9  # characters
 _THOUGHTS = (
     ("<think>", "</think>"),
@@ -101,9 +105,12 @@ def answer_form(template: str, called: str) -> AnswerForm:
     """
     calls = _call_form(called) if called.count(KEY) > 1 else None
     form = AnswerForm(calls or HERMES, native=calls is not None)
+    if "<|channel|>" in template:
+        thought, said = _CHANNELS
+        return replace(form, thought=thought, said=said)
     for begin, end in _THOUGHTS:
         if end in template:
-            return replace(form, thought=(begin, end))
+            return replace(form, thought=(begin, end), said=_RESPONSE if _RESPONSE[1] in template else ("", ""))
     return form
 
 
@@ -112,6 +119,8 @@ def _call_form(called: str) -> CallForm | None:
         return replace(LISTED, begin=f"{found['mark']}{found['space']}[")
     if f"[TOOL_CALLS]{NAME}[ARGS]" in called:
         return BARE
+    if f"to=functions.{NAME}" in called:
+        return CHANNELS
     if found := _HERMES.search(called):
         return replace(HERMES, before_name=f'{found["space"]}{{"name": "', end=f"{found['after']}</tool_call>")
     return LLAMA if _LLAMA.search(called) else None

@@ -43,10 +43,16 @@ class RuleWriter:
         if form.thought and not opened:
             never_said.append(form.thought[0])
         said = f"schema_{len(names)}" if bound else "SAID?"
-        answers = [] if must_call else [f"{self._literal(form.said[0])} {said} {self._literal(form.said[1])}"]
+        channel = self._is_token(form.said[0])  # all that is said comes after such a mark
+        before, after = map(self._literal, form.said)
+        if channel:
+            said = f"{before} {said} {after}"
+        elif bound and before:
+            said = f"({before})? {said} ({after})?"
+        answers = [] if must_call else [said]
         if names:
             lines += self._calls(names, parallel=parallel, leads=bound and not begin)
-            if must_call or bound or not begin:
+            if must_call or bound or channel or not begin:
                 answers.append(f"{self._literal(begin)} calls")
             elif self._is_token(begin):
                 answers.append(f"SAID? {self._literal(begin)} calls")

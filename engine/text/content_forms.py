@@ -50,7 +50,8 @@ class ContentForms:
             content = [{"type": "text", "text": message.content}] if in_parts else message.content
             entry: dict[str, Any] = {"role": message.role, "content": content}
             if message.thoughts:
-                entry["reasoning_content"] = message.thoughts
+                # Other templates know the one name, or the other.
+                entry |= {"reasoning_content": message.thoughts, "thinking": message.thoughts}
             if message.calls:
                 entry["tool_calls"] = [
                     {

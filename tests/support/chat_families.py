@@ -11,7 +11,8 @@ from tests.support.tiny_tokenizer import make_tokenizer
 
 SPECIAL = ("[TOOL_CALLS]", "[ARGS]", "[INST]", "[/INST]", "<|python_tag|>", "<|eot_id|>", "<|start_header_id|>",
            "<|end_header_id|>", "<|tool_call|>", "[THINK]", "[/THINK]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
-           "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "<s>", "</s>")  # fmt: skip
+           "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>",
+           "<|constrain|>", "<|return|>", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "<s>", "</s>")  # fmt: skip
 
 _CHATML = (
     "{%- if tools %}{{ '<|im_start|>system\n' }}"
@@ -89,6 +90,22 @@ FAMILIES = {
         calls="{%- if message.tool_calls %}{{ '<|tool_call|>[' }}{%- for call in message.tool_calls %}"
         "{{ '{\"name\": \"' + call.function.name + '\", \"arguments\": ' + call.function.arguments | tojson + '}' }}"
         "{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ']' }}{%- endif %}"
+    ),
+    "channels": (
+        "{{ '<|start|>system<|message|>Channels: analysis, commentary, final.<|end|>' }}{%- if tools %}"
+        "{{ '<|start|>developer<|message|>namespace functions {' }}{%- for tool in tools %}"
+        "{{ '\n' + tool.function.name + tool.function.parameters | tojson }}{%- endfor %}{{ '}<|end|>' }}{%- endif %}"
+        "{%- for message in messages %}{%- if message.role == 'assistant' %}{%- if message.tool_calls %}"
+        "{%- if message.thinking %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + message.thinking }}"
+        "{{ '<|end|>' }}{%- endif %}{%- set call = message.tool_calls[0].function %}"
+        "{{ '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' }}"
+        "{{ call.arguments | tojson + '<|call|>' }}{%- else %}"
+        "{{ '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}{%- endif %}"
+        "{%- elif message.role == 'tool' %}"
+        "{{ '<|start|>functions to=assistant<|channel|>commentary<|message|>' + message.content | tojson }}"
+        "{{ '<|end|>' }}"
+        "{%- else %}{{ '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}{%- endif %}"
+        "{%- endfor %}{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{%- endif %}"
     ),
     "none": (
         "{%- for message in messages %}{%- if message.role not in ('system', 'user', 'assistant') %}"

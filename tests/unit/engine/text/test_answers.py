@@ -34,8 +34,13 @@ def tool(name: str, parameters: dict[str, Any] | None) -> str:
 
 TOOLS = (tool("weather", CITY), tool("sum", ANY_LIST), tool("now", None))
 CALLS = [("weather", '{"city": "Zü}\\" \\\\"}'), ("sum", '{"xs": [1, 22]}'), ("now", "{}")]
-THINK = {"qwen 3": ("<think>", "</think>"), "opened": ("<think>", "</think>"), "magistral": ("[THINK]", "[/THINK]")}
-ONE_CALL = ("llama 3",)
+THINK = {
+    "qwen 3": ("<think>", "</think>"),
+    "opened": ("<think>", "</think>"),
+    "magistral": ("[THINK]", "[/THINK]"),
+    "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
+}
+ONE_CALL = ("llama 3", "channels")
 
 
 @cache
@@ -119,12 +124,19 @@ def thought(name: str, text: str) -> str:
     return "" if name not in THINK else f"{'' if name == 'opened' else begin}{text}{end}"
 
 
+def spoken(name: str, text: str) -> str:
+    return text.join(encoder(name).answers.form.said)
+
+
+SPEAKS_FIRST = [name for name in FAMILIES if name not in ONE_CALL]  # before a call
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_answer_is_said_or_called(name: str) -> None:
     auto, (text, _) = request(), called(name)
     for said in ("", "Grüezi", " {x} < y"):
-        assert takes(name, auto, thought(name, "hm") + said)
-        if form(name).begin:
+        assert takes(name, auto, thought(name, "hm") + spoken(name, said))
+        if name in SPEAKS_FIRST:
             assert takes(name, auto, thought(name, "hm < [") + said + text)
     assert takes(name, auto, thought(name, "") + text)
     # What looks like a call of no tool is none: where calls have no mark, it is said.
@@ -140,7 +152,7 @@ def test_a_call_may_be_required_or_named(name: str) -> None:
     required, single = request(choice=ToolChoice.REQUIRED), request(choice=ToolChoice.REQUIRED, parallel=False)
     named = request(only="sum")
     for asked in (required, single, named):
-        assert not takes(name, asked, thought(name, "a") + "Hello")
+        assert not takes(name, asked, thought(name, "a") + spoken(name, "Hello"))
     assert takes(name, required, thought(name, "a") + text)
     assert takes(name, single, thought(name, "a") + one)
     assert takes(name, named, thought(name, "a") + other)
@@ -153,11 +165,11 @@ def test_a_call_may_be_required_or_named(name: str) -> None:
 def test_a_schema_and_tools_go_together(name: str) -> None:
     both, alone, (text, _) = request(CITY, *TOOLS), request(CITY), called(name)
     compact = '{"city":"Bern"}'
-    assert takes(name, both, thought(name, "hm") + compact)
+    assert takes(name, both, thought(name, "hm") + spoken(name, compact))
     assert takes(name, both, thought(name, "hm") + ("" if form(name).begin else "<|python_tag|>") + text)
-    assert not takes(name, both, thought(name, "hm") + "Bern")
+    assert not takes(name, both, thought(name, "hm") + spoken(name, "Bern"))
     if name in THINK:
-        assert takes(name, alone, thought(name, "hm") + "\n\n" + compact)
+        assert takes(name, alone, thought(name, "hm") + "\n\n" + spoken(name, compact))
         assert not takes(name, alone, thought(name, "hm") + text)
     else:
         assert encoder(name).answer(alone, encoder(name).write(alone)) is None  # a schema alone binds it
@@ -169,9 +181,9 @@ def test_answers_are_divided_wherever_they_are_cut(name: str) -> None:
     marks = answer(name, auto).marks
     thoughts = "" if name not in THINK else "I [see] </thin <tool_call> ü"
     cases = [("Schön 🙂 < { [", [])]
-    cases += [("", calls), *([("So:", calls)] if form(name).begin else [])]
+    cases += [("", calls), *([("So:", calls)] if name in SPEAKS_FIRST else [])]
     for said, expected in cases:
-        written = said + ("\n" if said and expected else "") + (text if expected else "")
+        written = f"{said}\n{text}" if said and expected else text if expected else spoken(name, said)
         whole = marks.spelled(thought(name, f"\n{thoughts}\n") + ("\n\n" if name in THINK else "") + written)
         for at in range(len(whole) + 1):
             assert divided(name, auto, [whole[:at], whole[at:]]) == (said, thoughts, expected)
@@ -232,6 +244,7 @@ def test_forms_are_found_in_templates() -> None:
         "mistral": (True, "[TOOL_CALLS] [", '{"name": "f", "arguments": '),
         "magistral": (True, "[TOOL_CALLS]", "f[ARGS]"),
         "granite": (True, "<|tool_call|>[", '{"name": "f", "arguments": '),
+        "channels": (True, "<|channel|>commentary to=functions.", "f <|constrain|>json<|message|>"),
         "none": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
     }
     assert {name: found.thought for name in FAMILIES if (found := encoder(name).answers.form).thought} == THINK

@@ -37,9 +37,12 @@ from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.serving.client import connect
 from thothy_ai.engine.serving.server import EngineServer
 from thothy_ai.http.access import Everybody
+from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
 from thothy_ai.http.directory import Single
 from thothy_ai.http.engines import Fleet
+from thothy_ai.http.ledger import Ledger
+from thothy_ai.http.limits import Limiter
 from thothy_ai.http.server import make_server
 from thothy_ai.settings import Settings
 
@@ -122,7 +125,8 @@ def _engine(url: str, tick: float, ready: Event) -> None:
 
 def _door(url: str, port: int, ready: Event) -> None:
     settings = Settings(engine_url=url, http_port=port)
-    server = make_server(make_app(Fleet(Single(settings), 1.0), Everybody("t")), settings)
+    accounts = Accounts(Limiter(settings), Ledger(settings, None))
+    server = make_server(make_app(Fleet(Single(settings), 1.0), Everybody("t"), accounts), settings)
 
     def watch() -> None:
         while not server.started:

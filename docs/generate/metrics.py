@@ -14,9 +14,10 @@ from prometheus_client import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from docs.generate.markdown import code, page, table
-from thothy_ai.embedded.stack import SERVICES
+from thothy_ai.embedded.stack import DOOR, SERVICES
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.process.metrics import registry_of
+from thothy_ai.http import metrics as http_metrics
 from thothy_ai.plans import metrics as plans_metrics
 from thothy_ai.queue import metrics as queue_metrics
 from thothy_ai.queue.collector import QueueReading, families
@@ -36,6 +37,7 @@ PROCESSES = {
     "thothy_ai/queue/reaper.py": "reaper",
     "thothy_ai/queue/rules.py": "reaper",
     "thothy_ai/queue/webhooks": "reaper",
+    "thothy_ai/http": "serve",
     "thothy_ai/plans": "worker",
     "thothy_ai/worker": "worker",
 }
@@ -80,6 +82,8 @@ def metrics_page() -> str:
         table(_HEADS, (family.row() for family in of_queue())),
         "## The engine",
         table(_HEADS, (family.row() for family in of_engine())),
+        "## OpenAI's API",
+        table(_HEADS, (family.row() for family in of_door())),
         "## Alerts",
         "The rules in `deploy/prometheus/alerts.yml`. Each alert links to its runbook: what it means, what to look at,"
         " what to do, and when it can wait.",
@@ -89,11 +93,20 @@ def metrics_page() -> str:
 
 def counted() -> Iterator[Family]:
     """What the processes count themselves."""
-    for module in (queue_metrics, worker_metrics, plans_metrics):
+    return _of_modules((queue_metrics, worker_metrics, plans_metrics), ("plans", "queue", "worker"))
+
+
+def of_door() -> Iterator[Family]:
+    """What `thothy serve` counts."""
+    return _of_modules((http_metrics,), ("http",))
+
+
+def _of_modules(modules: Iterable[ModuleType], rooms: Iterable[str]) -> Iterator[Family]:
+    for module in modules:
         for name, metric in vars(module).items():
             if isinstance(metric, MetricWrapperBase) and _defines(module, name):
                 found = next(iter(metric.collect()))
-                yield _family(found, _processes(name), dict.fromkeys(metric._labelnames, ()))
+                yield _family(found, _processes(name, rooms), dict.fromkeys(metric._labelnames, ()))
 
 
 def of_queue() -> Iterator[Family]:
@@ -132,10 +145,10 @@ def _defines(module: ModuleType, name: str) -> bool:
     return re.search(rf"^{name} = ", _text(Path(str(module.__file__))), re.MULTILINE) is not None
 
 
-def _processes(name: str) -> str:
-    """The processes whose code uses this constant. Raises `LookupError` for one that no process runs."""
+def _processes(name: str, rooms: Iterable[str]) -> str:
+    """The processes whose code in these rooms uses this constant. Raises `LookupError` for one that no process runs."""
     use = re.compile(rf"\b{name}\.(?:labels|inc|dec|set|observe|time|track_inprogress)\b")
-    files = [path for room in ("plans", "queue", "worker") for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
+    files = [path for room in rooms for path in (ROOT / "thothy_ai" / room).rglob("*.py")]
     users = sorted({_process(path) for path in files if use.search(_text(path))})
     if not users:
         raise LookupError(f"nothing counts {name}")
@@ -153,8 +166,8 @@ def _process(path: Path) -> str:
 def _ports() -> list[tuple[str, str, str]]:
     """Where each process serves: in Compose, and with `thothy up`."""
     scraped = {target.partition(":")[0]: target for target in _targets()}
-    offsets = {name: f"`THOTHY_METRICS_PORT` + {offset}" for offset, name in enumerate(SERVICES)}
-    return [(name, code(scraped[name]), offsets[name].removesuffix(" + 0")) for name in SERVICES]
+    offsets = {name: f"`THOTHY_METRICS_PORT` + {offset}" for offset, name in enumerate((*SERVICES, DOOR))}
+    return [(name, code(scraped[name]), offsets[name].removesuffix(" + 0")) for name in (*SERVICES, DOOR)]
 
 
 def _targets() -> Iterator[str]:

@@ -14,8 +14,8 @@ depends_on = None
 FILES = ("r0001_planned_order.sql", "r0001_tables.sql", "r0001_functions.sql")  # indexes need the planned order first
 TABLES = (
     "api_batch", "stored_file", "webhook_delivery", "batch", "forecast_state", "forecast", "drain", "usage_progress",
-    "usage_by_hour", "queue_pause", "queue_control", "api_key", "model_alias", "engine_session", "job_event",
-    "artifact", "attempt", "job_request", "source_text", "job",
+    "interactive_usage", "usage_by_hour", "queue_pause", "queue_control", "api_key", "model_alias", "engine_session",
+    "job_event", "artifact", "attempt", "job_request", "source_text", "job",
 )  # fmt: skip
 FUNCTIONS = (
     "thothy_notify_end", "thothy_is_own_text", "thothy_is_own_job", "thothy_drop_month", "thothy_ensure_partitions",

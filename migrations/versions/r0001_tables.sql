@@ -172,6 +172,7 @@ CREATE TABLE engine_session (
     prefill_seconds double precision NOT NULL DEFAULT 0,
     decode_seconds double precision NOT NULL DEFAULT 0,
     direct_seconds double precision NOT NULL DEFAULT 0,
+    interactive_seconds double precision NOT NULL DEFAULT 0,
     prompt_tokens bigint NOT NULL DEFAULT 0,
     cached_tokens bigint NOT NULL DEFAULT 0,
     output_tokens bigint NOT NULL DEFAULT 0,
@@ -259,10 +260,28 @@ CREATE TABLE usage_by_hour (
     busy_seconds double precision NOT NULL DEFAULT 0,
     useful_seconds double precision NOT NULL DEFAULT 0,
     review_seconds double precision NOT NULL DEFAULT 0,
+    requests bigint NOT NULL DEFAULT 0,
+    interactive_seconds double precision NOT NULL DEFAULT 0,
     closed_seconds double precision,
     revised_at timestamptz,
     CONSTRAINT pk_usage_by_hour PRIMARY KEY (hour, tenant, kind, model_name)
 );
+
+-- What requests over HTTP used in a minute, per engine session, tenant and key, as one door has written it.
+CREATE TABLE interactive_usage (
+    id uuid CONSTRAINT pk_interactive_usage PRIMARY KEY,
+    minute timestamptz NOT NULL,
+    engine_session_id uuid NOT NULL,
+    tenant text NOT NULL,
+    key text NOT NULL,
+    requests bigint NOT NULL,
+    prompt_tokens bigint NOT NULL,
+    cached_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    compute_seconds double precision NOT NULL,
+    useful_seconds double precision NOT NULL
+);
+CREATE INDEX ix_interactive_usage_minute ON interactive_usage (minute);
 
 CREATE TABLE usage_progress (
     name text CONSTRAINT pk_usage_progress PRIMARY KEY,

@@ -13,9 +13,12 @@ from openai import OpenAI
 from tests.support.served_engine import served
 from thothy_ai.engine.api.backend import Backend
 from thothy_ai.http.access import Access, Everybody
+from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
 from thothy_ai.http.directory import Single
 from thothy_ai.http.engines import Fleet
+from thothy_ai.http.ledger import Ledger
+from thothy_ai.http.limits import Limiter
 from thothy_ai.http.queue_routes import QueueRoutes
 from thothy_ai.http.server import make_server
 from thothy_ai.settings import Settings
@@ -32,10 +35,13 @@ def door(backend: Backend, folder: Path, *, share: float = 1.0) -> Iterator[str]
 
 
 @contextmanager
-def served_door(settings: Settings, share: float = 1.0, access: Access | None = None) -> Iterator[str]:
+def served_door(
+    settings: Settings, share: float = 1.0, access: Access | None = None, ledger: Ledger | None = None
+) -> Iterator[str]:
     """Its address, before the engine of these settings, which may not be there, and the queue if they have one."""
     queue = QueueRoutes(settings) if settings.database_url is not None else None
-    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), queue)
+    accounts = Accounts(Limiter(settings), ledger or Ledger(settings, None))
+    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), accounts, queue)
     server = make_server(app, settings.model_copy(update={"http_port": 0}))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -8,7 +8,7 @@
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
     api_batch ── stored_file      OpenAI's Batch API
     engine_session · model_alias · api_key · queue_control · queue_pause
-    usage_by_hour · usage_progress · drain  (usage_models.py)
+    usage_by_hour · interactive_usage · usage_progress · drain  (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.
 `worker` and `lease_until` are set exactly while a job runs; `started_at` (of the last claim) stays after.
@@ -37,7 +37,7 @@ from thothy_ai.db.states import (
     Notify,
     Outcome,
 )
-from thothy_ai.db.usage_models import DrainRow, UsageByHourRow, UsageProgressRow
+from thothy_ai.db.usage_models import DrainRow, InteractiveUsageRow, UsageByHourRow, UsageProgressRow
 
 __all__ = (
     "ApiBatchRow",
@@ -50,6 +50,7 @@ __all__ = (
     "EngineSessionRow",
     "ForecastRow",
     "ForecastStateRow",
+    "InteractiveUsageRow",
     "JobEventRow",
     "JobRequestRow",
     "JobRow",
@@ -300,6 +301,7 @@ class EngineSessionRow(Base):
     prefill_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     decode_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     direct_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of requests that are not jobs
+    interactive_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of those, of requests over HTTP: billed
     prompt_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     cached_tokens: Mapped[Big] = mapped_column(server_default=ZERO)
     output_tokens: Mapped[Big] = mapped_column(server_default=ZERO)

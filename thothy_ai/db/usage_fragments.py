@@ -10,8 +10,10 @@ from typing import Final
 SUMS: Final = (
     "attempts", "accepted", "rejected", "lost", "dead", "cancelled", "expired",
     "prompt_tokens", "cached_tokens", "output_tokens", "saved_tokens",
-    "resident_seconds", "busy_seconds", "useful_seconds", "review_seconds",
+    "resident_seconds", "busy_seconds", "useful_seconds", "review_seconds", "requests", "interactive_seconds",
 )  # fmt: skip
+# The kind under which requests over HTTP are billed.
+INTERACTIVE: Final = "interactive"
 NOTHING: Final = ", ".join(["0"] * len(SUMS))
 # An engine without a GPU counts as one device. A model without a name for jobs is billed under that of its files.
 DEVICES: Final = "greatest(session.gpus, 1)"
@@ -41,8 +43,8 @@ def _usage(**sums: str) -> str:
     return ", ".join(f"{sums.get(name, '0')} AS {name}" for name in SUMS)
 
 
-def _seconds(column: str, condition: str = "") -> str:
-    return f"coalesce(sum(attempt.{column} * {DEVICES}){condition}, 0)"
+def _seconds(column: str, condition: str = "", of: str = "attempt") -> str:
+    return f"coalesce(sum({of}.{column} * {DEVICES}){condition}, 0)"
 
 
 def _of_session(expression: str) -> str:
@@ -70,6 +72,17 @@ FRAGMENTS: Final[dict[str, str]] = {
         useful_seconds=_seconds("compute_seconds", " FILTER (WHERE outcome = 'succeeded')"),
         review_seconds=_seconds("review_seconds"),
     ),
+    # Of `interactive_usage AS asked`, left joined with its `session`.
+    "interactive_usage": _usage(
+        prompt_tokens="sum(asked.prompt_tokens)",
+        cached_tokens="sum(asked.cached_tokens)",
+        output_tokens="sum(asked.output_tokens)",
+        busy_seconds=_seconds("compute_seconds", of="asked"),
+        useful_seconds=_seconds("useful_seconds", of="asked"),
+        requests="sum(asked.requests)",
+        interactive_seconds=_seconds("compute_seconds", of="asked"),
+    ),
+    "interactive": INTERACTIVE,
     # Of `job`: those that ended without success.
     "job_usage": _usage(
         dead="count(*) FILTER (WHERE state = 'dead')",

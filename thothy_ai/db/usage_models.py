@@ -1,10 +1,12 @@
-"""The tables of the bill: usage by hour, how far hours are closed, and drains. Written by `queue/books.py`."""
+"""The tables of the bill: usage by hour, how far hours are closed, and drains. Written by `queue/books.py`;
+and what requests over HTTP used, written by doors."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
-from sqlalchemy import func
+from sqlalchemy import Index, func
 from sqlalchemy import text as sql
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -41,8 +43,33 @@ class UsageByHourRow(Base):
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of accepted artifacts
     review_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, by a reviewing model
+    requests: Mapped[Big] = mapped_column(server_default=ZERO)  # over HTTP, past the queue
+    interactive_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of those requests
     closed_seconds: Mapped[float | None]  # resident and busy seconds when the hour was closed; NULL until then
     revised_at: Mapped[datetime | None]  # when they last changed after that
+
+
+class InteractiveUsageRow(Base):
+    """What requests over HTTP used in a minute, per engine session, tenant and key, as one door has written it.
+
+    Seconds are the engine's, as those of attempts. The key is its id, or empty.
+    """
+
+    __tablename__ = "interactive_usage"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    minute: Mapped[datetime]
+    engine_session_id: Mapped[UUID]
+    tenant: Mapped[str]
+    key: Mapped[str]
+    requests: Mapped[Big]
+    prompt_tokens: Mapped[Big]
+    cached_tokens: Mapped[Big]
+    output_tokens: Mapped[Big]
+    compute_seconds: Mapped[float]
+    useful_seconds: Mapped[float]  # of them, of requests that were answered
+
+    __table_args__ = (Index("ix_interactive_usage_minute", "minute"),)
 
 
 class UsageProgressRow(Base):

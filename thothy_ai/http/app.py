@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http import metrics
 from thothy_ai.http.access import Access, caller_of
+from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.asgi import Exchange, parsed
 from thothy_ai.http.engines import Fleet
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
@@ -36,11 +37,11 @@ GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
 }
 
 
-def make_app(fleet: Fleet, access: Access, queue: QueueRoutes | None = None) -> ASGIApp:
-    """The application. It starts and closes the fleet, `access`, which knows who sends each request, and the routes
-    over the queue.
+def make_app(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes | None = None) -> ASGIApp:
+    """The application. It starts and closes what it is made of: `access` knows who sends each request, `accounts` what
+    they used, and `queue` has the routes over the queue.
     """
-    others = _others(fleet, access, queue)
+    others = _others(fleet, access, accounts, queue)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,8 +52,9 @@ def make_app(fleet: Fleet, access: Access, queue: QueueRoutes | None = None) -> 
             caller = scope["caller"] = await access.caller(scope)
             async with access.while_valid(caller):
                 if scope["path"] in GENERATIONS and scope["method"] == "POST":
-                    await _generate(exchange, fleet)
+                    await _generate(exchange, fleet, accounts)
                 else:
+                    await accounts.count(exchange, caller)
                     await others(scope, exchange.receive, exchange.pass_on)
         except ApiError as error:
             count_denial(scope, error)
@@ -66,11 +68,13 @@ def make_app(fleet: Fleet, access: Access, queue: QueueRoutes | None = None) -> 
     return app
 
 
-async def _generate(exchange: Exchange, fleet: Fleet) -> None:
+async def _generate(exchange: Exchange, fleet: Fleet, accounts: Accounts) -> None:
     caller, wanted = caller_of(exchange.scope, "chat"), GENERATIONS[exchange.scope["path"]]
     with metrics.IN_FLIGHT.track_inprogress():
-        made = await parsed(await exchange.body(), lambda body: wanted(body, caller.tenant))
-        await texts.write(exchange, fleet, made)
+        body = await exchange.body()
+        async with accounts.open(exchange, caller, len(body)) as account:
+            made = await parsed(body, lambda value: wanted(value, caller.tenant))
+            await texts.write(exchange, fleet, made, account)
 
 
 def count_denial(scope: Scope, error: ApiError) -> None:
@@ -89,7 +93,7 @@ def count_denial(scope: Scope, error: ApiError) -> None:
     )
 
 
-def _others(fleet: Fleet, access: Access, queue: QueueRoutes | None) -> Starlette:
+def _others(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes | None) -> Starlette:
     async def list_models(request: Request) -> Response:  # noqa: ARG001 - Starlette passes it
         return JSONResponse(models.listed(fleet))
 
@@ -99,8 +103,10 @@ def _others(fleet: Fleet, access: Access, queue: QueueRoutes | None) -> Starlett
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - Starlette passes it
         await access.start()
+        await accounts.start()
         await fleet.start()
         yield
+        await accounts.close()  # engines still say what aborted requests used
         await fleet.close()
         await access.close()
         if queue is not None:

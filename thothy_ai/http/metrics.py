@@ -10,6 +10,10 @@ ABANDONED = Counter("thothy_http_abandoned", "Requests whose client left before 
 DENIED = Counter(
     "thothy_http_denied", "Requests that their sender may not make, or not now, by the error's code.", ["code"]
 )
+OWN_LIMITS = Gauge(
+    "thothy_http_own_limits", "1 while Redis is away, and this process keeps the limits of keys by itself."
+)
+UNWRITTEN = Gauge("thothy_http_unwritten_sums", "Sums of what requests over HTTP used that are not on the bill yet.")
 FIRST_TEXT = Histogram(
     "thothy_http_first_text_seconds",
     "Seconds from a streaming request to its first text.",

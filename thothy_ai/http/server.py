@@ -20,12 +20,15 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.db.schema import refuse_other_schema
 from thothy_ai.errors import ConfigError
 from thothy_ai.http.access import Access, Everybody
+from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
 from thothy_ai.http.asgi import Exchange, new_id
 from thothy_ai.http.directory import Registered, Single
 from thothy_ai.http.engines import Directory, Fleet
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.keys import Keys
+from thothy_ai.http.ledger import Ledger
+from thothy_ai.http.limits import Limiter
 from thothy_ai.http.queue_routes import QueueRoutes
 from thothy_ai.settings import Settings
 from thothy_ai.telemetry import configure_logging, serve_metrics
@@ -64,7 +67,8 @@ def main(settings: Settings) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * MAX_CONNECTIONS)), hard))
         gc.collect()
         gc.freeze()  # what is imported stays: the collector need not traverse it again
-        make_server(make_app(fleet, access, queue), settings).run()
+        accounts = Accounts(Limiter(settings), Ledger(settings, database))
+        make_server(make_app(fleet, access, accounts, queue), settings).run()
 
 
 def make_server(app: ASGIApp, settings: Settings) -> uvicorn.Server:

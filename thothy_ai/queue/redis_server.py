@@ -53,6 +53,7 @@ COMMANDS: Final = (
     "LLEN {0}", "LRANGE {0} 0 0", "LINDEX {0} 0", "LREM {0} 1 x", "LPUSH {0} x", "RPUSH {0} x", "RPOP {0}",
     "BRPOP {0} 1", "DEL {0}", "SMEMBERS {0}", "SADD {0} x", "SREM {0} x", "HGET {0} x", "HSET {0} x x", "HDEL {0} x",
     "ZADD {0} 1 x", "ZREM {0} x", "ZRANGE {0} 0 0", "ZREVRANGEBYSCORE {0} 1 0", "GET {0}", "SET {0} x PX 1",
+    "ZCARD {0}", "ZREMRANGEBYSCORE {0} 0 0", "PEXPIRE {0} 1", "TIME",
     "EVAL return 2 {0} {1}", "EVALSHA 0 2 {0} {1}", "SCRIPT LOAD return", "PUBLISH {2} x",
     "SUBSCRIBE {2}", "UNSUBSCRIBE {2}", "PUBSUB NUMSUB {2}", "PING",
 )  # fmt: skip

@@ -63,6 +63,7 @@ class Retention:
                 self._after = row.last or FIRST
             if self._keep and not self._months and self._look.due():
                 self._months = [row.name for row in self._ask("queue/past_months", before=before)]
+                self._ask("queue/drop_interactive", before=before, limit=LOOK_BATCH)
                 self._seen = FIRST
             if self._months and self._seen is not None:
                 # Go on to the next month once a job keeps this one, and delete it once none does.

@@ -74,12 +74,15 @@ class TestFilled:
         with engine.begin() as connection:
             connection.execute(text("UPDATE engine_session SET ended_at = now(), settled_at = now()"))
         assert run("report", "check").stdout == (
-            "1 settled engine session: busy for 1.0 s, billed for 1.0 s, past the queue for 0.0 s, unattributed: 0.0 s;"
-            " 0 not settled yet.\n"
+            "1 settled engine session: busy for 1.0 s, billed for 1.0 s, past the queue for 0.0 s (0.0 s over HTTP),"
+            " unattributed: 0.0 s; 0 not settled yet.\n"
         )
         with engine.begin() as connection:
             connection.execute(text("UPDATE engine_session SET busy_seconds = 3, direct_seconds = 2"))
-        assert "billed for 1.0 s, past the queue for 2.0 s, unattributed: 0.0 s" in run("report", "check").stdout
+        assert (
+            "billed for 1.0 s, past the queue for 2.0 s (0.0 s over HTTP), unattributed: 0.0 s"
+            in run("report", "check").stdout
+        )
         shown = run("report", "--since", "1h").stdout
         assert "Requests past the queue: 2.0 GPU-seconds since the engines' start\n" in shown
         assert "Unattributed" not in shown

@@ -20,19 +20,17 @@ from sqlalchemy import Engine, text
 
 from tests.support.answering_backend import AnsweringBackend
 from tests.support.door import PATIENCE, served_door
+from tests.support.keyed_requests import HELLO, ROUTE, ask, code, made
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from tests.support.tls import Authority
-from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
+from thothy_ai.db.api_keys import id_of, revoke_key
 from thothy_ai.errors import ConfigError, DatabaseUnreachableError
 from thothy_ai.http import keys
 from thothy_ai.http.access import Everybody
 from thothy_ai.http.keys import Keys
 from thothy_ai.http.server import main
 from thothy_ai.settings import Settings
-
-HELLO = {"model": "answering", "messages": [{"role": "user", "content": "hello"}]}
-ROUTE = "/v1/chat/completions"
 
 
 @pytest.fixture(autouse=True)
@@ -59,20 +57,6 @@ def access(own: Settings, engine: Engine) -> Keys:
 def address(backend: AnsweringBackend, own: Settings, access: Keys) -> Iterator[str]:
     with served(backend, own.engine_url or ""), served_door(own, access=access) as address:
         yield address
-
-
-def made(engine: Engine, tenant: str = "acme", scopes: tuple[str, ...] = ("chat",), **more: Any) -> str:
-    return create_key(engine, tenant, scopes, more.pop("limits", UNLIMITED), **{"name": "", "expires_at": None} | more)
-
-
-def ask(address: str, key: str | None = None, **headers: str) -> httpx.Response:
-    given = {} if key is None else {"authorization": f"Bearer {key}"}
-    return httpx.post(f"{address}{ROUTE}", json=HELLO, headers={**given, **headers}, timeout=PATIENCE)
-
-
-def code(answer: httpx.Response) -> tuple[int, str]:
-    assert answer.headers["x-request-id"].startswith("req_")
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 def test_keys_are_needed_once_there_is_one(address: str, backend: AnsweringBackend, engine: Engine) -> None:

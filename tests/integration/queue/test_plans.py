@@ -49,6 +49,7 @@ HOT: dict[str, dict[str, object]] = {
     "queue/engines": {"worker_seconds": 22},
     "http/engines": {},
     "http/keys": {},
+    "http/spent_today": {},
     "batches/open": {},
     "batches/results": {"ids": [uuid4()]},
     "batches/counts": {"ids": [uuid4()], "tenant": "default"},

@@ -1,9 +1,10 @@
 """The bill: usage by hour, tenant, kind or model, and its cost.
 
-- *cost*: the price of the busy seconds, of attempts with and without an artifact.
-- *idle cost*: the price of the seconds in which an engine was resident and computed for no attempt. It belongs to no
+- *cost*: the price of the busy seconds, of attempts with and without an artifact, and of requests over HTTP.
+- *idle cost*: the price of the seconds in which an engine was resident and computed for neither. It belongs to no
   kind and no tenant, and is therefore only in the total, and with its model and hour.
-- *cost per artifact*: the cost divided by the accepted artifacts; in the total also with the idle cost.
+- *cost per artifact*: the cost without that of requests over HTTP, divided by the accepted artifacts; in the total also
+  with the idle cost.
 
 Prices are those of the current settings, and a bill names them: what is stored are seconds.
 """
@@ -15,13 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from thothy_ai.admin.report.usage import SUMS, BilledUsage, UsageRow
+from thothy_ai.admin.report.usage import SUMS, BilledUsage, KeyUsage, UsageRow
 from thothy_ai.settings import Settings
 from thothy_ai.settings.values import prices_by_name
 
 HOUR: Final = 3600.0
-Dimension = Literal["kind", "model", "tenant", "hour"]
-DIMENSIONS: Final[tuple[Dimension, ...]] = ("kind", "model", "tenant", "hour")
+Dimension = Literal["kind", "model", "tenant", "key", "hour"]
+DIMENSIONS: Final[tuple[Dimension, ...]] = ("kind", "model", "tenant", "key", "hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,21 @@ class BillLine:
     cost: float | None
     wasted_cost: float | None
     idle_cost: float | None
+    interactive_cost: float | None  # of the cost, that of requests over HTTP
 
     @property
     def seconds_per_artifact(self) -> float | None:
-        return self.usage.busy_seconds / self.usage.accepted if self.usage.accepted else None
+        of = self.usage
+        return (of.busy_seconds - of.interactive_seconds) / of.accepted if of.accepted else None
+
+    @property
+    def full_seconds_per_artifact(self) -> float | None:
+        per = self.seconds_per_artifact
+        return None if per is None else per + self.idle_seconds / self.usage.accepted
 
     @property
     def cost_per_artifact(self) -> float | None:
-        return None if self.cost is None or not self.usage.accepted else self.cost / self.usage.accepted
+        return self._per_artifact(self.cost)
 
     @property
     def full_cost(self) -> float | None:
@@ -66,7 +74,12 @@ class BillLine:
 
     @property
     def full_cost_per_artifact(self) -> float | None:
-        return None if self.full_cost is None or not self.usage.accepted else self.full_cost / self.usage.accepted
+        return self._per_artifact(self.full_cost)
+
+    def _per_artifact(self, cost: float | None) -> float | None:
+        if cost is None or self.interactive_cost is None or not self.usage.accepted:
+            return None
+        return (cost - self.interactive_cost) / self.usage.accepted
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys, described in docs/report.md."""
@@ -78,6 +91,7 @@ class BillLine:
             "cost": self.cost,
             "wasted_cost": self.wasted_cost,
             "idle_cost": self.idle_cost,
+            "interactive_cost": self.interactive_cost,
             "cost_per_artifact": self.cost_per_artifact,
             "full_cost_per_artifact": self.full_cost_per_artifact,
         }
@@ -88,6 +102,7 @@ class Bill:
     rows: tuple[UsageRow, ...] = ()
     prices: Prices = field(default_factory=Prices)
     declared: tuple[str, ...] = ()  # engines whose seconds are not measured
+    keys: tuple[KeyUsage, ...] = ()
 
     @property
     def total(self) -> BillLine:
@@ -102,9 +117,14 @@ class Bill:
         return self.prices.default is not None or bool(self.prices.models)
 
     def by(self, dimension: Dimension) -> dict[str, BillLine]:
-        """Lines by name, sorted. Residency has neither kind nor tenant, and is not in those lines."""
-        groups: dict[str, list[UsageRow]] = defaultdict(list)
-        for row in self.rows:
+        """Lines by name, sorted. Residency has neither kind nor tenant, and is not in those lines. Only requests over
+        HTTP have keys.
+        """
+        groups: dict[str, list[UsageRow | KeyUsage]] = defaultdict(list)
+        if dimension == "key":
+            for used in self.keys:
+                groups[used.key].append(used)
+        for row in self.rows if dimension != "key" else ():
             if dimension == "hour":
                 groups[row.hour.isoformat()].append(row)
             elif dimension == "model":
@@ -113,7 +133,7 @@ class Bill:
                 groups[row.kind if dimension == "kind" else row.tenant].append(row)
         return {name: self._line(groups[name]) for name in sorted(groups)}
 
-    def _line(self, rows: Iterable[UsageRow]) -> BillLine:
+    def _line(self, rows: Iterable[UsageRow | KeyUsage]) -> BillLine:
         # Idle time is the rest of a model's residency. It is not negative: an attempt is billed to the hour of its end.
         models: dict[str, BilledUsage] = defaultdict(BilledUsage)
         for row in rows:
@@ -128,6 +148,7 @@ class Bill:
             self._cost({model: of.busy_seconds for model, of in models.items()}),
             self._cost({model: of.wasted_seconds for model, of in models.items()}),
             self._cost(idle),
+            self._cost({model: of.interactive_seconds for model, of in models.items()}),
         )
 
     def _cost(self, seconds: Mapping[str, float]) -> float | None:
@@ -142,7 +163,7 @@ class Bill:
             "model_prices": dict(self.prices.models),
             "declared": list(self.declared),
             "total": self.total.to_json(),
-            **{f"by_{name}": {key: of.to_json() for key, of in self.by(name).items()} for name in DIMENSIONS[:3]},
+            **{f"by_{name}": {key: of.to_json() for key, of in self.by(name).items()} for name in DIMENSIONS[:4]},
             "restated": [
                 {
                     "hour": row.hour.isoformat(),

@@ -24,6 +24,7 @@ class BilledSession:
     engine_name: str
     busy_seconds: float
     direct_seconds: float  # on requests past the queue
+    interactive_seconds: float  # of those, on requests over HTTP, which are billed
     billed_seconds: float  # to attempts
     unattributed_seconds: float  # for which neither accounts
     settled: bool  # False while it works and just after its end: running attempts are not billed yet
@@ -48,6 +49,10 @@ class CheckedBill:
         return sum(of.direct_seconds for of in self.sessions if of.settled)
 
     @property
+    def interactive_seconds(self) -> float:
+        return sum(of.interactive_seconds for of in self.sessions if of.settled)
+
+    @property
     def billed_seconds(self) -> float:
         return sum(of.billed_seconds for of in self.sessions if of.settled)
 
@@ -60,6 +65,7 @@ class CheckedBill:
         return {
             "busy_seconds": self.busy_seconds,
             "direct_seconds": self.direct_seconds,
+            "interactive_seconds": self.interactive_seconds,
             "billed_seconds": self.billed_seconds,
             "unattributed_seconds": self.unattributed_seconds,
             "sessions": [asdict(of) for of in self.sessions],
@@ -79,6 +85,7 @@ def check_bill(engine: Engine, since: datetime, until: datetime) -> CheckedBill:
                 row.engine_name,
                 row.busy_seconds,
                 row.direct_seconds,
+                row.interactive_seconds,
                 row.billed_seconds,
                 row.unattributed_seconds,
                 row.settled,

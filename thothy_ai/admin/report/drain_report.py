@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Row
 
 from thothy_ai.admin.report.bill import Bill, Prices
-from thothy_ai.admin.report.usage import BilledUsage, read_usage
+from thothy_ai.admin.report.usage import BilledUsage, read_keys, read_usage
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import TERMINAL, JobState, Outcome
+from thothy_ai.db.usage_fragments import INTERACTIVE
 
 HOUR = 3600.0
 DELETED = "deleted"  # the outcome of attempts that only the bill knows
@@ -53,6 +54,7 @@ class Session:
     gpus: int  # 0 on a CPU
     resident_seconds: float
     direct_seconds: float  # busy on requests past the queue, since its start
+    interactive_seconds: float  # of those, on requests over HTTP, which are billed
     unattributed_seconds: float  # busy, and neither those nor its attempts account for it, since its start
     declared: bool = False  # its GPUs and seconds are not measured
 
@@ -183,6 +185,11 @@ class DrainReport:
         return sum(session.direct_seconds * max(session.gpus, 1) for session in self.sessions)
 
     @property
+    def interactive_seconds(self) -> float:
+        """Of them, those of requests over HTTP."""
+        return sum(session.interactive_seconds * max(session.gpus, 1) for session in self.sessions)
+
+    @property
     def unattributed_seconds(self) -> float:
         """Device-seconds of its engines for which nothing accounts."""
         return sum(session.unattributed_seconds * max(session.gpus, 1) for session in self.sessions)
@@ -278,13 +285,15 @@ def read_report(
             row.gpus,
             row.resident_seconds,
             row.direct_seconds,
+            row.interactive_seconds,
             row.unattributed_seconds,
             row.declared,
         )
         for row in rows("report_sessions")
     )
     declared = sorted({f"{session.model} on {session.device}" for session in sessions if session.declared})
-    bill = Bill(read_usage(connection, since, until), prices or Prices(), tuple(declared))
+    keys = read_keys(connection, since, until)
+    bill = Bill(read_usage(connection, since, until), prices or Prices(), tuple(declared), keys)
     kinds: defaultdict[str, Figures] = defaultdict(Figures)
     for row in rows("report_jobs"):
         jobs = Counter({row.state: row.jobs})
@@ -298,6 +307,8 @@ def read_report(
     for row in rows("report_rejections"):
         kinds[row.kind] += Figures(rejections=Counter({row.reason: row.outputs}))
     for kind, line in bill.by("kind").items():
+        if kind == INTERACTIVE:
+            continue
         kinds[kind] = _billed(kinds[kind], line.usage)
     total = replace(sum(kinds.values(), Figures()), resident_seconds=bill.total.usage.resident_seconds)
     for kind, figures in kinds.items():  # a kind's share of the residency is its share of the busy time

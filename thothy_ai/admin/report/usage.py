@@ -36,6 +36,8 @@ class BilledUsage:
     busy_seconds: float = 0.0
     useful_seconds: float = 0.0  # of the busy ones, those of accepted artifacts
     review_seconds: float = 0.0
+    requests: int = 0  # over HTTP, past the queue
+    interactive_seconds: float = 0.0  # of the busy ones, those of these requests
 
     def __add__(self, other: BilledUsage) -> BilledUsage:
         return BilledUsage(*(getattr(self, name) + getattr(other, name) for name in SUMS))
@@ -47,12 +49,13 @@ class BilledUsage:
 
 
 SUMS = tuple(field.name for field in fields(BilledUsage))
-COLUMNS = tuple(enumerate(SUMS, start=4))  # behind hour, tenant, kind and model_name
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: changed after closing."""
+    """The usage of an hour; without tenant and kind, a model's residency. `restated_at`: changed after closing.
+    Requests over HTTP are of the kind `interactive`.
+    """
 
     hour: datetime
     tenant: str
@@ -68,6 +71,28 @@ class UsageRow:
         if self.restated_at is None or self.closed_seconds is None:
             return 0.0
         return self.usage.resident_seconds + self.usage.busy_seconds - self.closed_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUsage:
+    """What requests over HTTP with one key used on one model; `key` is empty for those without one."""
+
+    key: str
+    tenant: str
+    model_name: str
+    usage: BilledUsage
+
+
+def read_keys(connection: Connection, since: datetime, until: datetime) -> tuple[KeyUsage, ...]:
+    """The requests over HTTP of [since, until), to the minute, as long as history is kept."""
+    rows = connection.execute(statement("admin/usage_by_key"), {"since": since, "until": until})
+    return tuple(KeyUsage(row.key, row.tenant, row.model_name, _sums(row)) for row in rows)
+
+
+def _sums(row: Row[Any]) -> BilledUsage:
+    values = ((name, getattr(row, name)) for name in SUMS)
+    sums: dict[str, Any] = {name: float(of) if name.endswith("seconds") else int(of) for name, of in values}
+    return BilledUsage(**sums)
 
 
 def read_usage(connection: Connection, since: datetime, until: datetime) -> tuple[UsageRow, ...]:
@@ -88,7 +113,6 @@ def read_usage(connection: Connection, since: datetime, until: datetime) -> tupl
         rows = chain(live(since, bounds.first), whole, live(bounds.last, until))
     found = []
     for row in rows:
-        sums: dict[str, Any] = {name: float(row[n]) if name.endswith("seconds") else int(row[n]) for n, name in COLUMNS}
-        names, usage = (row.hour, row.tenant, row.kind, row.model_name), BilledUsage(**sums)
-        found.append(UsageRow(*names, usage, row.closed_seconds, row.revised_at))
+        names = (row.hour, row.tenant, row.kind, row.model_name)
+        found.append(UsageRow(*names, _sums(row), row.closed_seconds, row.revised_at))
     return tuple(found)

@@ -40,6 +40,7 @@ class By(StrEnum):
     KIND = "kind"
     MODEL = "model"
     TENANT = "tenant"
+    KEY = "key"
     HOUR = "hour"
 
 
@@ -85,7 +86,9 @@ def bill(
     by: Annotated[By, typer.Option(help="Dimension to divide the bill by.")] = By.KIND,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each kind, model, tenant or hour used and cost, idle time and restated hours (default: 7 days).
+    """Show what each kind, model, tenant, hour or key used and cost, idle time and restated hours (default: 7 days).
+
+    Requests over HTTP are of the kind `interactive`, and the only ones with keys.
 
     Hours are closed an hour after their end. Usage that becomes known later restates them, and the bill says so.
 
@@ -159,7 +162,8 @@ def check(since: Since = None, until: Until = None, as_json: AsJson = False) -> 
         settled = sum(of.settled for of in checked.sessions)
         print_text(
             f"{count(settled, 'settled engine session')}: busy for {checked.busy_seconds:,.1f} s,"
-            f" billed for {checked.billed_seconds:,.1f} s, past the queue for {checked.direct_seconds:,.1f} s,"
+            f" billed for {checked.billed_seconds:,.1f} s, past the queue for {checked.direct_seconds:,.1f} s"
+            f" ({checked.interactive_seconds:,.1f} s over HTTP),"
             f" unattributed: {checked.unattributed_seconds:,.1f} s; {len(checked.sessions) - settled} not settled yet."
         )
         for finding in checked.findings:

@@ -10,7 +10,7 @@ from thothy_ai.admin.report.usage import UsageRow
 from thothy_ai.cli.views.tables import Column, count, folded
 from thothy_ai.cli.views.times import local
 
-NO_MODEL = "(no engine)"
+NO_MODEL, NO_KEY = "(no engine)", "(no key)"
 IDLE, ALL = "idle", "all"
 
 
@@ -23,6 +23,7 @@ def bill_lines(bill: Bill, unit: str, width: int) -> Iterator[str]:
     shown: list[Dimension] = ["kind"]
     shown += ["model"] if len(bill.by("model").keys() - {""}) > 1 else []
     shown += ["tenant"] if len(bill.by("tenant")) > 1 else []
+    shown += ["key"] if any(used.key for used in bill.keys) else []
     for dimension in shown:
         yield from ("", *dimension_lines(bill, dimension, width))
     yield from declared_lines(bill)
@@ -40,7 +41,7 @@ def heading(bill: Bill, unit: str) -> str:
 
 
 def dimension_lines(bill: Bill, dimension: Dimension, width: int) -> list[str]:
-    """A table with a row for each kind, model, tenant or hour, then idle time and the total."""
+    """A table with a row for each kind, model, tenant or hour, then idle time and the total; or for each key."""
     rows = dimension_rows(bill, dimension)
     heads = [Column(dimension, text=True), *(Column(head, number=True) for head in columns(bill))]
     return folded(heads, rows, width)
@@ -51,6 +52,8 @@ def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
     lines, total = bill.by(dimension).items(), bill.total
     shown = ((name, line) for name, line in lines if name or line.usage.busy_seconds or line.usage.accepted)
     rows = [[label(name, dimension), *cells(line, bill)] for name, line in shown]
+    if dimension == "key":
+        return rows
     return [*rows, [IDLE, *idle_cells(total, bill)], [ALL, *all_cells(total, bill)]]
 
 
@@ -83,34 +86,55 @@ def restatement(row: UsageRow) -> str:
 
 
 def columns(bill: Bill) -> Sequence[str]:
-    seconds = ("artifacts", "busy s", "useful s", "wasted s", "idle s", "s per artifact")
+    seconds = (
+        *(["requests"] if bill.total.usage.requests else []),
+        "artifacts",
+        "busy s",
+        "useful s",
+        "wasted s",
+        "idle s",
+        "s per artifact",
+    )
     return (*seconds, "cost", "cost of waste", "cost per artifact") if bill.priced else seconds
 
 
 def cells(line: BillLine, bill: Bill) -> list[str]:
     of = line.usage
     per = "-" if line.seconds_per_artifact is None else f"{line.seconds_per_artifact:,.3f}"
-    shown = [f"{of.accepted:,}", *(f"{s:,.1f}" for s in (of.busy_seconds, of.useful_seconds, of.wasted_seconds))]
+    shown = [
+        *_requests(line, bill),
+        f"{of.accepted:,}",
+        *(f"{s:,.1f}" for s in (of.busy_seconds, of.useful_seconds, of.wasted_seconds)),
+    ]
     shown += ["-", per]
     return [*shown, *map(money, (line.cost, line.wasted_cost, line.cost_per_artifact))] if bill.priced else shown
 
 
+def _requests(line: BillLine, bill: Bill) -> list[str]:
+    """The number of requests over HTTP, if the bill has any."""
+    return [f"{line.usage.requests:,}"] if bill.total.usage.requests else []
+
+
 def idle_cells(total: BillLine, bill: Bill) -> list[str]:
-    shown = ["-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
+    shown = [*(["-"] if _requests(total, bill) else []), "-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
     return [*shown, money(total.idle_cost), "-", "-"] if bill.priced else shown
 
 
 def all_cells(total: BillLine, bill: Bill) -> list[str]:
-    of, spent = total.usage, total.usage.busy_seconds + total.idle_seconds
-    per = f"{spent / of.accepted:,.3f}" if of.accepted else "-"
+    of, each = total.usage, total.full_seconds_per_artifact
+    per = "-" if each is None else f"{each:,.3f}"
     seconds = (of.busy_seconds, of.useful_seconds, of.wasted_seconds, total.idle_seconds)
-    shown = [f"{of.accepted:,}", *(f"{each:,.1f}" for each in seconds), per]
+    shown = [*_requests(total, bill), f"{of.accepted:,}", *(f"{spent:,.1f}" for spent in seconds), per]
     costs = (total.full_cost, total.wasted_cost, total.full_cost_per_artifact)
     return [*shown, *map(money, costs)] if bill.priced else shown
 
 
 def label(name: str, dimension: Dimension) -> str:
-    return local(datetime.fromisoformat(name))[:16] if dimension == "hour" else name or NO_MODEL
+    return (
+        local(datetime.fromisoformat(name))[:16]
+        if dimension == "hour"
+        else name or (NO_KEY if dimension == "key" else NO_MODEL)
+    )
 
 
 def money(amount: float | None) -> str:

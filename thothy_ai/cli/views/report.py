@@ -77,9 +77,13 @@ def report_lines(report: DrainReport, width: int, drained: str | None = None) ->
 
 
 def _beside_jobs(report: DrainReport) -> Iterator[str]:
-    """The engines' seconds that no attempt is billed for."""
+    """The engines' seconds for which no attempt is billed."""
     seconds = report.unit.replace("-hour", "-seconds")
-    spent = {"Requests past the queue": report.direct_seconds, "Unattributed": report.unattributed_seconds}
+    spent = {
+        "Requests past the queue": report.direct_seconds,
+        "Of those, over HTTP, on the bill": report.interactive_seconds,
+        "Unattributed": report.unattributed_seconds,
+    }
     if lines := [
         f"{name}: {each:,.1f} {seconds} since the engines' start" for name, each in spent.items() if each >= 0.05
     ]:

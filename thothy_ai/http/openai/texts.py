@@ -15,6 +15,7 @@ from thothy_ai.engine.api import Delta, EngineInfo, GenerationRequest, Generatio
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.serving.client import Generation
 from thothy_ai.http import metrics
+from thothy_ai.http.accounts import Account
 from thothy_ai.http.asgi import Exchange
 from thothy_ai.http.engines import Engine, Fleet
 from thothy_ai.http.errors import ApiError, Fields, of_engine
@@ -55,9 +56,9 @@ class Wanted(Protocol):
         """The event of an error after the opening, which is the last one."""
 
 
-async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted) -> None:
+async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted, account: Account) -> None:
     """Have it written, and send it. ApiError before anything is sent. A client that leaves ends its generations."""
-    answer = _Answer(exchange, wanted)
+    answer = _Answer(exchange, wanted, account)
     watching = asyncio.create_task(answer.watch())
     writing = asyncio.create_task(answer.write(fleet))
     try:
@@ -77,8 +78,8 @@ async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted) -> None:
 class _Answer:
     """One answer on its way."""
 
-    def __init__(self, exchange: Exchange, wanted: Wanted) -> None:
-        self._exchange, self._wanted = exchange, wanted
+    def __init__(self, exchange: Exchange, wanted: Wanted, account: Account) -> None:
+        self._exchange, self._wanted, self._account = exchange, wanted, account
         self._generations: list[Generation] = []
         self._begun = time.monotonic()
         self._sent_at = self._begun
@@ -111,6 +112,7 @@ class _Answer:
             vocabulary = await engine.token_bytes() if self._wanted.wants_tokens else ()
             for request in self._wanted.requests(info, vocabulary):
                 self._generations.append(await engine.client.submit(request))
+                self._account.follow(info, self._generations[-1])
             await (self._stream() if self._wanted.streams else self._whole())
         except EngineError as error:
             await self._fail(of_engine(error, self._wanted.fields))

@@ -140,20 +140,24 @@ def engines(report: DrainReport) -> str:
             f"{of.gpus}" if of.gpus else "-",
             spell(of.resident_seconds),
             spell(of.direct_seconds),
+            spell(of.interactive_seconds),
             spell(of.unattributed_seconds),
         ]
         for of in report.sessions
     ]
     if not rows:
         return section("Engines", note("No engine was resident in this window."))
-    heads = ["model", "device", "GPUs", "resident", "past the queue", "unattributed"]
-    explained = "Seconds past the queue are those of requests that are not jobs, since the engine's start."
+    heads = ["model", "device", "GPUs", "resident", "past the queue", "over HTTP", "unattributed"]
+    explained = (
+        "Seconds past the queue are those of requests that are not jobs, since the engine's start; of these, those of"
+        " requests over HTTP are billed."
+    )
     return section("Engines", note(explained), table("Resident engines", heads, rows, texts=2))
 
 
 def bill(read: Bill, unit: str) -> str:
     parts = [note(f"{heading(read, unit)}. {BILL_NOTE}")]
-    for dimension in DIMENSIONS[:3]:
+    for dimension in DIMENSIONS[: 4 if read.keys else 3]:
         rows = dimension_rows(read, dimension)
         parts.append(table(f"Bill by {dimension}", [dimension, *columns(read)], rows, total=True))
     if read.restated:

@@ -9,6 +9,11 @@ WITH bounds AS (
     FROM bounds, attempt LEFT JOIN engine_session AS session ON session.id = engine_session_id
     WHERE finished_at >= since AND finished_at < until
     GROUP BY 1, 2, 3, 4
+    UNION ALL
+    SELECT date_trunc('hour', minute), tenant, '{interactive}', {model_name}, {interactive_usage}
+    FROM bounds, interactive_usage AS asked LEFT JOIN engine_session AS session ON session.id = asked.engine_session_id
+    WHERE minute >= since AND minute < until
+    GROUP BY 1, 2, 3, 4
 )
 SELECT hour, tenant, kind, model_name, tried.attempts AS attempts, tried.busy_seconds AS busy_seconds,
     coalesce(billed.attempts, 0) AS billed_attempts, coalesce(billed.busy_seconds, 0) AS billed_seconds

@@ -5,11 +5,13 @@ WITH recent AS (
     {recent_usage}
 )
 SELECT
-    id, model, device, gpus, declared, since_at, until_at, direct_seconds, unattributed_seconds,
+    id, model, device, gpus, declared, since_at, until_at, direct_seconds, interactive_seconds,
+    unattributed_seconds,
     greatest(0, extract(epoch FROM until_at - since_at))::float8 AS resident_seconds
 FROM (
     SELECT
-        id, model, device, gpus, declared, direct_seconds, {unattributed_seconds} AS unattributed_seconds,
+        id, model, device, gpus, declared, direct_seconds, interactive_seconds,
+        {unattributed_seconds} AS unattributed_seconds,
         greatest(started_at, :since) AS since_at,
         least(
             CAST(:until AS timestamptz),

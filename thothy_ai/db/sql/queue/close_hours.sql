@@ -1,6 +1,7 @@
--- Closes the hours from `since` to `until`: sums their attempts, the jobs that ended without success, and the engines'
--- residency, and counts what each engine session is billed for. `queue/lock_hours` has locked the progress: whoever changes
--- a closed hour's attempts later adds the difference. A row exists already if dead jobs of the hour were purged.
+-- Closes the hours from `since` to `until`: sums their attempts, the jobs that ended without success, requests over HTTP, and
+-- the engines' residency, and counts what each engine session is billed for. `queue/lock_hours` has locked the progress:
+-- whoever changes a closed hour's attempts later adds the difference. A row exists already if dead jobs of the hour were
+-- purged.
 WITH tried AS (
     SELECT date_trunc('hour', finished_at) AS hour, tenant, kind, {model_name} AS model_name, engine_session_id,
         sum(attempt.compute_seconds) AS engine_seconds, {attempt_usage}
@@ -12,6 +13,11 @@ WITH tried AS (
     FROM job
     WHERE finished_at >= :since AND finished_at < :until AND state <> 'succeeded'
     GROUP BY 1, 2, 3
+), asked AS (
+    SELECT date_trunc('hour', minute) AS hour, tenant, '{interactive}' AS kind, {model_name} AS model_name, {interactive_usage}
+    FROM interactive_usage AS asked LEFT JOIN engine_session AS session ON session.id = asked.engine_session_id
+    WHERE minute >= :since AND minute < :until
+    GROUP BY 1, 2, 3, 4
 ), resident AS (
     {residency}
 ), sessions AS (
@@ -31,6 +37,8 @@ WITH tried AS (
     SELECT hour, tenant, kind, model_name, {usage_sums} FROM tried
     UNION ALL
     SELECT hour, tenant, kind, model_name, {usage_sums} FROM ended
+    UNION ALL
+    SELECT hour, tenant, kind, model_name, {usage_sums} FROM asked
     UNION ALL
     SELECT hour, tenant, kind, model_name, {only_resident} FROM resident
     UNION ALL

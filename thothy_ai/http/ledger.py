@@ -1,0 +1,144 @@
+"""`Ledger`: what requests over HTTP used, on its way to the bill.
+
+Sums per minute, engine session, tenant and key are written every few seconds, as what they are by then: a write whose
+answer was lost is simply repeated. A door that is killed loses what it had not written: it stays among the direct
+seconds of the engine's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from sqlalchemy import Engine
+
+from thothy_ai.db.connect import reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.engine.api import Usage
+from thothy_ai.errors import DatabaseError
+from thothy_ai.http import metrics
+from thothy_ai.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 2.0
+TODAY_SECONDS = 30.0  # between two looks at what the bill has for the day
+MAX_SUMS = 10_000  # that wait for Postgres: then those of an hour are one
+STEP: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Whose usage it is, and of which minute."""
+
+    minute: datetime
+    session_id: UUID
+    tenant: str
+    key: str  # empty without keys
+
+
+@dataclass(slots=True)
+class Sums:
+    id: UUID = field(default_factory=uuid4)  # of their row
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    compute_seconds: float = 0.0
+    useful_seconds: float = 0.0  # of requests that were answered
+
+    def add(self, usage: Usage, *, answered: bool) -> None:
+        self.requests += 1
+        self.prompt_tokens += usage.prompt_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.output_tokens += usage.output_tokens
+        self.compute_seconds += usage.compute_seconds
+        self.useful_seconds += usage.compute_seconds if answered else 0.0
+
+
+class Ledger:
+    """Owns what is not written yet. Without a database, nothing is."""
+
+    def __init__(self, settings: Settings, database: Engine | None) -> None:
+        self._settings, self._database = settings, database
+        self._sums: dict[Line, Sums] = {}
+        self._changed: set[Line] = set()
+        self._today: dict[str, float] = {}  # device-seconds on the bill, by key
+        self._looked_at = -TODAY_SECONDS
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Write what there is, every few seconds from now on."""
+        if self._database is not None:
+            await self._try_to_write()
+            self._task = asyncio.create_task(self._keep_writing(), name="ledger")
+
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            await self._try_to_write()
+
+    def add(self, tenant: str, key: str | None, session_id: str, usage: Usage, *, answered: bool) -> None:
+        """A generation has ended."""
+        if self._database is None:
+            return
+        now = datetime.now(UTC).replace(second=0, microsecond=0)
+        minute = now if len(self._sums) < MAX_SUMS else now.replace(minute=0)
+        line = Line(minute, UUID(session_id), tenant, key or "")
+        self._sums.setdefault(line, Sums()).add(usage, answered=answered)
+        self._changed.add(line)
+        metrics.UNWRITTEN.set(len(self._changed))
+
+    def spent_today(self, key: str) -> float:
+        """The device-seconds of this UTC day that the bill had for a key when it was last looked at."""
+        return self._today.get(key, 0.0)
+
+    async def _keep_writing(self) -> None:
+        while True:
+            await asyncio.sleep(WRITE_SECONDS)
+            await self._try_to_write()
+
+    async def _try_to_write(self) -> None:
+        """Keep what there is if it fails: the next time may succeed."""
+        changed, self._changed = self._changed, set()
+        looks = time.monotonic() - self._looked_at >= TODAY_SECONDS
+        try:
+            today = await asyncio.to_thread(self._write, [(line, asdict(self._sums[line])) for line in changed], looks)
+        except DatabaseError as error:
+            self._changed |= changed
+            log.warning("what requests over HTTP used cannot be written yet: %s", error)
+        else:
+            if looks:
+                self._today, self._looked_at = today, time.monotonic()
+            over = datetime.now(UTC) - 2 * STEP
+            for line in [line for line in self._sums if line.minute < over and line not in self._changed]:
+                del self._sums[line]
+        metrics.UNWRITTEN.set(len(self._changed))
+
+    def _write(self, lines: Sequence[tuple[Line, dict[str, Any]]], looks: bool) -> dict[str, float]:
+        assert self._database is not None
+        if not lines and not looks:
+            return {}
+        with reaching(self._settings), self._database.begin() as connection:
+            if lines:
+                given: dict[str, Any] = {
+                    "minutes": [line.minute for line, _ in lines],
+                    "session_ids": [line.session_id for line, _ in lines],
+                    "tenants": [line.tenant for line, _ in lines],
+                    "keys": [line.key for line, _ in lines],
+                }
+                given |= {name: [sums[name] for _, sums in lines] for name in lines[0][1]}
+                connection.execute(statement("http/record_usage"), given)
+            if not looks:
+                return {}
+            return {row.key: row.seconds for row in connection.execute(statement("http/spent_today"))}

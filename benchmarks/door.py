@@ -59,16 +59,17 @@ class Clock:
     def __init__(self, tick: float) -> None:
         self._tick = tick
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[Sink, int]] = {}
+        self._open: dict[str, tuple[Sink, int, int]] = {}  # with the tokens that are left, and all
         if tick:
             threading.Thread(target=self._run, daemon=True).start()
 
     def submit(self, request: GenerationRequest, sink: Sink) -> None:
         if not self._tick:
-            sink([Delta(request.id, " word", (1,)), _result(request.id)])
+            sink([Delta(request.id, " word", (1,)), _result(request.id, 1)])
             return
         with self._lock:
-            self._open[request.id] = (sink, request.sampling.max_tokens)
+            tokens = request.sampling.max_tokens
+            self._open[request.id] = (sink, tokens, tokens)
 
     def abort(self, request_id: str) -> None:
         with self._lock:
@@ -99,18 +100,18 @@ class Clock:
             time.sleep(max(0.0, at - time.monotonic()))
             outputs: dict[Sink, list[Output]] = {}
             with self._lock:
-                for request_id, (sink, left) in list(self._open.items()):
+                for request_id, (sink, left, tokens) in list(self._open.items()):
                     outputs.setdefault(sink, []).append(Delta(request_id, " word", (1,)))
-                    self._open[request_id] = (sink, left - 1)
+                    self._open[request_id] = (sink, left - 1, tokens)
                     if left == 1:
-                        outputs[sink].append(_result(request_id))
+                        outputs[sink].append(_result(request_id, tokens))
                         del self._open[request_id]
             for sink, some in outputs.items():
                 sink(some)
 
 
-def _result(request_id: str) -> GenerationResult | Failure:
-    return GenerationResult(request_id, "", (), FinishReason.STOP, Usage(1, 0, 1, 0.0))
+def _result(request_id: str, tokens: int) -> GenerationResult | Failure:
+    return GenerationResult(request_id, "", (), FinishReason.STOP, Usage(1, 0, tokens, 0.0))
 
 
 def _engine(url: str, tick: float, ready: Event) -> None:

@@ -15,7 +15,7 @@ from thothy_ai.engine.api import Delta, EngineInfo, FinishReason, GenerationRequ
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.http.errors import ApiError, Fields, unsupported
 from thothy_ai.http.openai.events import DONE, encoded, event
-from thothy_ai.http.openai.fields import BEGINNING, Body, Count, GenerationBody, Text, parsed
+from thothy_ai.http.openai.fields import BEGINNING, Body, GenerationBody, Text, parsed
 from thothy_ai.http.openai.objects import FINISHED, token_logprobs, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 from thothy_ai.http.openai.tools import Choice, FunctionTools, NamedTool, ToolName, new_call_id, tools_of
@@ -129,7 +129,6 @@ class ChatBody(GenerationBody):
     """A request for a chat completion."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
-    max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None

@@ -74,7 +74,7 @@ class TextCompletion:
                 context=info.max_context,
                 tenant=self._tenant,
                 logprobs=self._body.logprobs,
-                limit=self._body.max_tokens or DEFAULT_TOKENS,
+                limit=self._body.max_completion_tokens or self._body.max_tokens or DEFAULT_TOKENS,
                 schema=self._schema,
                 profile="http/completion",
                 **({"text": prompt} if isinstance(prompt, str) else {"token_ids": tuple(prompt)}),

@@ -55,6 +55,7 @@ class GenerationBody(Body):
     stop: str | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
     stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOPS)] | None = None
     max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None  # clients send it to both routes
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     ignore_eos: bool | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None

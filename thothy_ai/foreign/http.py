@@ -51,7 +51,10 @@ class HttpServer:
 
     @asynccontextmanager
     async def exchange(self, method: str, path: str, body: object = None) -> AsyncIterator[Answer]:
-        """Send a request, and wait for the answer's headers. What is not read of it when the block ends is cut off."""
+        """Send a request, whose body becomes JSON unless it is bytes, and wait for the answer's headers.
+
+        What is not read of the answer when the block ends is cut off.
+        """
         connection = await self._ask(method, path, body)
         try:
             yield connection.answer
@@ -67,7 +70,7 @@ class HttpServer:
             self._idle.pop()[1].close()
 
     async def _ask(self, method: str, path: str, body: object) -> _Connection:
-        data = b"" if body is None else json.dumps(body).encode()
+        data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "content-type: application/json\r\n" if data else ""
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._headers}{kind}content-length: {len(data)}\r\n\r\n"
         while True:

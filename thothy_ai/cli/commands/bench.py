@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -122,3 +123,72 @@ def factory(
         return
     heads = [Column("figure", text=True), *(Column(run.contender.url, number=True) for run in runs)]
     table("factory", heads, [[name, *shown] for name, shown in factory_rows(runs)])
+
+
+@app.command()
+def serve(
+    url: Annotated[str, typer.Option(metavar="URL", help="The server's API, as http://127.0.0.1:8000/v1.")],
+    rates: Annotated[
+        list[float] | None,
+        typer.Option("--rate", min=0.001, help="Requests per second; repeat it. Default: a search for the knee."),
+    ] = None,
+    start: Annotated[float, typer.Option(min=0.001, help="The first rate of that search.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds in which requests are sent at each rate.")] = 20.0,
+    requests: Annotated[int, typer.Option(min=1, help="Fewest requests of a rate.")] = 20,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt, nearly.")] = 1000,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 200,
+    first_token: Annotated[float, typer.Option(min=1, help="Target: milliseconds to the first token.")] = 200.0,
+    per_token: Annotated[float, typer.Option(min=0.1, help="Target: milliseconds per further token.")] = 50.0,
+    share: Annotated[float, typer.Option(min=0.01, max=1, help="Share of answers that must meet the target.")] = 0.99,
+    patience: Annotated[float, typer.Option(min=1, help="Seconds after which an answer has failed.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="Seed of arrivals and prompts.")] = 0,
+    model: Annotated[str | None, typer.Option(help="Model to ask, if the server lists several.")] = None,
+    key: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="Environment variable with the API key.")
+    ] = "THOTHY_ENGINE_TOKEN",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw latencies and goodput by rate: .svg, .png or .pdf.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load a server at a range of rates, and find the highest one at which it meets a target.
+
+    Arrivals are open-loop: Poisson, seeded, and sent when they are due, however many are unanswered.
+
+    Example: thothy bench serve --url http://127.0.0.1:8000/v1 --prompt-tokens 1000 --output-tokens 200 --plot curve.svg
+    """
+    from thothy_ai.bench.progress import Progress
+    from thothy_ai.bench.service.load import Target
+    from thothy_ai.bench.service.sweep import SweepOptions, measure_sweep, sweep_columns, sweep_rows, verdict
+    from thothy_ai.cli.views.load_plot import SUFFIXES, draw
+    from thothy_ai.cli.views.tables import Column, print_json, table
+
+    if plot is not None and plot.suffix not in SUFFIXES:
+        usage(f"--plot {plot}: expected a file that ends in {', '.join(SUFFIXES)}")
+    sweep = measure_sweep(
+        SweepOptions(
+            url=url,
+            key=os.environ.get(key),
+            model=model,
+            rates=tuple(rates or ()),
+            start=start,
+            seconds=seconds,
+            requests=requests,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            seed=seed,
+            target=Target(first_token / 1e3, per_token / 1e3),
+            share=share,
+            patience=patience,
+        ),
+        Progress(sys.stderr),
+    )
+    if plot is not None:
+        draw(sweep, plot)
+    if as_json:
+        print_json(sweep.to_json())
+        return
+    title = f"{sweep.model}: prompts of {sweep.prompt_tokens:,} tokens, answers of {output_tokens:,}; times in ms"
+    table(title, [Column(head, number=True) for head in sweep_columns()], sweep_rows(sweep))
+    for line in verdict(sweep):
+        typer.echo(line)

@@ -1,0 +1,74 @@
+"""The search for the knee, and what samples mean."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from thothy_ai.bench.service.load import Load, Sample, Target, percentile
+from thothy_ai.bench.service.sweep import NEAR, Sweep, SweepOptions, find_knee, verdict
+
+
+@pytest.mark.parametrize(("knee", "start"), [(37.0, 1.0), (0.3, 8.0), (8.0, 8.0), (1000.0, 1.0)])
+def test_the_knee_is_found_by_doubling_and_division(knee: float, start: float) -> None:
+    tried: list[float] = []
+
+    async def load(rate: float) -> bool:
+        tried.append(rate)
+        return rate <= knee
+
+    asyncio.run(find_knee(load, start))
+    met = max(rate for rate in tried if rate <= knee)
+    missed = min(rate for rate in tried if rate > knee)
+    assert missed / met <= NEAR
+    assert len(tried) < 20
+
+
+def test_a_search_without_an_end_ends() -> None:
+    tried: list[float] = []
+
+    async def load(rate: float) -> bool:
+        tried.append(rate)
+        return True
+
+    asyncio.run(find_knee(load, 1.0))
+    assert len(tried) == 24
+
+
+def samples(*first: float, late: float = 0.0) -> tuple[Sample, ...]:
+    return tuple(Sample(late, each, each + 0.9, 10) for each in first)
+
+
+def test_the_knee_is_below_the_first_rate_that_misses_the_target() -> None:
+    loads = (
+        Load(1, 10, 0.1, samples(0.1, 0.15)),
+        Load(2, 10, 0.1, samples(0.1, 0.19)),
+        Load(4, 10, 0.1, samples(0.1, 0.3)),
+        Load(8, 10, 0.1, samples(0.1, 0.1)),
+    )
+    sweep = Sweep(SweepOptions("x", target=Target(0.2, 0.11)), "m", 50, loads)
+    assert (sweep.knee, sweep.bounded) == (2, True)
+    assert verdict(sweep)[1] == "Knee: 2 requests per second."
+    assert [load["attained"] for load in sweep.to_json()["loads"]] == [1, 1, 0.5, 1]
+    assert sweep.to_json()["loads"][2]["goodput"] == 0.1
+    tighter = Sweep(SweepOptions("x", target=Target(0.2, 0.05)), "m", 50, loads)
+    assert tighter.knee is None, "0.1 s per token"
+
+
+def test_a_client_that_lags_says_so() -> None:
+    late = Load(4, 10, 0.1, samples(0.1, late=0.05))
+    busy = Load(4, 10, 0.95, samples(0.1))
+    assert [load.lags for load in (late, busy, Load(4, 10, 0.1, samples(0.1)))] == [True, True, False]
+    assert "The client lagged" in verdict(Sweep(SweepOptions("x"), "m", 50, (late,)))[-1]
+
+
+def test_failed_requests_have_no_latency_and_miss_the_target() -> None:
+    load = Load(4, 10, 0.1, (*samples(0.1), Sample(0.0, error="refused")))
+    assert load.attained(Target(0.2, 0.2)) == 0.5
+    assert load.percentile("first_token", 0.99) == 0.1
+    assert Load(4, 10, 0.1, (Sample(0.0, error="x"),)).percentile("whole", 0.5) is None
+
+
+def test_percentiles() -> None:
+    assert [percentile([3, 1, 2, 4], share) for share in (0.0, 0.5, 0.99)] == [1, 3, 4]

@@ -103,7 +103,7 @@ BEGIN
         )
     )
     FROM batch
-    WHERE id = NEW.batch_id AND notify = 'job' AND batch.tenant = NEW.tenant;
+    WHERE id = NEW.batch_id AND notify = 'job' AND url IS NOT NULL AND batch.tenant = NEW.tenant;
     PERFORM pg_notify(TG_TABLE_SCHEMA || '_webhooks', ''), pg_notify(TG_TABLE_SCHEMA || '_batches', '');
     RETURN NULL;
 END

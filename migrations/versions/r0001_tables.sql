@@ -333,11 +333,11 @@ CREATE TABLE forecast_state (
     changed_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Calls that asked for a webhook, and what is to be sent.
+-- Jobs that were enqueued together, with a webhook or for someone who asks; and what is to be sent.
 CREATE TABLE batch (
     id uuid CONSTRAINT pk_batch PRIMARY KEY,
     tenant text NOT NULL,
-    url text NOT NULL,
+    url text,
     notify text NOT NULL,
     jobs integer NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
@@ -346,6 +346,7 @@ CREATE TABLE batch (
     CONSTRAINT ck_batch_url CHECK (url ~ '^https?://[^/?#]+' AND length(url) <= 2000)
 );
 CREATE INDEX ix_batch_open ON batch (id) WHERE ended_at IS NULL;
+CREATE INDEX ix_batch_tenant ON batch (tenant, id);
 
 CREATE TABLE webhook_delivery (
     id uuid DEFAULT gen_random_uuid() CONSTRAINT pk_webhook_delivery PRIMARY KEY,

@@ -1,4 +1,4 @@
-"""Batches as a user has them: the page's snippets word for word, and a stack that is killed in the middle of one."""
+"""Batches as a user has them: the pages' snippets word for word, and a stack that is killed in the middle of one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from tests.support.home import Home, fresh_home, processes_of
 from tests.support.queue_bench import PATIENCE, eventually
 
 PAGE = (Path(__file__).parents[2] / "docs" / "openai.md").read_text(encoding="utf-8")
+HTTP_PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000/v1"
 CHAT = "/v1/chat/completions"
 REQUESTS = 600
+
+
+COMMANDS = re.findall(r"^(curl .*?[^\\])$", HTTP_PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -85,6 +89,9 @@ def test_a_batch_outlives_the_end_of_every_process(home: Home) -> None:
                 if "import OpenAI" in snippet or "batches.create" in snippet:
                     exec(snippet.replace(ADDRESS, address), globals())
         assert re.findall(r"^hook-\d", said.getvalue(), re.MULTILINE) == ["hook-0", "hook-1"]
+        for command in COMMANDS:
+            ran = command.replace("http://127.0.0.1:8000", address.removesuffix("/v1")).replace("curl ", "curl -f ")
+            subprocess.run(["sh", "-c", ran], check=True, cwd=home.folder, capture_output=True)
         assert client.batches.retrieve(batch.id).status == "in_progress"
     with served(home) as address, OpenAI(base_url=address, api_key="any") as client:
         eventually(lambda: client.batches.retrieve(batch.id).status == "completed")

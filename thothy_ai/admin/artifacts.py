@@ -13,6 +13,8 @@ from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.seeds import attempt_seed
 
+Place = tuple[datetime, UUID, int]  # of an artifact in the list: when it was made, by which job and attempt
+
 
 def list_artifacts(
     engine: Engine,
@@ -22,10 +24,14 @@ def list_artifacts(
     verdict: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    after: Place | None = None,
     limit: int | None = 20,
 ) -> list[dict[str, Any]]:
-    """Artifacts of these jobs, the newest first. `since` and `until` bound their creation."""
-    times = {"since": since, "until": until}
+    """Artifacts of these jobs, the newest first, from the place `after` which the list begins.
+
+    `since` and `until` bound their creation.
+    """
+    times = {"since": since, "until": until, **_after(after)}
     wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit, "by_source": False}
     with engine.connect() as connection:
         return [_artifact(row) for row in connection.execute(statement("admin/list_artifacts"), wanted)]
@@ -42,10 +48,15 @@ def stream_artifacts(
 ) -> Iterator[dict[str, Any]]:
     """Stream every matching artifact, the newest first; with `by_source`, sorted by source."""
     wanted = {**jobs.parameters(), "since": since, "until": until, "job_id": None, "verdict": verdict, "limit": None}
-    wanted["by_source"] = by_source
+    wanted |= {"by_source": by_source, **_after(None)}
     with engine.connect().execution_options(yield_per=500) as connection:
         for row in connection.execute(statement("admin/list_artifacts"), wanted):
             yield _artifact(row)
+
+
+def _after(place: Place | None) -> dict[str, Any]:
+    at, job_id, attempt = place or (None, None, None)
+    return {"after_at": at, "after_job": job_id, "after_attempt": attempt}
 
 
 def _artifact(row: Row[Any]) -> dict[str, Any]:

@@ -76,10 +76,16 @@ def list_jobs(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
+    batch_id: UUID | None = None,
+    after: UUID | None = None,
     limit: int = 20,
 ) -> list[dict[str, Any]]:
-    """The jobs that match, the newest first. `since` and `until` bound the time of enqueueing."""
-    parameters = {**wanted.parameters(), "since": since, "until": until, "limit": limit}
+    """The jobs that match, the newest first, from the one `after` which the list begins.
+
+    `since` and `until` bound the time of enqueueing.
+    """
+    page = {"since": since, "until": until, "batch_id": batch_id, "after": after, "limit": limit}
+    parameters = {**wanted.parameters(), **page}
     with engine.connect() as connection:
         return _dicts(connection.execute(statement("admin/list_jobs"), parameters).all())
 

@@ -364,13 +364,13 @@ class ApiKeyRow(Base):
 
 
 class BatchRow(Base):
-    """The jobs of one call that asked for a webhook. Those of a follow-up belong to it, too."""
+    """The jobs of one call that asked for a webhook, or for a batch. Those of a follow-up belong to it, too."""
 
     __tablename__ = "batch"
 
     id: Mapped[UUID] = mapped_column(primary_key=True)  # UUIDv7, made by the producer
     tenant: Mapped[str]
-    url: Mapped[str]
+    url: Mapped[str | None]
     notify: Mapped[str]
     jobs: Mapped[int]  # that the call enqueued
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
@@ -379,6 +379,7 @@ class BatchRow(Base):
     __table_args__ = (
         one_of("notify", Notify),
         CheckConstraint("url ~ '^https?://[^/?#]+' AND length(url) <= 2000", name="url"),
+        Index("ix_batch_tenant", "tenant", "id"),
         Index("ix_batch_open", "id", postgresql_where=sql("ended_at IS NULL")),
     )
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.routing import Route
 
 from thothy_ai.batches.storage import FileStore
-from thothy_ai.http.openai.batches import Batches
+from thothy_ai.db.connect import make_engine
+from thothy_ai.http.api.artifacts import Artifacts
+from thothy_ai.http.api.batches import Batches
+from thothy_ai.http.api.document import document_route
+from thothy_ai.http.api.jobs import Jobs
+from thothy_ai.http.api.kinds import Kinds
+from thothy_ai.http.openai.batches import ApiBatches
 from thothy_ai.http.openai.files import Files
 from thothy_ai.http.record import Record
+from thothy_ai.producer import AsyncProducer, Producer
 from thothy_ai.settings import Settings
 
 
@@ -16,10 +25,27 @@ class QueueRoutes:
 
     def __init__(self, settings: Settings) -> None:
         self._record = Record(settings)
+        self._database = make_engine(settings, application="serve")
+        self._producer, self._waiting = Producer(settings), AsyncProducer(settings)
+        self._jobs = Jobs(settings, self._record, self._waiting, self._database)
+        parts = (
+            self._jobs,
+            Batches(self._record, self._jobs, self._producer),
+            Artifacts(settings, self._jobs, self._database),
+            Kinds(),
+        )
+        self.operations = [operation for part in parts for operation in part.operations]
         self.routes: list[Route] = [
             *Files(self._record, FileStore(settings)).routes,
-            *Batches(self._record).routes,
+            *ApiBatches(self._record).routes,
+            *(operation.route for operation in self.operations),
+            document_route(self.operations),
         ]
 
     async def close(self) -> None:
+        """Close all connections."""
+        self._jobs.close()
+        await self._waiting.close()
         await self._record.close()
+        await asyncio.to_thread(self._producer.close)
+        self._database.dispose()

@@ -83,7 +83,7 @@ class AsyncProducer(ProducerBase):
         *,
         webhook: str | None = None,
         notify: str = "batch",
-        batch: UUID | None = None,
+        batch: UUID | bool = False,
         connection: AsyncGiven | None = None,
     ) -> Jobs[AsyncJob[A]]:
         """Enqueue all entries or none, as `Producer.enqueue_many` does."""

@@ -27,17 +27,19 @@ class BatchDraft:
         return {"id": str(self.id), "url": self.url, "notify": self.notify, "jobs": jobs}
 
 
-def draft_batch(webhook: str | None, notify: str, batch: UUID | None = None) -> BatchDraft | None:
-    """The batch that this webhook makes, or the caller's; None without either. Raises `InvalidJobError`."""
+def draft_batch(webhook: str | None, notify: str, batch: UUID | bool = False) -> BatchDraft | None:
+    """The batch that this webhook makes, one without, or the caller's; None for no batch. Raises `InvalidJobError`."""
     try:
         wanted = Notify(notify)
     except ValueError:
         raise InvalidJobError("notify", f"{notify!r} is neither 'job' nor 'batch'") from None
+    if isinstance(batch, UUID):
+        return BatchDraft(batch, recorded=True)
     if webhook is None and wanted is not Notify.BATCH:  # the default is also that of calls without a webhook
         raise InvalidJobError("notify", "needs a webhook, the URL to notify")
-    if batch is not None:
-        return BatchDraft(batch, recorded=True)
-    return None if webhook is None else BatchDraft(uuid7(), checked_url(webhook), wanted)
+    if webhook is None:
+        return BatchDraft(uuid7()) if batch else None
+    return BatchDraft(uuid7(), checked_url(webhook), wanted)
 
 
 def draft_one(webhook: str | None) -> BatchDraft | None:

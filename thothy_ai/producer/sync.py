@@ -83,7 +83,7 @@ class Producer(ProducerBase):
         *,
         webhook: str | None = None,
         notify: str = "batch",
-        batch: UUID | None = None,
+        batch: UUID | bool = False,
         connection: Given | None = None,
     ) -> Jobs[Job[A]]:
         """Enqueue requests, or pairs of request and `EnqueueOptions`, in one transaction: all of them or none.
@@ -92,8 +92,8 @@ class Producer(ProducerBase):
         characters as JSON, and those of a call 4,000 million, a text that several have counted once.
 
         With `webhook`, a URL, the jobs are a batch, with their follow-ups. The webhook is notified when all of them
-        have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it. With `batch`
-        instead, they are part of a batch that the caller keeps.
+        have ended, or with `notify="job"` of the end of each. Jobs that existed are not part of it. `batch=True` makes
+        a batch without one; with an id, they are part of a batch that the caller keeps.
 
         Returns the jobs in the order of `entries`, with the id of the batch. Raises the same errors as `enqueue`,
         naming the entry; two entries with one idempotency key and different requests are a conflict, too.

@@ -43,7 +43,7 @@ class BatchBody(Body):
     output_expires_after: ExpiresAfter | None = None
 
 
-class Batches:
+class ApiBatches:
     """The routes of batches."""
 
     def __init__(self, record: Record) -> None:

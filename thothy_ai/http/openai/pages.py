@@ -35,9 +35,15 @@ class Page(BaseModel):
 
 def page_of(kind: type[P], request: Request) -> P:
     """The query's parameters; ApiError names one that is wrong."""
-    given: dict[str, Any] = dict(request.query_params)
-    if unknown := sorted(given.keys() - kind.model_fields.keys()):
+    if unknown := sorted(request.query_params.keys() - kind.model_fields.keys()):
         raise unsupported(unknown[0])
+    given: dict[str, Any] = {}
+    for name in request.query_params:
+        given[name] = values = request.query_params.getlist(name)
+        if "list[" not in str(kind.model_fields[name].annotation):
+            if len(values) > 1:
+                raise ApiError(400, f"{name} is there {len(values)} times", code="invalid_value", param=name)
+            given[name] = values[0]
     try:
         return kind.model_validate(given)
     except ValidationError as error:

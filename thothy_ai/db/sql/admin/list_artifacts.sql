@@ -15,5 +15,9 @@ WHERE {selected_jobs}
     AND (CAST(:verdict AS text) IS NULL OR verdict = :verdict)
     AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)
+    AND (
+        CAST(:after_at AS timestamptz) IS NULL
+        OR (created_at, job_id, artifact.attempt) < (CAST(:after_at AS timestamptz), CAST(:after_job AS uuid), CAST(:after_attempt AS integer))
+    )
 ORDER BY CASE WHEN :by_source THEN source_key END, created_at DESC, job_id DESC, artifact.attempt DESC, locale
 LIMIT :limit

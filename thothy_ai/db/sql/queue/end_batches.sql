@@ -33,5 +33,5 @@ FROM ended CROSS JOIN LATERAL (
         GROUP BY state
     ) AS by_state
 ) AS counted
-WHERE notify = 'batch'
+WHERE notify = 'batch' AND url IS NOT NULL
 RETURNING id

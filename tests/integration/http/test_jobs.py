@@ -1,0 +1,262 @@
+"""`/api` as a program in any language sees it: jobs, artifacts, batches, kinds, and the document about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import jsonschema_rs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.integration.http.test_batches import NamedTenants
+from tests.support.door import PATIENCE, served_door
+from tests.support.engine_rows import register
+from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
+from thothy_ai.http.queue_routes import QueueRoutes
+from thothy_ai.queue.webhooks.deliverer import Deliverer
+
+Asking = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def api(queue: Queue) -> Iterator[httpx.Client]:
+    register(queue, "first", "m")
+    with (
+        served_door(queue.settings, access=NamedTenants("ours")) as address,
+        httpx.Client(base_url=f"{address}/api", timeout=PATIENCE) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def bench(queue: Queue) -> Iterator[RunnerBench]:
+    with runner_bench(queue) as bench:
+        yield bench
+
+
+def echo(text: str, **options: Any) -> dict[str, Any]:
+    return {"kind": "echo", "request": {"text": text}} | options
+
+
+def enqueued(api: httpx.Client, text: str, **options: Any) -> str:
+    answer = api.post("/jobs", json=echo(text, **options))
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["id"])
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str | None, str | None]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["param"]
+
+
+def test_a_job_is_enqueued_waited_for_and_read(api: httpx.Client, bench: RunnerBench) -> None:
+    job_id = enqueued(api, "ok then", priority=5, deadline="2099-01-01T00:00:00Z")
+    first = api.get(f"/jobs/{job_id}/wait?timeout=0").json()
+    assert (first["state"], first["priority"], first["deadline"]) == ("queued", 5, "2099-01-01T00:00:00Z")
+    with ThreadPoolExecutor() as pool:
+        waited = pool.submit(api.get, f"/jobs/{job_id}/wait", params={"timeout": 60})
+        eventually(lambda: bench.hand_over() or waited.done())
+    assert waited.result().json()["state"] == "succeeded"
+    job = api.get(f"/jobs/{job_id}").json()
+    assert job["request"] == {"text": "ok then", "more": 0}
+    assert [(each["attempt"], each["outcome"]) for each in job["attempts"]] == [(1, "succeeded")]
+    assert [each["body"] for each in job["artifacts"]] == [{"echo": "ok then"}]
+
+
+def test_a_key_names_a_job(api: httpx.Client) -> None:
+    key = {"idempotency-key": "the key"}
+    first, again = (api.post("/jobs", json=echo("ok"), headers=key).json() for _ in range(2))
+    assert first["id"] == again["id"]
+    assert first["idempotency_key"] == "the key"
+    other = api.post("/jobs", json=echo("other"), headers=key)
+    assert error_of(other) == (409, "idempotency_conflict", "idempotency_key")
+    theirs = api.post("/jobs", json=echo("other"), headers=key | {"x-tenant": "theirs"})
+    assert theirs.json()["id"] != first["id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "kind"),
+        ([], None),
+        (echo("ok") | {"kind": "sonnet"}, "kind"),
+        (echo(""), "request.text"),
+        (echo("ok") | {"request": []}, "request"),
+        (echo("ok") | {"request": {"text": "ok", "colour": "red"}}, "request.colour"),
+        (echo("ok", colour="red"), "colour"),
+        (echo("ok", priority="5"), "priority"),
+        (echo("ok", priority=101), "priority"),
+        (echo("ok", deadline="2000-01-01T00:00:00Z"), "deadline"),
+        (echo("ok", deadline="2099-01-01T00:00:00"), "deadline"),
+        (echo("ok", deadline=4102444800), "deadline"),
+        (echo("ok", max_attempts=0), "max_attempts"),
+        (echo("ok", model="no model"), "model"),
+        (echo("ok", webhook="ftp://x"), "webhook"),
+        (echo("\ud800"), "request.text"),
+    ],
+)
+def test_a_job_that_is_not_valid_is_refused_by_field(api: httpx.Client, body: object, param: str | None) -> None:
+    headers = {"content-type": "application/json"}
+    status, code, found = error_of(api.post("/jobs", content=json.dumps(body), headers=headers))
+    assert (status, found) == (400, param)
+    assert code in {"invalid_value", "missing_required_parameter", "unsupported_parameter"}
+
+
+def test_jobs_are_listed_by_filters_in_pages(api: httpx.Client, bench: RunnerBench) -> None:
+    ids = [enqueued(api, f"{word} {word}") for word in ("ok", "bad", "ok")]
+    bench.settle()
+    page = api.get("/jobs", params={"limit": 2}).json()
+    assert ([each["id"] for each in page["data"]], page["has_more"]) == (ids[:0:-1], True)
+    rest = api.get("/jobs", params={"limit": 2, "after": page["data"][-1]["id"]}).json()
+    assert ([each["id"] for each in rest["data"]], rest["has_more"]) == (ids[:1], False)
+    dead = api.get("/jobs", params=[("state", "dead"), ("state", "cancelled")]).json()["data"]
+    assert [(each["id"], each["reason"]) for each in dead] == [(ids[1], "invalid_grammar")]
+    assert api.get("/jobs", params={"kind": "hook"}).json() == {"data": [], "has_more": False}
+    assert error_of(api.get("/jobs?state=odd"))[2] == "state.0"
+    assert error_of(api.get("/jobs?limit=0"))[2] == "limit"
+    assert error_of(api.get("/jobs?limit=1&limit=2"))[2] == "limit"
+    assert error_of(api.get("/jobs?colour=red"))[1:] == ("unsupported_parameter", "colour")
+
+
+def test_jobs_are_cancelled_and_tried_again(api: httpx.Client) -> None:
+    job_id = enqueued(api, "ok")
+    assert error_of(api.post(f"/jobs/{job_id}/retry")) == (409, "not_retryable", None)
+    assert api.post(f"/jobs/{job_id}/cancel").json()["state"] == "cancelled"
+    assert api.post(f"/jobs/{job_id}/cancel").json()["state"] == "cancelled"
+    assert api.post(f"/jobs/{job_id}/retry").json()["state"] == "queued"
+
+
+def test_artifacts_are_listed_in_pages_and_exported(api: httpx.Client, bench: RunnerBench) -> None:
+    for number in range(3):
+        enqueued(api, f"ok {number}")
+    enqueued(api, "hopeless")
+    bench.settle()
+    found, after = [], None
+    while True:
+        page = api.get("/artifacts", params={"limit": 2} | ({"after": after} if after else {})).json()
+        found += [each["body"]["echo"] for each in page["data"]]
+        if (after := page["next"]) is None:
+            break
+    assert sorted(found) == ["hopeless", "ok 0", "ok 1", "ok 2"]
+    exported = api.get("/artifacts/export", params={"verdict": "accepted"})
+    lines = [json.loads(each) for each in exported.text.splitlines()]
+    assert sorted(each["body"]["echo"] for each in lines) == ["ok 0", "ok 1", "ok 2"]
+    assert error_of(api.get("/artifacts?after=x"))[2] == "after"
+
+
+def test_a_batch_is_enqueued_as_a_whole_and_cancelled(api: httpx.Client, queue: Queue, bench: RunnerBench) -> None:
+    wrong = api.post("/batches", json={"jobs": [echo("ok"), echo("")]})
+    assert error_of(wrong) == (400, "invalid_value", "jobs.1.request.text")
+    assert error_of(api.post("/batches", json={"jobs": []}))[2] == "jobs"
+    twice = [echo("a", idempotency_key="k"), echo("b", idempotency_key="k")]
+    assert error_of(api.post("/batches", json={"jobs": twice})) == (
+        409,
+        "idempotency_conflict",
+        "jobs.1.idempotency_key",
+    )
+    assert queue.rows("SELECT FROM job") == []
+    made = api.post("/batches", json={"jobs": [echo("ok"), echo("hang on")]}).json()
+    listed = api.get("/jobs", params={"batch": made["id"]}).json()["data"]
+    assert [each["id"] for each in listed] == made["jobs"][::-1]
+
+    def has_states(states: dict[str, int]) -> bool:
+        bench.hand_over()
+        return bool(api.get(f"/batches/{made['id']}").json()["states"] == states)
+
+    eventually(lambda: has_states({"succeeded": 1, "running": 1}))
+    with running(Deliverer(queue.settings)):
+        assert api.post(f"/batches/{made['id']}/cancel").status_code == 200
+        eventually(lambda: has_states({"succeeded": 1, "cancelled": 1}))
+        eventually(lambda: api.get("/batches").json()["data"][0]["ended_at"])
+    assert queue.rows("SELECT FROM webhook_delivery") == []
+
+
+def test_events_tell_the_states_of_a_job(api: httpx.Client, bench: RunnerBench) -> None:
+    job_id = enqueued(api, "ok")
+    with api.stream("GET", f"/jobs/{job_id}/events") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        said = [next(lines), next(lines)]
+        bench.settle()
+        said += list(lines)
+    assert said[:2] == ["event: state", 'data: {"state":"queued","attempt":0}']
+    assert said[-3:-1] == ["event: end", 'data: {"state":"succeeded","reason":null,"detail":null}']
+
+
+def test_what_is_another_tenant_s_does_not_exist(api: httpx.Client) -> None:
+    job_id = enqueued(api, "ok")
+    batch_id = api.post("/batches", json={"jobs": [echo("ok")]}).json()["id"]
+    theirs = {"x-tenant": "theirs"}
+    for path in (f"/jobs/{job_id}", f"/jobs/{job_id}/wait", f"/jobs/{job_id}/events", f"/batches/{batch_id}"):
+        assert api.get(path, headers=theirs).status_code == 404
+    for path in (f"/jobs/{job_id}/cancel", f"/jobs/{job_id}/retry", f"/batches/{batch_id}/cancel"):
+        assert api.post(path, headers=theirs).status_code == 404
+    for path in ("/jobs", "/batches", "/artifacts"):
+        assert api.get(path, headers=theirs).json()["data"] == []
+    assert api.get("/artifacts/export", headers=theirs).text == ""
+    assert api.get(f"/jobs/{job_id}").json()["state"] == "queued"
+
+
+def test_the_document_describes_every_route_and_every_kind(api: httpx.Client, queue: Queue) -> None:
+    document = api.get("/openapi.json").json()
+    described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
+    routes = QueueRoutes(queue.settings)
+    served = {
+        (route.path, method)
+        for route in routes.routes
+        if route.path.startswith("/api/") and route.path != "/api/openapi.json"
+        for method in route.methods - {"HEAD"}
+    }
+    assert described == served
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(set(names)) == len(names)
+    components = document["components"]
+    assert all(map(jsonschema_rs.meta.is_valid, components["schemas"].values()))
+    new_job = jsonschema_rs.validator_for({"$ref": "#/components/schemas/NewJobAlone", "components": components})
+    assert new_job.is_valid(echo("ok"))
+    assert not new_job.is_valid({"kind": "echo", "request": {"words": "ok"}})
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    assert new_job.is_valid({"kind": "chat", "request": chat})
+    assert new_job.is_valid({"kind": "chat", "request": {"messages": chat["messages"]}})
+    assert not new_job.is_valid({"kind": "chat", "request": {"messages": "hello"}})
+    kinds = {each["name"]: each for each in api.get("/kinds").json()["data"]}
+    assert {"chat", "completion", "echo", "hook"} <= set(kinds)
+    assert api.get("/kinds/echo").json() == kinds["echo"]
+    assert error_of(api.get("/kinds/sonnet"))[:2] == (404, "not_found")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9) | st.just("echo"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+FIELDS = ("kind", "request", "priority", "deadline", "not_before", "max_attempts", "max_compute_seconds", "model")
+
+
+def test_no_body_and_no_query_makes_the_server_fail(api: httpx.Client) -> None:
+    job_id = enqueued(api, "ok")
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        st.dictionaries(st.sampled_from(FIELDS), VALUES) | VALUES,
+        st.dictionaries(st.sampled_from(("state", "after", "limit", "since", "key", "timeout")), st.text(max_size=9)),
+        st.sampled_from((job_id, str(uuid4()), "0", "%00", "..")),
+    )
+    def ask(body: Any, query: dict[str, str], place: str) -> None:
+        content = json.dumps(body)
+        for path in ("/jobs", "/batches"):
+            sent = content if path == "/jobs" else json.dumps({"jobs": [body]})
+            answer = api.post(path, content=sent, headers={"content-type": "application/json"})
+            assert answer.status_code in {200, 400}, answer.text
+        for path in ("/jobs", "/artifacts", "/batches", f"/jobs/{place}", f"/batches/{place}"):
+            assert api.get(path, params=query).status_code in {200, 400, 404}
+        if query.get("timeout") is None:
+            assert api.get(f"/jobs/{place}/wait", params=query | {"timeout": "0"}).status_code in {200, 400, 404}
+
+    ask()

@@ -1,0 +1,83 @@
+"""`/api/artifacts`: what jobs have written, in pages or all at once."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Engine
+from starlette.responses import StreamingResponse
+
+from thothy_ai.admin.artifacts import Place, list_artifacts, stream_artifacts
+from thothy_ai.db.connect import reaching
+from thothy_ai.http.api.jobs import Jobs, filter_of
+from thothy_ai.http.api.models import Artifact, ArtifactFilters, ArtifactList, ArtifactQuery
+from thothy_ai.http.api.operations import Call, Operation
+from thothy_ai.http.errors import ApiError
+from thothy_ai.settings import Settings
+
+
+class Artifacts:
+    """The operations on artifacts."""
+
+    def __init__(self, settings: Settings, jobs: Jobs, database: Engine) -> None:
+        self._settings, self._jobs, self._database = settings, jobs, database
+        self.operations = (
+            Operation(
+                "GET", "/api/artifacts", "List artifacts, accepted and rejected.", "read", self._list,
+                query=ArtifactQuery, answer=ArtifactList,
+            ),
+            Operation(
+                "GET", "/api/artifacts/export", "All artifacts that match, the newest first, a line of JSON each.",
+                "read", self._export, query=ArtifactFilters, media="application/jsonl",
+            ),
+        )  # fmt: skip
+
+    async def _list(self, call: Call) -> ArtifactList:
+        wanted: ArtifactQuery = call.query
+        place = _place_of(wanted.after) if wanted.after is not None else None
+        found = await self._jobs.read(
+            lambda: list_artifacts(
+                self._database,
+                filter_of(wanted, call.caller.tenant),
+                verdict=wanted.verdict,
+                since=wanted.since,
+                until=wanted.until,
+                after=place,
+                limit=wanted.limit + 1,
+            )
+        )
+        shown = [Artifact.model_validate(each) for each in found[: wanted.limit]]
+        return ArtifactList(data=shown, next=_cursor_of(shown[-1]) if len(found) > wanted.limit else None)
+
+    async def _export(self, call: Call) -> StreamingResponse:
+        wanted: ArtifactFilters = call.query
+
+        def lines() -> Iterator[bytes]:
+            found = stream_artifacts(
+                self._database,
+                filter_of(wanted, call.caller.tenant),
+                verdict=wanted.verdict,
+                since=wanted.since,
+                until=wanted.until,
+            )
+            with reaching(self._settings):
+                for each in found:
+                    yield Artifact.model_validate(each).model_dump_json().encode() + b"\n"
+
+        return StreamingResponse(lines(), media_type="application/jsonl")  # which reads it on threads
+
+
+def _cursor_of(last: Artifact) -> str:
+    place = f"{last.created_at.isoformat()} {last.job_id} {last.attempt}"
+    return base64.urlsafe_b64encode(place.encode()).decode()
+
+
+def _place_of(cursor: str) -> Place:
+    try:
+        at, job_id, attempt = base64.urlsafe_b64decode(cursor).decode().split(" ")
+        return datetime.fromisoformat(at), UUID(job_id), int(attempt)
+    except ValueError:
+        raise ApiError(400, "after: is not a cursor of a page", code="invalid_value", param="after") from None

@@ -1,0 +1,61 @@
+"""`/api/kinds`: what jobs there are, and the JSON schemas of what they take and return."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from pydantic import BaseModel
+
+from thothy_ai.http.api.models import Kind, KindList
+from thothy_ai.http.api.operations import Call, Operation, missing
+from thothy_ai.http.openai.chat import ChatBody
+from thothy_ai.http.openai.completions import CompletionBody
+from thothy_ai.jobs import registry
+
+BODIES: dict[str, type[BaseModel]] = {"chat": ChatBody, "completion": CompletionBody}  # which their requests are
+
+
+class Kinds:
+    """The operations on kinds."""
+
+    def __init__(self) -> None:
+        self.operations = (
+            Operation("GET", "/api/kinds", "All kinds of jobs.", "read", self._list, answer=KindList),
+            Operation("GET", "/api/kinds/{id}", "One kind.", "read", self._show, answer=Kind),
+        )
+
+    async def _list(self, call: Call) -> KindList:  # noqa: ARG002 - as every operation
+        return KindList(data=[kind_of(name) for name in registry.names()])
+
+    async def _show(self, call: Call) -> Kind:
+        name = call.request.path_params["id"]
+        if name not in registry.names():
+            raise missing("kind", name)
+        return kind_of(name)
+
+
+def request_class(name: str) -> type[BaseModel]:
+    """The class of a kind's request."""
+    found: type[BaseModel] = BODIES.get(name) or registry.find(name).request
+    return found
+
+
+def without_model(schema: dict[str, Any]) -> None:
+    """A job may leave it to the queue which model is asked."""
+    schema["required"].remove("model")
+
+
+def kind_of(name: str) -> Kind:
+    """A kind, as it is described."""
+    kind, request = registry.find(name), request_class(name).model_json_schema()
+    if name in BODIES:
+        without_model(request)
+    artifact: dict[str, Any] = kind.artifact.model_json_schema(mode="serialization")
+    return Kind(
+        name=name,
+        about=inspect.cleandoc(kind.request.__doc__ or ""),
+        version=kind.version,
+        request=request,
+        artifact=artifact,
+    )

@@ -1,0 +1,278 @@
+"""What `/api` takes and answers. The OpenAPI document is made from these classes."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from thothy_ai.db.states import ArtifactVerdict, JobState, Notify
+from thothy_ai.http.openai.fields import Body
+
+MAX_JOBS = 10_000  # of a batch
+MAX_WAIT = 60.0  # seconds of a long poll
+DATE = re.compile(r"\d{4}-\d\d-")
+
+
+def _check_moment(value: object) -> object:
+    """A number is no time, although pydantic would read it as one."""
+    if value is not None and not (isinstance(value, str) and DATE.match(value)):
+        raise ValueError("must be a date and time with its zone, such as 2026-11-21T06:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_check_moment)]
+Whole = Annotated[int, Field(strict=True)]
+Priority = Annotated[Whole, Field(ge=-100, le=100)]
+
+
+class Given(Body):
+    """A JSON object of a request. Times are texts with a time zone."""
+
+    model_config = ConfigDict(strict=False)
+
+
+class NewJob(Given):
+    """A job to enqueue: the name of its kind, the request that this kind takes, and how to queue it."""
+
+    kind: str
+    request: dict[str, Any]
+    priority: Priority = 0
+    deadline: Moment | None = None
+    not_before: Moment | None = None
+    max_attempts: Annotated[Whole, Field(ge=1, le=32767)] | None = None
+    max_compute_seconds: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] | None = None
+    model: str | None = None
+
+
+class NewJobAlone(NewJob):
+    """A job to enqueue, and the URL to notify of its end. The header `Idempotency-Key` names it."""
+
+    webhook: str | None = None
+
+
+class NewJobOfBatch(NewJob):
+    """A job of a batch, with an idempotency key of its own."""
+
+    idempotency_key: str | None = None
+
+
+class NewBatch(Given):
+    """Jobs to enqueue together, all or none."""
+
+    jobs: Annotated[list[NewJobOfBatch], Field(min_length=1, max_length=MAX_JOBS)]
+    webhook: str | None = None
+    notify: Notify = Notify.BATCH
+
+
+class Query(BaseModel):
+    """Parameters of a request's query."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Filters(Query):
+    """Which jobs are meant; those that match every parameter."""
+
+    state: Annotated[list[JobState] | None, Field(description="May be repeated.")] = None
+    kind: str | None = None
+    key: Annotated[str | None, Field(description="An idempotency key, or its beginning and *.")] = None
+    source: Annotated[str | None, Field(description="A source key, or its beginning.")] = None
+    parent: Annotated[UUID | None, Field(description="The job that a follow-up came from.")] = None
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+class JobQuery(Filters):
+    """Which jobs are listed, the newest first."""
+
+    batch: Annotated[UUID | None, Field(description="The batch that they were enqueued in.")] = None
+    after: Annotated[UUID | None, Field(description="The job after which the page begins.")] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class ArtifactFilters(Filters):
+    """Which artifacts are meant."""
+
+    verdict: ArtifactVerdict | None = None
+
+
+class ArtifactQuery(ArtifactFilters):
+    """Which artifacts are listed, the newest first."""
+
+    after: Annotated[str | None, Field(description="The cursor of the page before.")] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class BatchQuery(Query):
+    """Which batches are listed, the newest first."""
+
+    after: Annotated[UUID | None, Field(description="The batch after which the page begins.")] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class WaitQuery(Query):
+    """How long to wait."""
+
+    timeout: Annotated[float, Field(ge=0, le=MAX_WAIT, allow_inf_nan=False, description="In seconds.")] = 30.0
+
+
+class Answered(BaseModel):
+    """A JSON object of an answer. Later versions may add fields."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+class Job(Answered):
+    """A job at the moment when it was read."""
+
+    id: UUID
+    kind: str
+    state: JobState
+    priority: int
+    deadline: datetime | None
+    attempt: int
+    failures: int
+    reason: str | None
+    detail: str | None
+    model: str | None
+    idempotency_key: str | None
+    source_key: str
+    parent_id: UUID | None
+    batch_id: UUID | None
+    enqueued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class JobList(Answered):
+    """A page of jobs."""
+
+    data: list[Job]
+    has_more: bool
+
+
+class Artifact(Answered):
+    """An output of a job, with the verdict on it. `body` is NULL if it did not parse; `text` is what was written."""
+
+    job_id: UUID
+    kind: str
+    locale: str
+    attempt: int
+    verdict: ArtifactVerdict
+    reason: str | None
+    model: str | None
+    seed: int
+    created_at: datetime
+    body: Any
+    text: str
+    review: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+
+
+class ArtifactList(Answered):
+    """A page of artifacts. `next` is the cursor of the page after it."""
+
+    data: list[Artifact]
+    next: str | None
+
+
+class Attempt(Answered):
+    """An attempt at a job that has ended."""
+
+    attempt: int
+    outcome: str
+    reason: str | None
+    detail: str | None
+    started_at: datetime
+    finished_at: datetime
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    compute_seconds: float
+    model: str | None
+
+
+class JobEvent(Answered):
+    """Something unusual that happened to a job."""
+
+    at: datetime
+    event: str
+    detail: str | None
+
+
+class FollowUp(Answered):
+    """A job that an artifact asked for."""
+
+    id: UUID
+    kind: str
+    state: JobState
+
+
+class JobDetail(Job):
+    """A job in full."""
+
+    request: Any
+    attempts: list[Attempt]
+    events: list[JobEvent]
+    follow_ups: list[FollowUp]
+    artifacts: list[Artifact]
+
+
+class Batch(Answered):
+    """Jobs that were enqueued together. `states` counts those that exist, their follow-ups among them."""
+
+    id: UUID
+    jobs: int
+    states: dict[JobState, int]
+    webhook: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class NewBatchAnswer(Answered):
+    """A batch that was enqueued: its id, NULL if all of its jobs existed, and the ids of the jobs in their order."""
+
+    id: UUID | None
+    jobs: list[UUID]
+
+
+class BatchList(Answered):
+    """A page of batches."""
+
+    data: list[Batch]
+    has_more: bool
+
+
+class Kind(Answered):
+    """A kind of job: JSON schemas of what it takes and returns. `version` changes with its prompts."""
+
+    name: str
+    about: str
+    version: str
+    request: dict[str, Any]
+    artifact: dict[str, Any]
+
+
+class KindList(Answered):
+    """All kinds."""
+
+    data: list[Kind]
+
+
+class ErrorDetail(Answered):
+    """What is wrong: for people, and for programs."""
+
+    message: str
+    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    param: str | None
+    code: str | None
+
+
+class Error(Answered):
+    """The answer to a request that is refused, or has failed."""
+
+    error: ErrorDetail

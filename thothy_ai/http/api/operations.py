@@ -1,0 +1,91 @@
+"""`Operation`: one thing that `/api` does, declared once, for its route and for the document."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from thothy_ai.http.access import Caller, Right, caller_of, header
+from thothy_ai.http.api.models import Given
+from thothy_ai.http.asgi import body_of
+from thothy_ai.http.errors import ApiError
+from thothy_ai.http.openai.fields import parsed
+from thothy_ai.http.openai.pages import page_of
+
+KEY = "Idempotency-Key"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for an operation, whose query and body are of its declared classes."""
+
+    caller: Caller
+    request: Request
+    query: Any = None
+    body: Any = None
+
+    @property
+    def id(self) -> UUID:
+        """The id in the path; ApiError 404 for what cannot be one."""
+        given = self.request.path_params["id"]
+        try:
+            return UUID(given)
+        except ValueError:
+            raise missing("object", given) from None
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key."""
+        return header(self.request.scope, KEY.lower().encode())
+
+
+Run = Callable[[Call], Awaitable[BaseModel | Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A method and a path; what it takes, and what it answers with: a model, or a stream of this media type."""
+
+    method: str
+    path: str
+    about: str
+    right: Right
+    run: Run
+    query: type[BaseModel] | None = None
+    body: type[Given] | None = None
+    keyed: bool = False  # it takes the header `Idempotency-Key`
+    answer: type[BaseModel] | None = None
+    media: str = "application/json"
+
+    @property
+    def name(self) -> str:
+        """How a generated client may call it."""
+        parts = [part for part in self.path.removeprefix("/api/").split("/") if part != "{id}"]
+        return "_".join([self.method.lower(), *parts, *(["one"] if self.path.endswith("{id}") else [])])
+
+    @property
+    def route(self) -> Route:
+        """As Starlette has it."""
+        return Route(self.path, self._answer, methods=[self.method])
+
+    async def _answer(self, request: Request) -> Response:
+        call = Call(
+            caller_of(request.scope, self.right),
+            request,
+            page_of(self.query, request) if self.query else None,
+            parsed(self.body, await body_of(request)) if self.body else None,
+        )
+        answer = await self.run(call)
+        return answer if isinstance(answer, Response) else JSONResponse(answer.model_dump(mode="json"))
+
+
+def missing(what: str, given: object) -> ApiError:
+    """There is no such thing for this tenant."""
+    return ApiError(404, f"there is no {what} {str(given)!r}", code="not_found")

@@ -44,7 +44,7 @@ from thothy_ai.plans.judge_messages import (
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
 WAITING_FACTOR = 6  # a task may also wait for something: its limit of processor time, times this, in all
-MAX_DEFAULT_PROCESSES = 8
+MAX_DEFAULT_PROCESSES = 12
 _CHUNK = 2**16  # bytes of an answer that are read at once
 _ENDED = "the worker has ended"
 T = TypeVar("T")
@@ -176,8 +176,8 @@ class Judges:
 
 
 def default_processes() -> int:
-    """At least two, so that one that hangs does not hold up all jobs."""
-    return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) // 2))
+    """At least two, so that one that hangs does not hold up all jobs. The engine has the other processors."""
+    return max(2, min(MAX_DEFAULT_PROCESSES, (os.cpu_count() or 1) * 3 // 4))
 
 
 class _Judge:

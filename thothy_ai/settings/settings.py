@@ -166,7 +166,7 @@ class Settings(BaseSettings):
         default=None,
         ge=1,
         description="Number of processes in which a worker runs the code of its kinds: prompts and validators. Default:"
-        " half as many as there are processors, from two to eight.",
+        " three for every four processors, from two to twelve.",
     )
     judge_seconds: Seconds = Field(
         default=20,

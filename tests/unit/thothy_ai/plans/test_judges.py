@@ -273,7 +273,7 @@ async def test_nothing_is_left_behind() -> None:
 
 
 def test_there_are_at_least_two() -> None:
-    assert 2 <= default_processes() <= 8
+    assert 2 <= default_processes() <= 12
 
 
 @on_a_loop

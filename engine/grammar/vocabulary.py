@@ -65,8 +65,12 @@ class Vocabulary:
                 self._sets.move_to_end(slices)
             if len(self._sets) > _MAX_SETS:
                 self._sets.popitem(last=False)
-        usable = built is not None and built.done() and built.exception() is None  # llguidance may refuse slices
-        return built.result() if built is not None and usable else general
+        return built.result() if built is not None and _succeeded(built) else general
+
+    def has(self, slices: tuple[str, ...]) -> bool:
+        """Whether these slices are built."""
+        with self._lock:
+            return not slices or (slices in self._sets and _succeeded(self._sets[slices]))
 
     def _build(self) -> LLTokenizer:
         from llguidance import LLTokenizer  # noqa: PLC0415  an engine without grammars does not need it
@@ -116,6 +120,10 @@ def token_table(tokenizer: LLTokenizer) -> list[bytes]:
     """The bytes of each token; special tokens have none."""
     special, data = tokenizer.is_special_token, tokenizer.decode_bytes
     return [b"" if special(token) else data([token]) for token in range(tokenizer.vocab_size)]
+
+
+def _succeeded(built: Future[LLTokenizer]) -> bool:
+    return built.done() and built.exception() is None  # llguidance may refuse slices
 
 
 def _on_a_thread(make: Callable[[], T]) -> Future[T]:

@@ -407,3 +407,17 @@ def test_threads_that_want_one_schema_at_a_time_compile_it_once(
         assert all(isinstance(end, GrammarError) for end in ends)
         with pytest.raises(GrammarError):  # a failure is not kept
             compiler.compile(schema)
+
+
+def test_a_schema_gets_lexers_with_slices_of_its_own_once_those_are_built(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = [False]
+    monkeypatch.setattr(Vocabulary, "has", lambda _vocabulary, _slices: built[0])
+    lexers = grammar_lexers.Lexers(CLASSES, compiler._vocabulary, most=1)
+    before = lexers.share()
+    assert lexers.share() is before
+    built[0] = True
+    after = lexers.share()
+    assert after is not before
+    assert lexers.share() is after

@@ -14,16 +14,37 @@ from thothy_ai.engine.api.requests import EngineInfo, FinishReason, Usage
 from thothy_ai.engine.api.sampling import SamplingParams, TokenLogprob
 from thothy_ai.engine.api.statistics import EngineStats
 
+MAX_CALLS = 32  # of one answer: a small model would go on and on
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """An answer in pieces, whose JSON texts are never cut off. `thought` is a grammar in Lark, all others are literal
+    expressions of a rule; those that do not exist are empty. There is a head for each schema, which may be empty, too.
+
+    `opened`: the answer begins within a thought.
+    """
+
+    thought: str
+    end_of_thought: str
+    opened: bool
+    begin: str
+    heads: tuple[str, ...]
+    tail: str
+    link: str
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerRules:
     """A grammar, of which `lark` has all rules but `schema_0`, `schema_1` and so on: those of the JSON schemas (as JSON
-    texts). Errors name a schema by its place in the request; that of an empty place is the request's own.
+    texts). Errors name a schema by its place in the request; that of an empty place is the request's own. `segments`
+    stand for the grammar where the answer can be divided into them.
     """
 
     lark: str
     schemas: tuple[str, ...]
     places: tuple[str, ...]
+    segments: Segments | None = None
 
 
 @dataclass(frozen=True, slots=True)

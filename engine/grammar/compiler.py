@@ -20,6 +20,7 @@ from thothy_ai.engine.api.errors import GrammarError, ModelLoadError
 from thothy_ai.engine.grammar.json_schema import JsonGrammar
 from thothy_ai.engine.grammar.lexers import THREADS, Lexers
 from thothy_ai.engine.grammar.ruled import CompiledRules, RuledGrammar
+from thothy_ai.engine.grammar.segments import CompiledSegments, SegmentedGrammar
 from thothy_ai.engine.grammar.tokens import CoreTokenizer
 from thothy_ai.engine.grammar.vocabulary import Vocabulary
 
@@ -69,20 +70,27 @@ class GrammarCompiler:
         self._vocabulary = Vocabulary(tokenizer, vocab_size, self._eos)
         self._schemas: _Compiled[str, Lexers] = _Compiled()
         self._rules: _Compiled[AnswerRules, CompiledRules] = _Compiled()
+        self._segments: _Compiled[AnswerRules, CompiledSegments] = _Compiled()
 
     def compile(self, source: str | AnswerRules) -> Grammar:
         """A grammar of all compact JSON texts that match the schema (JSON text), or of all texts that match the rules.
 
         GrammarError if there is none.
         """
-        if isinstance(source, AnswerRules):
-            rules = self._rules.get(source, lambda: CompiledRules(source, self._vocabulary))
-            return RuledGrammar(rules, self._eos)
-        size = len(source.encode("utf-8", "surrogatepass"))
+        if isinstance(source, str):
+            return JsonGrammar(self._lexers_of(source), self._eos)
+        if (segments := source.segments) is not None:
+            pieces = self._segments.get(
+                source, lambda: CompiledSegments(source, segments, self._vocabulary, self._lexers_of)
+            )
+            return SegmentedGrammar(pieces, self._eos)
+        return RuledGrammar(self._rules.get(source, lambda: CompiledRules(source, self._vocabulary)), self._eos)
+
+    def _lexers_of(self, schema: str) -> Lexers:
+        size = len(schema.encode("utf-8", "surrogatepass"))
         if size > MAX_SCHEMA_BYTES:
             raise GrammarError(f"the schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are accepted")
-        lexers = self._schemas.get(source, lambda: Lexers(source, self._vocabulary, most=self._lexers))
-        return JsonGrammar(lexers, self._eos)
+        return self._schemas.get(schema, lambda: Lexers(schema, self._vocabulary, most=self._lexers))
 
 
 class _Compiled(Generic[K, V]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,13 +36,14 @@ class CompiledRules:
                 raise GrammarError(f"{place}: {error}" if place else str(error)) from error
             parts.append(f"schema_{at}: %json {source}")
         self._lark, self._vocabulary = "\n".join(parts), vocabulary
-        self._lexer = self._new_lexer()
+        self._lock, self._lexer = threading.Lock(), self._new_lexer()
 
     def copy(self, grammar: object) -> tuple[Lexer, LLMatcher]:
         """A matcher at the start of the text for this grammar, and its lexer."""
-        if not self._lexer.usable:
-            self._lexer = self._new_lexer()
-        return self._lexer, self._lexer.copy(grammar)
+        with self._lock:
+            if not self._lexer.usable:
+                self._lexer = self._new_lexer()
+            return self._lexer, self._lexer.copy(grammar)
 
     def _new_lexer(self) -> Lexer:
         return Lexer(_matcher(self._lark, self._vocabulary), tokens_per_mask=1)
@@ -53,31 +55,31 @@ class RuledGrammar:
     """
 
     def __init__(self, rules: CompiledRules, eos: Sequence[int]) -> None:
-        self._lexer, self._matcher = rules.copy(self)
+        self._lexer, self.matcher = rules.copy(self)
         self._eos = eos
 
     @property
     def finished(self) -> bool:
-        return self._matcher.is_stopped() and not self._matcher.is_error()
+        return self.matcher.is_stopped() and not self.matcher.is_error()
 
     def limit(self, budget: int) -> None:
         pass
 
     def fill_mask(self, row: Tensor) -> None:
-        self._matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
-        if self._matcher.is_error():  # which `advance` raises
+        self.matcher.unsafe_compute_mask_ptr(row.data_ptr(), row.nbytes)
+        if self.matcher.is_error():  # which `advance` raises
             allow_all_but(row, self._eos)
 
     def may_force_after(self, token: int) -> bool:  # noqa: ARG002  it is asked after each mask
         return False
 
     def forced(self) -> Sequence[int]:
-        return self._matcher.compute_ff_tokens()
+        return self.matcher.compute_ff_tokens()
 
     def advance(self, token: int) -> None:
-        if not self._matcher.consume_token(token):
+        if not self.matcher.consume_token(token):
             self._lexer.broken = True
-            raise GrammarError(f"token {token} cannot be taken here: {error_of(self._matcher)}")
+            raise GrammarError(f"token {token} cannot be taken here: {error_of(self.matcher)}")
 
 
 def _spelled(schema: str, *, called: bool) -> str:

@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from thothy_ai.engine.api.core import MAX_CALLS, Segments
 from thothy_ai.engine.text.answer_form import AnswerForm
 
-MAX_CALLS = 32  # of one answer: a small model would go on and on
 _ANY, _SOME = r"/(.|\n)*/", r"/(.|\n)+/"
 _GAP = r"/[ \n]{0,4}/"  # after thoughts
 
@@ -30,15 +30,12 @@ class RuleWriter:
         """Whether a call begins otherwise than a JSON text."""
         return bool(self._form.calls.begin) or self._form.calls.lead in self._added
 
-    def write(
-        self, names: Sequence[str], *, opened: bool, must_call: bool = False, parallel: bool = True, bound: bool = False
-    ) -> str:
-        """An answer with calls of these tools, whose arguments have the schemas from `schema_0` on.
+    def write(self, names: Sequence[str], *, opened: bool, parallel: bool, bound: bool) -> str:
+        """What may be said or called: the arguments of these tools have the schemas from `schema_0` on.
 
-        What it says is `bound` by the schema after those. `opened`: the prompt begins a thought already.
+        What is said is `bound` by the schema after those. `opened`: the prompt begins a thought already.
         """
-        form, lines = self._form, list[str]()
-        begin = form.calls.begin
+        form, begin = self._form, self._form.calls.begin
         never_said = [] if begin else [form.calls.head(name) for name in names]
         if form.thought and not opened:
             never_said.append(form.thought[0])
@@ -49,21 +46,35 @@ class RuleWriter:
             said = f"{before} {said} {after}"
         elif bound and before:
             said = f"({before})? {said} ({after})?"
-        answers = [] if must_call else [said]
-        if names:
-            lines += self._calls(names, parallel=parallel, leads=bound and not begin)
-            if must_call or bound or channel or not begin:
-                answers.append(f"{self._literal(begin)} calls")
-            elif self._is_token(begin):
-                answers.append(f"SAID? {self._literal(begin)} calls")
-            else:
-                lines += [
-                    f"UNTIL_CALL: {_but_for(never_said, f'{_ANY} {_quoted(begin)}')}",
-                    "until_call[lazy]: UNTIL_CALL",
-                ]
-                answers.append("until_call calls")
-        lines += [f"SAID: {_but_for(never_said, _SOME)}", f"answer: {' | '.join(answers)}"]
+        lines = self._calls(names, parallel=parallel, leads=bound and not begin)
+        if bound or channel or not begin:
+            called = f"{self._literal(begin)} calls"
+        elif self._is_token(begin):
+            called = f"SAID? {self._literal(begin)} calls"
+        else:
+            until = _but_for(never_said, f"{_ANY} {_quoted(begin)}")
+            lines += [f"UNTIL_CALL: {until}", "until_call[lazy]: UNTIL_CALL"]
+            called = "until_call calls"
+        lines += [f"SAID: {_but_for(never_said, _SOME)}", f"answer: {said} | {called}"]
         return "\n".join([self._start(lines, opened=opened), *lines])
+
+    def segments(self, names: Sequence[str], *, opened: bool, parallel: bool) -> Segments:
+        """The pieces of an answer of calls of these tools; without any, of a JSON text."""
+        form, calls = self._form, self._form.calls
+        thought, end = "", ""
+        if form.thought is not None:
+            lines: list[str] = []
+            start = self._start(lines, opened=True).replace("thought answer", "thought")
+            begin, end = ("" if opened else self._literal(form.thought[0])), self._literal(form.thought[1])
+            thought = "\n".join([start.replace("thought", f"{begin} thought"), *lines])
+        if names:
+            before, heads = calls.begin, tuple(self._literal(calls.head(name)) for name in names)
+            after, link = calls.after_arguments + calls.end, calls.link if parallel else ""
+        else:
+            channel = self._is_token(form.said[0])
+            before, heads, link = "", (self._literal(form.said[0]) if channel else "",), ""
+            after = form.said[1] if channel else ""
+        return Segments(thought, end, opened, self._literal(before), heads, self._literal(after), self._literal(link))
 
     def _start(self, lines: list[str], *, opened: bool) -> str:
         thought = self._form.thought

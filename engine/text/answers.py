@@ -76,8 +76,11 @@ class Answers:
         rules = None
         if schemas:
             parallel = tools is not None and tools.parallel and not tools.only
-            lark = self._rules.write(names, opened=opened, must_call=must_call, parallel=parallel, bound=bound)
-            rules = AnswerRules(lark, tuple(schemas), tuple(places))
+            if must_call or not names:
+                segments, lark = self._rules.segments(names, opened=opened, parallel=parallel), ""
+            else:
+                segments, lark = None, self._rules.write(names, opened=opened, parallel=parallel, bound=bound)
+            rules = AnswerRules(lark, tuple(schemas), tuple(places), segments)
         return AnswerShape(self._marks, names, opened, rules)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from functools import cache
 from typing import Any
 
@@ -11,13 +12,14 @@ import torch
 
 from tests.support.chat_families import FAMILIES, family
 from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
-from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError
+from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, allowed_tokens
 from thothy_ai.engine.text.answer_form import CallForm
 from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.division import Divider
 from thothy_ai.engine.text.prompts import PromptEncoder
+from thothy_ai.engine.text.token_bytes import token_bytes
 
 CITY = {
     "type": "object",
@@ -34,6 +36,7 @@ def tool(name: str, parameters: dict[str, Any] | None) -> str:
 
 TOOLS = (tool("weather", CITY), tool("sum", ANY_LIST), tool("now", None))
 CALLS = [("weather", '{"city": "Zü}\\" \\\\"}'), ("sum", '{"xs": [1, 22]}'), ("now", "{}")]
+COMPACT = [("weather", '{"city":"Zü}\\" \\\\"}'), ("sum", '{"xs": [1,22]}'), ("now", "{}")]
 THINK = {
     "qwen 3": ("<think>", "</think>"),
     "opened": ("<think>", "</think>"),
@@ -82,10 +85,10 @@ def tokens_of(name: str, text: str) -> list[int]:
     return list(family(name).encode(text, add_special_tokens=False))
 
 
-def takes(name: str, asked: GenerationRequest, text: str, *, whole: bool = True) -> bool:
-    """Whether the grammar allows a text token by token, and that it ends there."""
+def takes(name: str, asked: GenerationRequest, *pieces: str, whole: bool = True) -> bool:
+    """Whether the grammar allows a text token by token, and that it ends there. No token is in two of its pieces."""
     found, row = grammar(name, asked), torch.empty(-(-len(family(name)) // 32), dtype=torch.int32)
-    for token in tokens_of(name, text):
+    for token in [token for piece in pieces if piece for token in tokens_of(name, piece)]:
         found.fill_mask(row)
         if token not in allowed_tokens(row.numpy()):
             return False
@@ -119,6 +122,13 @@ def called(name: str) -> tuple[str, list[tuple[str, str]]]:
     return form(name).written(calls), calls
 
 
+def pieces(name: str, calls: list[tuple[str, str]]) -> list[str]:
+    """The text of calls, as it is made where they must be."""
+    texts = [text for at, (tool, arguments) in enumerate(calls)
+             for text in (form(name).link if at else form(name).begin, form(name).head(tool), arguments)]  # fmt: skip
+    return [*texts, form(name).after_arguments + form(name).end]
+
+
 def thought(name: str, text: str) -> str:
     begin, end = THINK.get(name, ("", ""))
     return "" if name not in THINK else f"{'' if name == 'opened' else begin}{text}{end}"
@@ -147,18 +157,61 @@ def test_an_answer_is_said_or_called(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_call_may_be_required_or_named(name: str) -> None:
-    text, _ = called(name)
-    one, other = (form(name).written([call]) for call in CALLS[:2])
+    calls = COMPACT[:1] if name in ONE_CALL else COMPACT
+    thoughts, text = thought(name, "a"), pieces(name, calls)
+    one, other = pieces(name, COMPACT[:1]), pieces(name, COMPACT[1:2])
     required, single = request(choice=ToolChoice.REQUIRED), request(choice=ToolChoice.REQUIRED, parallel=False)
     named = request(only="sum")
     for asked in (required, single, named):
-        assert not takes(name, asked, thought(name, "a") + spoken(name, "Hello"))
-    assert takes(name, required, thought(name, "a") + text)
-    assert takes(name, single, thought(name, "a") + one)
-    assert takes(name, named, thought(name, "a") + other)
-    assert not takes(name, named, thought(name, "a") + one)
+        assert not takes(name, asked, thoughts, spoken(name, "Hello"))
+        assert not takes(name, asked, thoughts)
+    assert takes(name, required, thoughts, *text)
+    assert takes(name, single, thoughts, *one)
+    assert takes(name, named, thoughts, "\n\n" if name in THINK else "", *other)
+    assert not takes(name, named, thoughts, *one)
     if name not in ONE_CALL:
-        assert not takes(name, single, thought(name, "a") + text)
+        assert not takes(name, single, thoughts, *text)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_must_be_called_is_not_cut_off(name: str, seed: int) -> None:
+    """Whatever the model writes, and however little room there is."""
+    pick = random.Random(seed)
+    for asked in (request(choice=ToolChoice.REQUIRED), request(only="weather"), request(CITY)):
+        shape = encoder(name).answer(asked, encoder(name).write(asked))
+        assert shape is not None or name not in THINK
+        for spare in (0, 1, 10, 100):
+            said, _, calls = divided(name, asked, [written(name, asked, spare, pick)]) if shape else ("{}", "", [])
+            for text in (said, *(arguments for _, arguments in calls)):
+                assert not text or isinstance(json.loads(text), dict)
+            assert calls if asked.tools else said
+
+
+def written(name: str, asked: GenerationRequest, spare: int, pick: random.Random) -> str:
+    """A text of random tokens that the grammar allows, which has so many more than the shortest at most."""
+    found, tokenizer = grammar(name, asked), family(name)
+    with pytest.raises(BudgetTooSmallError) as caught:
+        found.limit(1)
+    budget = int(str(caught.value).split(" tokens")[0].rsplit(" ", 1)[1]) + spare
+    found.limit(budget)
+    row, tokens = torch.empty(-(-len(tokenizer) // 32), dtype=torch.int32), list[int]()
+    while not found.finished:
+        if forced := [*found.forced()]:
+            tokens += forced
+        else:
+            found.fill_mask(row)
+            token = pick.choice(allowed_tokens(row.numpy()))
+            if token == tokenizer.eos_token_id:
+                break
+            tokens.append(token)
+            forced = [token]
+        for token in forced:
+            found.advance(token)
+        assert len(tokens) <= budget
+    marks = answer(name, asked).marks
+    table = token_bytes(tokenizer.backend_tokenizer)
+    return "".join(marks.tokens.get(token) or table.of([token]).decode(errors="replace") for token in tokens)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -205,7 +205,18 @@ class EmbeddedStack:
         )
         self._pairs = pairs(settings, self.home, self._placements)
         first = self._pairs[0].settings
-        return settings.model_copy(update={"engine_url": first.engine_url, "engine_token": first.engine_token})
+        tokens = (
+            f"{pair.settings.engine_name}={pair.settings.reveal_engine_token()}"
+            for pair in self._pairs
+            if pair.settings.engine_name and pair.settings.engine_token
+        )
+        return settings.model_copy(
+            update={
+                "engine_url": first.engine_url,
+                "engine_token": first.engine_token,
+                "engine_tokens": SecretStr(",".join(tokens)) if first.engine_token else None,
+            }
+        )
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"

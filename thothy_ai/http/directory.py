@@ -9,8 +9,6 @@ from sqlalchemy import Engine
 
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.engine.api.errors import EngineError
-from thothy_ai.engine.serving.client import connect
 from thothy_ai.http.engines import Known
 from thothy_ai.settings import Settings
 
@@ -20,6 +18,7 @@ class Registered:
 
     def __init__(self, settings: Settings, database: Engine) -> None:
         self._settings, self._database = settings, database
+        self._tokens, self._token = settings.reveal_engine_tokens(), settings.reveal_engine_token()
 
     async def look(self) -> Collection[Known]:
         return await asyncio.to_thread(self._look)
@@ -28,7 +27,13 @@ class Registered:
         with reaching(self._settings), self._database.connect() as connection:
             rows = connection.execute(statement("http/engines")).all()
         return [
-            Known(str(row.id), row.address, frozenset(row.models), row.capacity or self._settings.worker_in_flight)
+            Known(
+                str(row.id),
+                row.address,
+                frozenset(row.models),
+                row.capacity or self._settings.worker_in_flight,
+                self._tokens.get(row.engine_name, self._token),
+            )
             for row in rows
         ]
 
@@ -37,15 +42,7 @@ class Single:
     """Implements `Directory`: the engine at `THOTHY_ENGINE_URL`, where there is no database."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        token = settings.reveal_engine_token()
-        self._url = settings.require_engine_url()
-        self._client = connect(self._url, token)
+        self._known = Known("", settings.require_engine_url(), token=settings.reveal_engine_token())
 
     async def look(self) -> Collection[Known]:
-        await self._client.start()
-        try:
-            info = await self._client.info()
-        except EngineError:
-            return ()
-        return (Known(info.session_id, self._url, frozenset({info.model_name}), info.capacity or 1),)
+        return (self._known,)

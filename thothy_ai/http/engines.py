@@ -1,7 +1,7 @@
 """`Fleet`: the queue's engines that this process reaches, and places at them for interactive requests.
 
 Interactive requests go past the queue. They have a share of each engine's rows, so that neither they nor the queue's
-jobs starve the other; beyond it they wait here, first come, first served.
+jobs starve the other; beyond it they wait here, first come, first served, for any engine with their model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,20 +23,22 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 5.0  # for an engine to say which session it is
-MAX_WAITING = 1_000  # requests per engine, beyond its places
+MAX_WAITING = 1_000  # requests for each engine, beyond its places
 REMEMBERED_PREFIXES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """An engine that takes requests: its session, where it listens, the models that it serves by all their names, and
-    how many sequences it runs at once.
+    how many sequences it runs at once. Without a session: whichever answers there, with what it says of itself.
+    `token` is what it requires on a TCP port.
     """
 
     session_id: str
     url: str
-    models: frozenset[str]
-    capacity: int
+    models: frozenset[str] = frozenset()
+    capacity: int = 1
+    token: str | None = field(default=None, repr=False)
 
 
 class Directory(Protocol):
@@ -46,7 +48,7 @@ class Directory(Protocol):
         """Those that take requests now; raises `DatabaseError` if that cannot be found out."""
 
 
-NOTHING = Known("", "", frozenset(), 0)  # what is known of an engine that is not registered
+NOTHING = Known("", "")  # what is known of an engine that is not registered
 
 
 @dataclass(slots=True)
@@ -58,7 +60,6 @@ class Engine:
     known: Known = NOTHING
     limit: int = 1
     running: int = 0
-    queue: dict[asyncio.Future[None], int] = field(default_factory=dict)  # sequences that wait, first come first
     vocabulary: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # of its last session, by its id
 
     @property
@@ -68,47 +69,12 @@ class Engine:
 
     @property
     def load(self) -> float:
-        """Sequences that run or wait here, by those that may run."""
-        return (self.running + sum(self.queue.values())) / self.limit
+        """Sequences that run, by those that may run."""
+        return self.running / self.limit
 
-    async def session(self) -> str:
-        """The id of the session that answers; empty if none does."""
-        try:
-            return (await self.client.info()).session_id
-        except EngineError:
-            return ""
-
-    @asynccontextmanager
-    async def place(self, sequences: int) -> AsyncIterator[None]:
-        """Wait until it may run so many more sequences, and have them for the block. More than all count as all."""
-        taken = min(sequences, self.limit)
-        if self.queue or self.running + taken > self.limit:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.queue[turn] = taken
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if self.queue.pop(turn, None) is None:  # its turn had come
-                    self.running -= taken
-                self.admit()
-                raise
-        else:
-            self.running += taken
-        try:
-            yield
-        finally:
-            self.running -= taken
-            self.admit()
-
-    def admit(self) -> None:
-        """Give free places to those that have waited longest."""
-        while self.queue:
-            turn, taken = next(iter(self.queue.items()))
-            if self.running and self.running + taken > self.limit:
-                return
-            del self.queue[turn]
-            self.running += taken
-            turn.set_result(None)
+    def takes(self, sequences: int) -> bool:
+        """Whether so many more may run now. More than all count as all."""
+        return not self.running or self.running + sequences <= self.limit
 
     async def token_bytes(self) -> tuple[bytes, ...]:
         """The bytes of each token of its model, asked for once per session."""
@@ -118,13 +84,33 @@ class Engine:
         return self.vocabulary[session]
 
 
-class Fleet:
-    """Owns the connections. `share` is the part of each engine's rows that interactive requests may take."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a request that waits for a place asks for."""
 
-    def __init__(self, directory: Directory, share: float, token: str | None = None) -> None:
-        self._directory, self._share, self._token = directory, share, token
+    model: str
+    beginning: str
+    sequences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """So many sequences of an engine that a request has taken."""
+
+    engine: Engine
+    taken: int
+
+
+class Fleet:
+    """Owns the connections, and the queue of those who wait for a place. `share` is the part of each engine's rows that
+    interactive requests may take.
+    """
+
+    def __init__(self, directory: Directory, share: float) -> None:
+        self._directory, self._share = directory, share
         self._engines: dict[str, Engine] = {}  # by URL
         self._warm: OrderedDict[tuple[str, str], str] = OrderedDict()  # URLs, by model and beginning of a prompt
+        self._queue: dict[asyncio.Future[Place], Waiting] = {}  # first come, first served
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -152,32 +138,66 @@ class Fleet:
 
     @asynccontextmanager
     async def place(self, model: str, beginning: str, sequences: int) -> AsyncIterator[Engine]:
-        """A place at an engine with this model: at the one that had a prompt with this beginning, unless another one
-        has less to do. ApiError if there is none.
+        """A place at an engine with this model: at the one that had a prompt with this beginning, if it has room, or at
+        the first one that has. ApiError if there is none.
         """
-        engine = self._choose(model, beginning)
-        if len(engine.queue) >= MAX_WAITING:
-            raise ApiError(
-                429, f"{MAX_WAITING:,} requests wait already", code="too_many_requests", retry_after=RETRY_SECONDS
-            )
-        async with engine.place(sequences):
-            yield engine
+        if len(self._queue) >= MAX_WAITING * len(self._able(model)):
+            says = f"{len(self._queue):,} requests wait already"
+            raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS)
+        turn: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        self._queue[turn] = Waiting(model, beginning, sequences)
+        self._admit()
+        try:
+            place = await turn
+        except BaseException:
+            self._queue.pop(turn, None)
+            if not turn.cancelled() and turn.exception() is None:  # its turn had come
+                turn.result().engine.running -= turn.result().taken
+            self._admit()
+            raise
+        try:
+            yield place.engine
+        finally:
+            place.engine.running -= place.taken
+            self._admit()
 
-    def _choose(self, model: str, beginning: str) -> Engine:
+    def _admit(self) -> None:
+        """Give free places to those that have waited longest. One that waits for more places than are free keeps those
+        of its model from the others: they would be taken again and again before there are enough.
+        """
+        kept: set[str] = set()
+        for turn, waiting in list(self._queue.items()):
+            engines = [engine for engine in self.engines if engine.url not in kept]
+            if not engines:
+                return
+            able = [engine for engine in engines if waiting.model in engine.known.models]
+            free = [engine for engine in able if engine.takes(waiting.sequences)]
+            if turn.done():  # it was given up
+                del self._queue[turn]
+            elif free:
+                del self._queue[turn]
+                engine = self._warmest(free, waiting)
+                place = Place(engine, min(waiting.sequences, engine.limit))
+                engine.running += place.taken
+                turn.set_result(place)
+            else:
+                kept |= {engine.url for engine in able}
+
+    def _able(self, model: str) -> list[Engine]:
+        """The engines with this model; ApiError if there are none."""
         reached = self.engines
         if not reached:
             raise ApiError(503, "no engine is ready", code="engine_unavailable", retry_after=RETRY_SECONDS)
-        able = [engine for engine in reached if model in engine.known.models]
-        if not able:
-            raise ApiError(
-                404,
-                f"the model {model!r} does not exist; there are {', '.join(self.models)}",
-                code="model_not_found",
-                param="model",
-            )
-        key = (model, beginning)
+        if able := [engine for engine in reached if model in engine.known.models]:
+            return able
+        says = f"the model {model!r} does not exist; there are {', '.join(self.models)}"
+        raise ApiError(404, says, code="model_not_found", param="model")
+
+    def _warmest(self, free: Sequence[Engine], waiting: Waiting) -> Engine:
+        """The one that had a prompt with this beginning, or else the one with the least to do."""
+        key = (waiting.model, waiting.beginning)
         warm = self._warm.get(key)
-        chosen = min(able, key=lambda engine: (engine.load >= 1.0, engine.url != warm, engine.load))
+        chosen = min(free, key=lambda engine: (engine.url != warm, engine.load))
         self._warm[key] = chosen.url
         self._warm.move_to_end(key)
         if len(self._warm) > REMEMBERED_PREFIXES:
@@ -204,17 +224,37 @@ class Fleet:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     if (engine := self._engines.get(url)) is None:
-                        engine = self._engines[url] = Engine(url, connect(url, self._token))
+                        token = next(iter(sessions.values())).token
+                        engine = self._engines[url] = Engine(url, connect(url, token))
                     await engine.client.start()
-                    engine.known = sessions.get(await engine.session(), NOTHING)
+                    engine.known = await self._known(engine, sessions)
             except (EngineError, TimeoutError) as error:
                 log.warning("the engine at %s is left out: %s", url, error or "it does not answer")
                 continue
-            if engine.known is not NOTHING:
-                engine.limit = max(1, round(self._share * engine.known.capacity))
-                engine.admit()
+            engine.limit = max(1, round(self._share * engine.known.capacity))
         for url in self._engines.keys() - found.keys():
             gone = self._engines[url]
             gone.known = NOTHING
-            if not gone.load:  # it finishes what it has
+            if not gone.running:  # it finishes what it has
                 await self._engines.pop(url).client.close()
+        self._refuse_unserved()
+        self._admit()
+
+    async def _known(self, engine: Engine, sessions: Mapping[str, Known]) -> Known:
+        """What is known of the session that answers."""
+        try:
+            info = await engine.client.info()
+        except EngineError:
+            return NOTHING
+        if "" in sessions:
+            return Known(info.session_id, engine.url, frozenset({info.model_name}), info.capacity or 1)
+        return sessions.get(info.session_id, NOTHING)
+
+    def _refuse_unserved(self) -> None:
+        """Let nobody wait for a model that no engine serves any more."""
+        for turn, waiting in self._queue.items():
+            try:
+                self._able(waiting.model)
+            except ApiError as error:
+                if not turn.done():
+                    turn.set_exception(error)

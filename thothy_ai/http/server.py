@@ -62,7 +62,7 @@ def main(settings: Settings) -> None:
             queue = QueueRoutes(settings)
         access = _access(settings, database)
         serve_metrics(settings)
-        fleet = Fleet(directory, settings.interactive_share, settings.reveal_engine_token())
+        fleet = Fleet(directory, settings.interactive_share)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * MAX_CONNECTIONS)), hard))
         gc.collect()

@@ -25,6 +25,7 @@ from thothy_ai.settings.stack import StackSettingsSource
 from thothy_ai.settings.values import (
     DatabaseSchema,
     DatabaseUrl,
+    EngineTokens,
     EngineUrl,
     Hosts,
     Kinds,
@@ -92,6 +93,11 @@ class Settings(BaseSettings):
     engine_token: SecretStr | None = Field(
         default=None,
         description="Secret that an engine on a TCP port requires of its clients; of a server over HTTP, the API key.",
+    )
+    engine_tokens: EngineTokens | None = Field(
+        default=None,
+        description="Secrets of several engines on TCP ports, by their names, for `thothy serve`, which reaches all of"
+        " them: one=SECRET,two=SECRET. An engine that is not named has the token above.",
     )
     engine_model: str | None = Field(
         default=None, description="Model to ask for at a server over HTTP. Default: the only one that it lists."
@@ -401,6 +407,11 @@ class Settings(BaseSettings):
     def reveal_engine_token(self) -> str | None:
         """The secret that an engine on a TCP port requires of its clients; None when not set."""
         return self.engine_token.get_secret_value() if self.engine_token else None
+
+    def reveal_engine_tokens(self) -> dict[str, str]:
+        """The secrets of engines by their names, where they have their own."""
+        entries = split(self.engine_tokens.get_secret_value()) if self.engine_tokens else ()
+        return {name: token for name, _, token in (entry.partition("=") for entry in entries)}
 
     def reveal_webhook_secrets(self) -> tuple[str, ...]:
         """The secrets that webhooks are signed with, the newest first; none if not set."""

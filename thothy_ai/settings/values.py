@@ -141,6 +141,13 @@ def _webhook_secrets(value: SecretStr) -> SecretStr:
     return value
 
 
+def _engine_tokens(value: SecretStr) -> SecretStr:
+    entries = [entry.partition("=") for entry in split(value.get_secret_value())]
+    if not entries or not all(_NAME.fullmatch(name) and token for name, _, token in entries):
+        raise ValueError("must be NAME=SECRET, separated by commas, with the names of engines")
+    return value
+
+
 def _networks(value: object) -> object:
     entries = split(value) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
@@ -205,6 +212,7 @@ DatabaseSchema = Annotated[str, AfterValidator(_database_schema)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 Name = Annotated[str, AfterValidator(_name)]
 Tenant = Annotated[str, AfterValidator(check_tenant)]
+EngineTokens = Annotated[SecretStr, AfterValidator(_engine_tokens)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]

@@ -41,6 +41,11 @@ TEXT = "".join(PIECES)
 LIKELY = TokenLogprob(-0.5, (0, 1), (-0.5, -1e30))
 
 
+@pytest.fixture(autouse=True)
+def plain() -> None:
+    """Nothing is left of the test before: each has a backend of its own."""
+
+
 @pytest.fixture
 def backend() -> AnsweringBackend:
     return AnsweringBackend(lambda request: PIECES)

@@ -20,6 +20,7 @@ SECRETS = {
     "redis_url": "redis://:hunter2@cache:6379/0",
     "redis_password": "hunter2",
     "engine_token": "hunter2",
+    "engine_tokens": "one=hunter2",
     "webhook_secrets": "hunter2" * 4,
     "alert_webhook_url": "https://hooks.example.com/hunter2",
     "alert_slack_url": "https://hooks.slack.com/services/hunter2",

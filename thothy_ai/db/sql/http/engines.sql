@@ -7,12 +7,13 @@ WITH known AS (
     WHERE {heard_of} AND ended_at IS NULL
     ORDER BY engine_name, started_at DESC
 )
-SELECT id, address, capacity,
+SELECT id, engine_name, address, capacity,
     array(
         SELECT alias FROM model_alias WHERE model_alias.model_name = known.model_name
         UNION ALL
         SELECT known.model_name WHERE NOT EXISTS (SELECT FROM model_alias WHERE alias = known.model_name)
     ) AS models
 FROM known
-WHERE state = 'ready' AND address NOT LIKE 'http%' AND NOT EXISTS (SELECT FROM queue_pause WHERE scope = 'engine' AND name = engine_name)
+WHERE state = 'ready' AND address NOT LIKE 'http%'
+    AND NOT EXISTS (SELECT FROM queue_pause WHERE scope = 'engine' AND name = engine_name)
 ORDER BY engine_name

@@ -7,6 +7,7 @@ import gc
 import ipaddress
 import json
 import resource
+import signal
 import ssl
 from contextlib import ExitStack
 from typing import Any
@@ -68,7 +69,10 @@ def main(settings: Settings) -> None:
         gc.collect()
         gc.freeze()  # what is imported stays: the collector need not traverse it again
         accounts = Accounts(Limiter(settings), Ledger(settings, database))
-        make_server(make_app(fleet, access, accounts, queue), settings).run()
+        server = make_server(make_app(fleet, access, accounts, queue), settings)
+        for stop in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again once it has ended
+            signal.signal(stop, lambda *_: setattr(server, "should_exit", True))
+        server.run()
 
 
 def make_server(app: ASGIApp, settings: Settings) -> uvicorn.Server:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import psycopg
 import pytest
 import yaml
@@ -30,7 +31,7 @@ from tests.support.compose import ROOT, configuration, environment_of
 from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 
-STARTED = ("engine", "dispatcher", "reaper", "worker")  # as depends_on would
+STARTED = ("engine", "dispatcher", "reaper", "worker", "serve")  # as depends_on would
 SECONDS = 600
 OPTIONAL = {"thothy_forecast_publish_jobs"}  # exported if THOTHY_PUBLISH_BY is set
 CHOSEN = """
@@ -60,6 +61,7 @@ class Machine:
         (folder / ".env").write_text(CHOSEN)
         self.services: dict[str, Any] = configuration(env_file=str(folder / ".env"))["services"]
         self._ports = {service: free_port() for service in STARTED}
+        self.door = str(free_port())
         self._here = {
             **self._servers(urlsplit(database_url), urlsplit(redis_url)),
             "/run/secrets": str(folder),
@@ -88,9 +90,10 @@ class Machine:
         return {**os.environ, **mapped, "THOTHY_METRICS_HOST": "127.0.0.1", "THOTHY_HOME": str(self.folder / "home")}
 
     def command_of(self, service: str) -> list[str]:
-        """The service's command, with this interpreter in place of `thothy`."""
+        """The service's command, with this interpreter in place of `thothy`, and a port of this machine."""
         program, *arguments = self.services[service]["command"]
         assert program == "thothy"
+        arguments = [self.door if argument == "8000" else argument for argument in arguments]
         return [sys.executable, "-m", "thothy_ai.cli", *arguments]
 
     def run(self, *arguments: str, service: str = "migrate") -> subprocess.CompletedProcess[str]:
@@ -174,6 +177,9 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
     assert sum(attempt["count"] for attempt in report["total"]["attempts"]) >= 1
     assert [engine["model"] for engine in report["engines"]] == [bundled_model_path().stem]
 
+    for host, status in ((f"127.0.0.1:{machine.door}", 200), ("serve:8000", 200), ("evil.example", 403)):
+        answer = httpx.get(f"http://127.0.0.1:{machine.door}/v1/models", headers={"host": host})
+        assert answer.status_code == status, answer.text
     assert " INFO " not in machine.log("engine")  # THOTHY_LOG_LEVEL, in both of its processes
     assert "context=4096 kv_blocks=513x16" in machine.log("engine")
 
@@ -192,6 +198,7 @@ def test_every_command_runs_and_a_job_goes_through(machine: Machine) -> None:
         "worker": ("thothy_jobs_total", "thothy_artifacts_total", "thothy_gpu_seconds_total"),
         "engine": ("thothy_engine_kv_blocks", "thothy_engine_busy_seconds_total", "thothy_engine_memory_used_bytes"),
         "reaper": ("thothy_jobs",),
+        "serve": ("thothy_http_requests", 'thothy_http_denied_total{code="host_not_allowed"} 1.0'),
     }.items():
         for name in names:
             assert name in exported[service], f"{service} does not export {name}"

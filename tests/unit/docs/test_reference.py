@@ -18,7 +18,7 @@ import yaml
 from docs.generate import exit_codes, jsonl, reasons
 from docs.generate.commands import commands, split_help
 from docs.generate.errors import engine_errors, errors_page
-from docs.generate.metrics import counted, of_engine, of_queue
+from docs.generate.metrics import counted, of_door, of_engine, of_queue
 from docs.generate.pages import GUIDES, PAGES, REFERENCE
 from thothy_ai.cli.inputs.jsonl import JobLines
 from thothy_ai.db.states import REASONS, Event, JobState, Outcome
@@ -142,7 +142,7 @@ def _options(command: Any) -> set[str]:
 
 
 def test_alerts_and_rules_read_only_metrics_that_exist() -> None:
-    families = {family.name for each in (counted(), of_queue(), of_engine()) for family in each}
+    families = {family.name for each in (counted(), of_door(), of_queue(), of_engine()) for family in each}
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8"))
     read = {
         name

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from thothy_ai.jobs.api.kind import JobKind
-from thothy_ai.jobs.plans.answers import Answer, ApiRequest, asked
+from thothy_ai.jobs.plans.answers import ApiAnswer, ApiRequest, asked
 
 ROUTE = "/v1/chat/completions"
 
@@ -24,7 +24,7 @@ class Chat(ApiRequest):
 KIND = JobKind(
     name="chat",
     request=Chat,
-    artifact=Answer,
+    artifact=ApiAnswer,
     plan=lambda request, _: asked(ROUTE, [request.body]),
     locale=lambda _: "und",  # whichever the messages ask for
     source=lambda request: json.dumps(request.messages[0]),  # most often the instructions that siblings share

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from thothy_ai.jobs.api.kind import JobKind
-from thothy_ai.jobs.plans.answers import Answer, ApiRequest, asked
+from thothy_ai.jobs.plans.answers import ApiAnswer, ApiRequest, asked
 
 ROUTE = "/v1/completions"
 MAX_PROMPTS = 64  # the API's; more than that it refuses
@@ -31,7 +31,7 @@ class Completion(ApiRequest):
 KIND = JobKind(
     name="completion",
     request=Completion,
-    artifact=Answer,
+    artifact=ApiAnswer,
     plan=lambda request, _: asked(ROUTE, request.bodies),
     locale=lambda _: "und",  # that of the prompt
     source=lambda request: str(request.prompt[:BEGINNING]),

@@ -14,7 +14,7 @@ from thothy_ai.jobs.api.verdict import Verdict
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
 
 
-class Answer(Artifact):
+class ApiAnswer(Artifact):
     """The object that OpenAI's API answers with."""
 
     id: str
@@ -32,7 +32,7 @@ class Answer(Artifact):
         return "\n\n".join(text for text in texts if text)
 
 
-class ApiRequest(Request[Answer]):
+class ApiRequest(Request[ApiAnswer]):
     """The body of a request to OpenAI's API, whose other fields are those that `thothy serve` takes there.
 
     Whether they are valid is found out when the job runs.
@@ -67,7 +67,7 @@ def asked(route: str, bodies: Sequence[Mapping[str, Any]]) -> Plan:
     ]
     for answer in answers[1:]:
         merged["usage"] = _sum(merged["usage"], answer["usage"])
-    return Verdict.accept(Answer.model_validate(merged))
+    return Verdict.accept(ApiAnswer.model_validate(merged))
 
 
 def _sum(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

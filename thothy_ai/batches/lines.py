@@ -45,7 +45,7 @@ class LineError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     """A valid line, as a job."""
 
     number: int
@@ -78,8 +78,8 @@ class LineReader:
         lines = enumerate(iter(lambda: content.readline(MAX_LINE + 1), b""), 1)
         return ((number, line) for number, line in islice(lines, after, None) if line.strip())
 
-    def read(self, number: int, text: bytes) -> Line:
-        """The line. Raises `LineError`."""
+    def read(self, number: int, text: bytes) -> BatchLine:
+        """The line as a job. Raises `LineError`."""
         try:
             line = strict_json.read(text.strip().removeprefix(b"\xef\xbb\xbf"))
         except ValueError as error:
@@ -99,7 +99,7 @@ class LineReader:
             raise LineError("mismatched_url", f"url is not the batch's endpoint, {self._endpoint!r}", "url")
         return self._line(number, _custom_id(line["custom_id"]), line["body"])
 
-    def _line(self, number: int, custom_id: str, body: Any) -> Line:
+    def _line(self, number: int, custom_id: str, body: Any) -> BatchLine:
         if not isinstance(body, dict):
             raise LineError("invalid_value", "body is not an object", "body")
         if body.get("stream"):
@@ -113,7 +113,7 @@ class LineReader:
         if type(priority) is not int or not -100 <= priority <= 100:
             raise LineError("invalid_value", "priority is not a whole number from -100 to 100", "body.priority")
         try:
-            return Line(number, custom_id, model, priority, validated(self._kind, body))
+            return BatchLine(number, custom_id, model, priority, validated(self._kind, body))
         except InvalidJobError as error:
             raise LineError("invalid_value", str(error), f"body.{error.field}") from None
 

@@ -30,7 +30,7 @@ class ResultFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Of what is written, in bytes."""
         return self.content.tell()
 
 

@@ -19,7 +19,7 @@ ORPHANED_SECONDS = 3600.0  # after which a file in the folder that has no row ne
 
 
 class FileStore:
-    """Owns the folder."""
+    """Owns the folder; rows are written by its users."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.files_folder or settings.home / "files"

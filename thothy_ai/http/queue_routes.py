@@ -8,14 +8,14 @@ from starlette.routing import Route
 
 from thothy_ai.batches.storage import FileStore
 from thothy_ai.db.connect import make_engine
-from thothy_ai.http.api.artifacts import Artifacts
-from thothy_ai.http.api.batches import Batches
+from thothy_ai.http.api.artifacts import ArtifactOperations
+from thothy_ai.http.api.batches import BatchOperations
 from thothy_ai.http.api.document import document_route
-from thothy_ai.http.api.jobs import Jobs
-from thothy_ai.http.api.kinds import Kinds
+from thothy_ai.http.api.jobs import JobOperations
+from thothy_ai.http.api.kinds import KindOperations
 from thothy_ai.http.openai.batches import ApiBatches
 from thothy_ai.http.openai.files import Files
-from thothy_ai.http.record import Record
+from thothy_ai.http.record import DoorRecord
 from thothy_ai.producer import AsyncProducer, Producer
 from thothy_ai.settings import Settings
 
@@ -24,15 +24,15 @@ class QueueRoutes:
     """Owns the connections that they use."""
 
     def __init__(self, settings: Settings) -> None:
-        self._record = Record(settings)
+        self._record = DoorRecord(settings)
         self._database = make_engine(settings, application="serve")
         self._producer, self._waiting = Producer(settings), AsyncProducer(settings)
-        self._jobs = Jobs(settings, self._record, self._waiting, self._database)
+        self._jobs = JobOperations(settings, self._record, self._waiting, self._database)
         parts = (
             self._jobs,
-            Batches(self._record, self._jobs, self._producer),
-            Artifacts(settings, self._jobs, self._database),
-            Kinds(),
+            BatchOperations(self._record, self._jobs, self._producer),
+            ArtifactOperations(settings, self._jobs, self._database),
+            KindOperations(),
         )
         self.operations = [operation for part in parts for operation in part.operations]
         self.routes: list[Route] = [
@@ -43,7 +43,6 @@ class QueueRoutes:
         ]
 
     async def close(self) -> None:
-        """Close all connections."""
         self._jobs.close()
         await self._waiting.close()
         await self._record.close()

@@ -1,4 +1,4 @@
-"""`Record`: the door's access to Postgres, on its event loop."""
+"""`DoorRecord`: the door's access to Postgres, on its event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.settings import Settings
 
 
-class Record:
+class DoorRecord:
     """A pool of connections, each statement in a transaction of its own."""
 
     def __init__(self, settings: Settings) -> None:

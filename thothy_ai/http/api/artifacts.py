@@ -12,30 +12,30 @@ from starlette.responses import StreamingResponse
 
 from thothy_ai.admin.artifacts import Place, list_artifacts, stream_artifacts
 from thothy_ai.db.connect import reaching
-from thothy_ai.http.api.jobs import Jobs, filter_of
-from thothy_ai.http.api.models import Artifact, ArtifactFilters, ArtifactList, ArtifactQuery
-from thothy_ai.http.api.operations import Call, Operation
+from thothy_ai.http.api.jobs import JobOperations, filter_of
+from thothy_ai.http.api.models import ArtifactAnswer, ArtifactFilters, ArtifactList, ArtifactQuery
+from thothy_ai.http.api.operations import Operation, OperationCall
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
 
-class Artifacts:
-    """The operations on artifacts."""
+class ArtifactOperations:
+    """The operations on what jobs wrote."""
 
-    def __init__(self, settings: Settings, jobs: Jobs, database: Engine) -> None:
+    def __init__(self, settings: Settings, jobs: JobOperations, database: Engine) -> None:
         self._settings, self._jobs, self._database = settings, jobs, database
         self.operations = (
             Operation(
-                "GET", "/api/artifacts", "List artifacts, accepted and rejected.", "read", self._list,
+                "GET", "/api/artifacts", "List artifacts, accepted and rejected.", "read", self.list_,
                 query=ArtifactQuery, answer=ArtifactList,
             ),
             Operation(
                 "GET", "/api/artifacts/export", "All artifacts that match, the newest first, a line of JSON each.",
-                "read", self._export, query=ArtifactFilters, media="application/jsonl",
+                "read", self.export, query=ArtifactFilters, media="application/jsonl",
             ),
         )  # fmt: skip
 
-    async def _list(self, call: Call) -> ArtifactList:
+    async def list_(self, call: OperationCall) -> ArtifactList:
         wanted: ArtifactQuery = call.query
         place = _place_of(wanted.after) if wanted.after is not None else None
         found = await self._jobs.read(
@@ -49,10 +49,10 @@ class Artifacts:
                 limit=wanted.limit + 1,
             )
         )
-        shown = [Artifact.model_validate(each) for each in found[: wanted.limit]]
+        shown = [ArtifactAnswer.model_validate(each) for each in found[: wanted.limit]]
         return ArtifactList(data=shown, next=_cursor_of(shown[-1]) if len(found) > wanted.limit else None)
 
-    async def _export(self, call: Call) -> StreamingResponse:
+    async def export(self, call: OperationCall) -> StreamingResponse:
         wanted: ArtifactFilters = call.query
 
         def lines() -> Iterator[bytes]:
@@ -65,12 +65,12 @@ class Artifacts:
             )
             with reaching(self._settings):
                 for each in found:
-                    yield Artifact.model_validate(each).model_dump_json().encode() + b"\n"
+                    yield ArtifactAnswer.model_validate(each).model_dump_json().encode() + b"\n"
 
         return StreamingResponse(lines(), media_type="application/jsonl")  # which reads it on threads
 
 
-def _cursor_of(last: Artifact) -> str:
+def _cursor_of(last: ArtifactAnswer) -> str:
     place = f"{last.created_at.isoformat()} {last.job_id} {last.attempt}"
     return base64.urlsafe_b64encode(place.encode()).decode()
 

@@ -6,32 +6,32 @@ import asyncio
 from typing import Any
 
 from thothy_ai.errors import EntryError
-from thothy_ai.http.api.jobs import Jobs, entry_of, refusal
-from thothy_ai.http.api.models import Batch, BatchList, BatchQuery, NewBatch, NewBatchAnswer
-from thothy_ai.http.api.operations import Call, Operation, missing
-from thothy_ai.http.record import Record
+from thothy_ai.http.api.jobs import JobOperations, entry_of, refusal
+from thothy_ai.http.api.models import BatchAnswer, BatchList, BatchQuery, NewBatch, NewBatchAnswer
+from thothy_ai.http.api.operations import Operation, OperationCall, missing
+from thothy_ai.http.record import DoorRecord
 from thothy_ai.producer import Producer
 
 CANCELLED = 5_000  # jobs that are cancelled at once
 
 
-class Batches:
+class BatchOperations:
     """The operations on batches. What many requests take is done on threads."""
 
-    def __init__(self, record: Record, jobs: Jobs, producer: Producer) -> None:
+    def __init__(self, record: DoorRecord, jobs: JobOperations, producer: Producer) -> None:
         self._record, self._jobs, self._producer = record, jobs, producer
         batch = "/api/batches/{id}"
         self.operations = (
             Operation(
-                "POST", "/api/batches", "Enqueue jobs together, all or none.", "jobs", self._enqueue, body=NewBatch,
+                "POST", "/api/batches", "Enqueue jobs together, all or none.", "jobs", self.enqueue, body=NewBatch,
                 answer=NewBatchAnswer,
             ),
-            Operation("GET", "/api/batches", "List batches.", "read", self._list, query=BatchQuery, answer=BatchList),
-            Operation("GET", batch, "A batch, and in which states its jobs are.", "read", self._show, answer=Batch),
-            Operation("POST", f"{batch}/cancel", "Cancel its open jobs.", "jobs", self._cancel, answer=Batch),
+            Operation("GET", "/api/batches", "List batches.", "read", self.list_, query=BatchQuery, answer=BatchList),
+            Operation("GET", batch, "A batch, and the states of its jobs.", "read", self.show, answer=BatchAnswer),
+            Operation("POST", f"{batch}/cancel", "Cancel its open jobs.", "jobs", self.cancel, answer=BatchAnswer),
         )  # fmt: skip
 
-    async def _enqueue(self, call: Call) -> NewBatchAnswer:
+    async def enqueue(self, call: OperationCall) -> NewBatchAnswer:
         return await asyncio.to_thread(self._enqueued, call.caller.tenant, call.body)
 
     def _enqueued(self, tenant: str, wanted: NewBatch) -> NewBatchAnswer:
@@ -43,27 +43,27 @@ class Batches:
             raise refusal(error, "" if error.entry is None else f"jobs.{error.entry}.") from None
         return NewBatchAnswer(id=jobs.batch_id, jobs=[job.id for job in jobs])
 
-    async def _list(self, call: Call) -> BatchList:
+    async def list_(self, call: OperationCall) -> BatchList:
         wanted: BatchQuery = call.query
         tenant = call.caller.tenant
         rows = await self._record.ask("http/batches", tenant=tenant, after=wanted.after, limit=wanted.limit + 1)
         batches = await self._batches(tenant, rows[: wanted.limit])
         return BatchList(data=batches, has_more=len(rows) > wanted.limit)
 
-    async def _show(self, call: Call) -> Batch:
+    async def show(self, call: OperationCall) -> BatchAnswer:
         rows = await self._record.ask("http/batch", id=call.id, tenant=call.caller.tenant)
         if not rows:
             raise missing("batch", call.id)
         return (await self._batches(call.caller.tenant, rows))[0]
 
-    async def _cancel(self, call: Call) -> Batch:
-        await self._show(call)
+    async def cancel(self, call: OperationCall) -> BatchAnswer:
+        await self.show(call)
         while jobs := [each.id for each in await self._record.ask("batches/open_jobs", id=call.id, limit=CANCELLED)]:
             await self._jobs.cancelled(jobs)
-        return await self._show(call)
+        return await self.show(call)
 
-    async def _batches(self, tenant: str, rows: Any) -> list[Batch]:
+    async def _batches(self, tenant: str, rows: Any) -> list[BatchAnswer]:
         states: dict[Any, dict[str, int]] = {row.id: {} for row in rows}
         for each in await self._record.ask("http/batch_states", ids=list(states), tenant=tenant):
             states[each.batch_id][each.state] = each.jobs
-        return [Batch.model_validate({**row._mapping, "states": states[row.id]}) for row in rows]
+        return [BatchAnswer.model_validate({**row._mapping, "states": states[row.id]}) for row in rows]

@@ -33,7 +33,7 @@ def document_route(operations: Sequence[Operation]) -> Route:
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """The OpenAPI 3.1 document of these operations."""
     kinds = {name: request_class(name) for name in registry.names()}
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(Error, "serialization")]
     for operation in operations:

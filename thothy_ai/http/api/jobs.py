@@ -24,20 +24,20 @@ from thothy_ai.errors import (
     WaitTimeoutError,
 )
 from thothy_ai.http.api.models import (
-    Filters,
-    Job,
+    JobAnswer,
     JobDetail,
+    JobFilters,
     JobList,
     JobQuery,
     NewJob,
     NewJobAlone,
-    Query,
+    Parameters,
     WaitQuery,
 )
-from thothy_ai.http.api.operations import Call, Operation, missing
+from thothy_ai.http.api.operations import Operation, OperationCall, missing
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.openai.events import PING, encoded
-from thothy_ai.http.record import Record
+from thothy_ai.http.record import DoorRecord
 from thothy_ai.jobs import Request
 from thothy_ai.producer import AsyncProducer, EnqueueOptions
 from thothy_ai.producer.drafts import parse_request
@@ -52,10 +52,10 @@ PING_SECONDS = 15.0
 EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # nginx would collect events
 
 
-class Jobs:
+class JobOperations:
     """The operations on jobs. `database` is read on threads."""
 
-    def __init__(self, settings: Settings, record: Record, producer: AsyncProducer, database: Engine) -> None:
+    def __init__(self, settings: Settings, record: DoorRecord, producer: AsyncProducer, database: Engine) -> None:
         self._settings, self._record, self._producer, self._database = settings, record, producer, database
         self._watchers = ThreadPoolExecutor(WATCHERS, thread_name_prefix="watcher")
         self._watching = 0
@@ -63,21 +63,22 @@ class Jobs:
         self.operations = (
             Operation(
                 "POST", "/api/jobs", "Enqueue a job. With a key, a job that has it is answered instead.", "jobs",
-                self._enqueue, body=NewJobAlone, keyed=True, answer=Job,
+                self.enqueue, body=NewJobAlone, keyed=True, answer=JobAnswer,
             ),
-            Operation("GET", "/api/jobs", "List jobs.", "read", self._list, query=JobQuery, answer=JobList),
-            Operation("GET", job, "A job in full.", "read", self._show, answer=JobDetail),
+            Operation("GET", "/api/jobs", "List jobs.", "read", self.list_, query=JobQuery, answer=JobList),
+            Operation("GET", job, "A job in full.", "read", self.show, answer=JobDetail),
             Operation(
-                "GET", f"{job}/wait", "The job once it has ended, or as it is after the timeout.", "read", self._wait,
-                query=WaitQuery, answer=Job,
+                "GET", f"{job}/wait", "The job once it has ended, or as it is after the timeout.", "read", self.wait,
+                query=WaitQuery, answer=JobAnswer,
             ),
             Operation(
                 "GET", f"{job}/events", "Server-sent events until the job has ended: `state` and `text`, then `end`.",
-                "read", self._events, query=Query, media="text/event-stream",
+                "read", self.events, query=Parameters, media="text/event-stream",
             ),
-            Operation("POST", f"{job}/cancel", "Cancel a job, unless it has ended.", "jobs", self._cancel, answer=Job),
+            Operation("POST", f"{job}/cancel", "Cancel it unless it has ended.", "jobs", self.cancel, answer=JobAnswer),
             Operation(
-                "POST", f"{job}/retry", "Queue a dead, cancelled or expired job again.", "jobs", self._retry, answer=Job
+                "POST", f"{job}/retry", "Queue a dead, cancelled or expired job again.", "jobs", self.retry,
+                answer=JobAnswer,
             ),
         )  # fmt: skip
 
@@ -95,10 +96,10 @@ class Jobs:
         await self.read(lambda: admin.cancel(self._database, ids))
 
     def close(self) -> None:
-        """Let streams end."""
+        """Let the streams of events end."""
         self._watchers.shutdown(wait=False, cancel_futures=True)
 
-    async def _enqueue(self, call: Call) -> Job:
+    async def enqueue(self, call: OperationCall) -> JobAnswer:
         wanted: NewJobAlone = call.body
         request, options = entry_of(wanted, call.key)
         try:
@@ -108,7 +109,7 @@ class Jobs:
             raise refusal(error.at(None)) from None
         return await self._job(call, job[0].id)
 
-    async def _list(self, call: Call) -> JobList:
+    async def list_(self, call: OperationCall) -> JobList:
         wanted: JobQuery = call.query
         found = await self.read(
             lambda: admin.list_jobs(
@@ -121,17 +122,17 @@ class Jobs:
                 limit=wanted.limit + 1,
             )
         )
-        jobs = [Job.model_validate(each) for each in found[: wanted.limit]]
+        jobs = [JobAnswer.model_validate(each) for each in found[: wanted.limit]]
         return JobList(data=jobs, has_more=len(found) > wanted.limit)
 
-    async def _show(self, call: Call) -> JobDetail:
+    async def show(self, call: OperationCall) -> JobDetail:
         await self._job(call, call.id)
         try:
             return JobDetail.model_validate(await self.read(lambda: admin.show_job(self._database, call.id)))
         except UnknownJobError:  # deleted meanwhile
             raise missing("job", call.id) from None
 
-    async def _wait(self, call: Call) -> Job:
+    async def wait(self, call: OperationCall) -> JobAnswer:
         await self._job(call, call.id)
         producer = self._producer.of_tenant(call.caller.tenant)
         try:
@@ -142,7 +143,7 @@ class Jobs:
             raise missing("job", call.id) from None
         return await self._job(call, call.id)
 
-    async def _events(self, call: Call) -> StreamingResponse:
+    async def events(self, call: OperationCall) -> StreamingResponse:
         await self._job(call, call.id)
         if self._watching >= WATCHERS:
             says = f"{WATCHERS} jobs are being watched already"
@@ -178,12 +179,12 @@ class Jobs:
             self._watching -= 1
             live.close()
 
-    async def _cancel(self, call: Call) -> Job:
+    async def cancel(self, call: OperationCall) -> JobAnswer:
         await self._job(call, call.id)
         await self.cancelled([call.id])
         return await self._job(call, call.id)
 
-    async def _retry(self, call: Call) -> Job:
+    async def retry(self, call: OperationCall) -> JobAnswer:
         await self._job(call, call.id)
         if not await self.read(lambda: admin.redrive(self._database, [call.id])):
             state = (await self._job(call, call.id)).state
@@ -191,12 +192,12 @@ class Jobs:
             raise ApiError(409, says, code="not_retryable")
         return await self._job(call, call.id)
 
-    async def _job(self, call: Call, job_id: UUID) -> Job:
+    async def _job(self, call: OperationCall, job_id: UUID) -> JobAnswer:
         """The job, if it is the caller's; ApiError 404 otherwise."""
         rows = await self._record.ask("admin/job", job_id=job_id)
         if not rows or rows[0].tenant != call.caller.tenant:
             raise missing("job", job_id)
-        return Job.model_validate(rows[0])
+        return JobAnswer.model_validate(rows[0])
 
 
 def entry_of(wanted: NewJob, key: str | None, at: str = "") -> tuple[Request, EnqueueOptions]:
@@ -225,7 +226,7 @@ def refusal(error: EntryError, at: str = "") -> ApiError:
     return ApiError(400, str(error), code="invalid_value", param=f"{at}{field}" if field else None)
 
 
-def filter_of(wanted: Filters, tenant: str) -> JobFilter:
+def filter_of(wanted: JobFilters, tenant: str) -> JobFilter:
     """The tenant's jobs that match."""
     return JobFilter(tuple(wanted.state or ()), wanted.kind, wanted.key, wanted.source, wanted.parent, tenant=tenant)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from thothy_ai.http.api.models import Kind, KindList
-from thothy_ai.http.api.operations import Call, Operation, missing
+from thothy_ai.http.api.models import KindAnswer, KindList
+from thothy_ai.http.api.operations import Operation, OperationCall, missing
 from thothy_ai.http.openai.chat import ChatBody
 from thothy_ai.http.openai.completions import CompletionBody
 from thothy_ai.jobs import registry
@@ -16,19 +16,19 @@ from thothy_ai.jobs import registry
 BODIES: dict[str, type[BaseModel]] = {"chat": ChatBody, "completion": CompletionBody}  # which their requests are
 
 
-class Kinds:
-    """The operations on kinds."""
+class KindOperations:
+    """The operations on kinds of jobs."""
 
     def __init__(self) -> None:
         self.operations = (
-            Operation("GET", "/api/kinds", "All kinds of jobs.", "read", self._list, answer=KindList),
-            Operation("GET", "/api/kinds/{id}", "One kind.", "read", self._show, answer=Kind),
+            Operation("GET", "/api/kinds", "All kinds of jobs.", "read", self.list_, answer=KindList),
+            Operation("GET", "/api/kinds/{id}", "One kind.", "read", self.show, answer=KindAnswer),
         )
 
-    async def _list(self, call: Call) -> KindList:  # noqa: ARG002 - as every operation
+    async def list_(self, call: OperationCall) -> KindList:  # noqa: ARG002 - as every operation
         return KindList(data=[kind_of(name) for name in registry.names()])
 
-    async def _show(self, call: Call) -> Kind:
+    async def show(self, call: OperationCall) -> KindAnswer:
         name = call.request.path_params["id"]
         if name not in registry.names():
             raise missing("kind", name)
@@ -46,13 +46,13 @@ def without_model(schema: dict[str, Any]) -> None:
     schema["required"].remove("model")
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> KindAnswer:
     """A kind, as it is described."""
     kind, request = registry.find(name), request_class(name).model_json_schema()
     if name in BODIES:
         without_model(request)
     artifact: dict[str, Any] = kind.artifact.model_json_schema(mode="serialization")
-    return Kind(
+    return KindAnswer(
         name=name,
         about=inspect.cleandoc(kind.request.__doc__ or ""),
         version=kind.version,

@@ -68,13 +68,13 @@ class NewBatch(Given):
     notify: Notify = Notify.BATCH
 
 
-class Query(BaseModel):
+class Parameters(BaseModel):
     """Parameters of a request's query."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Filters(Query):
+class JobFilters(Parameters):
     """Which jobs are meant; those that match every parameter."""
 
     state: Annotated[list[JobState] | None, Field(description="May be repeated.")] = None
@@ -86,7 +86,7 @@ class Filters(Query):
     until: Moment | None = None
 
 
-class JobQuery(Filters):
+class JobQuery(JobFilters):
     """Which jobs are listed, the newest first."""
 
     batch: Annotated[UUID | None, Field(description="The batch that they were enqueued in.")] = None
@@ -94,8 +94,8 @@ class JobQuery(Filters):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
-class ArtifactFilters(Filters):
-    """Which artifacts are meant."""
+class ArtifactFilters(JobFilters):
+    """Which artifacts are meant, and of which jobs."""
 
     verdict: ArtifactVerdict | None = None
 
@@ -107,15 +107,15 @@ class ArtifactQuery(ArtifactFilters):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
-class BatchQuery(Query):
+class BatchQuery(Parameters):
     """Which batches are listed, the newest first."""
 
     after: Annotated[UUID | None, Field(description="The batch after which the page begins.")] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
-class WaitQuery(Query):
-    """How long to wait."""
+class WaitQuery(Parameters):
+    """How long to wait for a job."""
 
     timeout: Annotated[float, Field(ge=0, le=MAX_WAIT, allow_inf_nan=False, description="In seconds.")] = 30.0
 
@@ -126,7 +126,7 @@ class Answered(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
-class Job(Answered):
+class JobAnswer(Answered):
     """A job at the moment when it was read."""
 
     id: UUID
@@ -149,13 +149,13 @@ class Job(Answered):
 
 
 class JobList(Answered):
-    """A page of jobs."""
+    """A page of jobs, the newest first."""
 
-    data: list[Job]
+    data: list[JobAnswer]
     has_more: bool
 
 
-class Artifact(Answered):
+class ArtifactAnswer(Answered):
     """An output of a job, with the verdict on it. `body` is NULL if it did not parse; `text` is what was written."""
 
     job_id: UUID
@@ -176,11 +176,11 @@ class Artifact(Answered):
 class ArtifactList(Answered):
     """A page of artifacts. `next` is the cursor of the page after it."""
 
-    data: list[Artifact]
+    data: list[ArtifactAnswer]
     next: str | None
 
 
-class Attempt(Answered):
+class AttemptAnswer(Answered):
     """An attempt at a job that has ended."""
 
     attempt: int
@@ -204,7 +204,7 @@ class JobEvent(Answered):
     detail: str | None
 
 
-class FollowUp(Answered):
+class FollowUpAnswer(Answered):
     """A job that an artifact asked for."""
 
     id: UUID
@@ -212,17 +212,17 @@ class FollowUp(Answered):
     state: JobState
 
 
-class JobDetail(Job):
-    """A job in full."""
+class JobDetail(JobAnswer):
+    """A job in full, with its history."""
 
     request: Any
-    attempts: list[Attempt]
+    attempts: list[AttemptAnswer]
     events: list[JobEvent]
-    follow_ups: list[FollowUp]
-    artifacts: list[Artifact]
+    follow_ups: list[FollowUpAnswer]
+    artifacts: list[ArtifactAnswer]
 
 
-class Batch(Answered):
+class BatchAnswer(Answered):
     """Jobs that were enqueued together. `states` counts those that exist, their follow-ups among them."""
 
     id: UUID
@@ -241,13 +241,13 @@ class NewBatchAnswer(Answered):
 
 
 class BatchList(Answered):
-    """A page of batches."""
+    """A page of batches, the newest first."""
 
-    data: list[Batch]
+    data: list[BatchAnswer]
     has_more: bool
 
 
-class Kind(Answered):
+class KindAnswer(Answered):
     """A kind of job: JSON schemas of what it takes and returns. `version` changes with its prompts."""
 
     name: str
@@ -258,9 +258,9 @@ class Kind(Answered):
 
 
 class KindList(Answered):
-    """All kinds."""
+    """All kinds of jobs that are known here."""
 
-    data: list[Kind]
+    data: list[KindAnswer]
 
 
 class ErrorDetail(Answered):

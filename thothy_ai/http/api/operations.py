@@ -23,7 +23,7 @@ KEY = "Idempotency-Key"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """A request for an operation, whose query and body are of its declared classes."""
 
     caller: Caller
@@ -42,11 +42,11 @@ class Call:
 
     @property
     def key(self) -> str | None:
-        """The idempotency key."""
+        """The idempotency key, if it has one."""
         return header(self.request.scope, KEY.lower().encode())
 
 
-Run = Callable[[Call], Awaitable[BaseModel | Response]]
+Run = Callable[[OperationCall], Awaitable[BaseModel | Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class Operation:
 
     @property
     def route(self) -> Route:
-        """As Starlette has it."""
+        """The route that Starlette serves it by."""
         return Route(self.path, self._answer, methods=[self.method])
 
     async def _answer(self, request: Request) -> Response:
-        call = Call(
+        call = OperationCall(
             caller_of(request.scope, self.right),
             request,
             page_of(self.query, request) if self.query else None,

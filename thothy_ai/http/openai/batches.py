@@ -21,7 +21,7 @@ from thothy_ai.http.openai import files
 from thothy_ai.http.openai.fields import Body, parsed
 from thothy_ai.http.openai.files import ExpiresAfter, file_id_of, missing_file, unix
 from thothy_ai.http.openai.pages import Page, page_of, parse_id, spell_id, whole
-from thothy_ai.http.record import Record
+from thothy_ai.http.record import DoorRecord
 
 PREFIX = "batch_"
 TIMES = (
@@ -44,18 +44,18 @@ class BatchBody(Body):
 
 
 class ApiBatches:
-    """The routes of batches."""
+    """The routes of batches of requests."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: DoorRecord) -> None:
         self._record = record
         self.routes = [
-            Route("/v1/batches", self._create, methods=["POST"]),
-            Route("/v1/batches", self._list),
-            Route("/v1/batches/{id}", self._retrieve),
-            Route("/v1/batches/{id}/cancel", self._cancel, methods=["POST"]),
+            Route("/v1/batches", self.create, methods=["POST"]),
+            Route("/v1/batches", self.list_),
+            Route("/v1/batches/{id}", self.retrieve),
+            Route("/v1/batches/{id}/cancel", self.cancel, methods=["POST"]),
         ]
 
-    async def _create(self, request: Request) -> Response:
+    async def create(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "jobs").tenant
         body = parsed(BatchBody, await body_of(request))
         if body.endpoint not in ENDPOINTS:
@@ -78,17 +78,17 @@ class ApiBatches:
             raise missing_file(body.input_file_id, "input_file_id")
         return JSONResponse(batch_object(rows[0]))
 
-    async def _list(self, request: Request) -> Response:
+    async def list_(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "read").tenant
         page = page_of(Page, request)
         rows = await self._record.ask("batches/list", tenant=tenant, after=page.after_id(PREFIX), limit=page.limit + 1)
         return JSONResponse(whole(await self._objects(tenant, rows), page.limit))
 
-    async def _retrieve(self, request: Request) -> Response:
+    async def retrieve(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "read").tenant
         return JSONResponse(await self._found(tenant, request.path_params["id"]))
 
-    async def _cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request) -> Response:
         """A batch that is being cancelled, or was, is answered as it is."""
         tenant = caller_of(request.scope, "jobs").tenant
         given = request.path_params["id"]

@@ -24,7 +24,7 @@ from thothy_ai.http.access import caller_of
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.openai.fields import Body, parsed
 from thothy_ai.http.openai.pages import Page, page_of, parse_id, spell_id, whole
-from thothy_ai.http.record import Record
+from thothy_ai.http.record import DoorRecord
 
 PREFIX = "file-"
 MAX_FILE = 200_000_000  # bytes: OpenAI's limit for the input of a batch
@@ -37,7 +37,7 @@ UNREADABLE = ApiError(400, "the body is not a form with a file", code="invalid_f
 
 
 class FilePage(Page):
-    """Which files are listed."""
+    """Which files are listed, in which order."""
 
     limit: Annotated[int, Field(ge=1, le=10_000)] = 10_000
     purpose: FilePurpose | None = None
@@ -59,21 +59,21 @@ class ExpiresAfter(Body):
 
 
 class Files:
-    """The routes of files."""
+    """The routes of files, and places for uploads."""
 
-    def __init__(self, record: Record, store: FileStore) -> None:
+    def __init__(self, record: DoorRecord, store: FileStore) -> None:
         self._record, self._store = record, store
         self._uploads = asyncio.Semaphore(UPLOADS)
         path = "/v1/files/{id}"
         self.routes = [
-            Route("/v1/files", self._create, methods=["POST"]),
-            Route("/v1/files", self._list),
-            Route(path, self._retrieve),
-            Route(path, self._delete, methods=["DELETE"]),
-            Route(f"{path}/content", self._content),
+            Route("/v1/files", self.create, methods=["POST"]),
+            Route("/v1/files", self.list_),
+            Route(path, self.retrieve),
+            Route(path, self.delete, methods=["DELETE"]),
+            Route(f"{path}/content", self.content),
         ]
 
-    async def _create(self, request: Request) -> Response:
+    async def create(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "jobs").tenant
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             raise UNREADABLE
@@ -109,7 +109,7 @@ class Files:
         )
         return row
 
-    async def _list(self, request: Request) -> Response:
+    async def list_(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "read").tenant
         page = page_of(FilePage, request)
         rows = await self._record.ask(
@@ -122,10 +122,10 @@ class Files:
         )
         return JSONResponse(whole([file_object(row) for row in rows], page.limit))
 
-    async def _retrieve(self, request: Request) -> Response:
+    async def retrieve(self, request: Request) -> Response:
         return JSONResponse(file_object(await self._found(request)))
 
-    async def _content(self, request: Request) -> Response:
+    async def content(self, request: Request) -> Response:
         row = await self._found(request, whole_file=True)
         try:
             content = await asyncio.to_thread(self._store.open, row.id, row.content)
@@ -135,7 +135,7 @@ class Files:
         headers = {"content-length": str(row.size)}
         return StreamingResponse(_chunks(content), media_type="application/octet-stream", headers=headers)
 
-    async def _delete(self, request: Request) -> Response:
+    async def delete(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "jobs").tenant
         file_id = parse_id(request.path_params["id"], PREFIX, "file")
         if not await self._record.ask("batches/delete_file", id=file_id, tenant=tenant):

@@ -13,7 +13,7 @@ from thothy_ai.http.openai.completions import TextCompletion
 from thothy_ai.jobs.api.plan import ApiBody
 
 
-class Form(Protocol):
+class ApiForm(Protocol):
     """A request of one of the routes, as far as a job needs it; `Wanted` has the rest."""
 
     streams: bool
@@ -26,16 +26,16 @@ class Form(Protocol):
 
 
 Vocabulary = Callable[[], Awaitable[Sequence[bytes]]]
-ROUTES: Mapping[str, Callable[[object, str], Form]] = {
+ROUTES: Mapping[str, Callable[[object, str], ApiForm]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
 }
 
 
 class TranslatedBody:
-    """Implements `Translated`."""
+    """Implements `Translated` for the routes here."""
 
-    def __init__(self, form: Form, request: GenerationRequest) -> None:
+    def __init__(self, form: ApiForm, request: GenerationRequest) -> None:
         self._form, self.request = form, request
 
     def answer(self, result: GenerationResult) -> Mapping[str, Any]:

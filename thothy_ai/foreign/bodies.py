@@ -7,7 +7,7 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from thothy_ai.engine.api import GenerationRequest, SamplingParams
+from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams, Tools
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.foreign.abilities import CHAT, TEXT, Abilities
 
@@ -57,9 +57,30 @@ def _prompt(request: GenerationRequest, can: Abilities) -> dict[str, Any]:
         wish = f"{_INSTRUCTION}{request.schema}"
     if request.text is not None:
         return {"prompt": request.text + wish}
-    messages = [{"role": message.role, "content": message.content} for message in request.messages]
+    messages = [_message(message) for message in request.messages]
     messages[-1]["content"] += wish
-    return {"messages": messages}
+    return {"messages": messages, **_tools(request.tools)}
+
+
+def _message(message: Message) -> dict[str, Any]:
+    own = {"name": message.name, "tool_call_id": message.call_id, "reasoning_content": message.thoughts}
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.calls
+    ]
+    said = {"tool_calls": calls} if calls else {}
+    return {"role": message.role, "content": message.content, **said} | {key: text for key, text in own.items() if text}
+
+
+def _tools(tools: Tools | None) -> dict[str, Any]:
+    if tools is None:
+        return {}
+    only = {"type": "function", "function": {"name": tools.only}}
+    return {
+        "tools": [json.loads(each) for each in tools.definitions],
+        "tool_choice": only if tools.only else tools.choice.value,
+        "parallel_tool_calls": tools.parallel,
+    }
 
 
 def _sampling(sampling: SamplingParams, can: Abilities) -> dict[str, Any]:

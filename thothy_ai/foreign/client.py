@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from thothy_ai.engine.api import (
     AbandonedUsage,
+    CallDelta,
     Choice,
     CoreStats,
     Delta,
@@ -28,6 +29,7 @@ from thothy_ai.engine.api import (
     GenerationRequest,
     GenerationResult,
     SchedulerStats,
+    ToolCall,
     Usage,
 )
 from thothy_ai.engine.api.backend import Failure
@@ -40,6 +42,7 @@ from thothy_ai.engine.api.errors import (
     as_engine_error,
 )
 from thothy_ai.engine.api.identity import printable
+from thothy_ai.engine.api.messages import joined
 from thothy_ai.engine.serving.client import Generation, Generations
 from thothy_ai.foreign.abilities import Abilities, find_abilities
 from thothy_ai.foreign.bodies import body_of, expected, path_of, wants_logprobs
@@ -65,6 +68,8 @@ class Text:
     """One of the texts of a request, as far as it has arrived."""
 
     pieces: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[CallDelta] = field(default_factory=list)
     tokens: int = 0  # estimated, until its usage arrives
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None  # None: it was cut off
@@ -75,7 +80,9 @@ class Text:
     def choice(self, request: GenerationRequest, can: Abilities) -> Choice:
         mean = fmean(self.logprobs) if self.logprobs and wants_logprobs(request) else None
         text, reason = expected(request, can, "".join(self.pieces)), self.finish_reason or FinishReason.ABORTED
-        return Choice(text, (UNKNOWN,) * self.tokens, reason, mean_logprob=mean)
+        calls = tuple(ToolCall(call.name, call.arguments) for call in joined(self.calls))
+        thoughts = "".join(self.thoughts) if request.divided else ""
+        return Choice(text, (UNKNOWN,) * self.tokens, reason, mean_logprob=mean, thoughts=thoughts, calls=calls)
 
 
 class ForeignEngineClient:
@@ -320,8 +327,11 @@ class ForeignEngineClient:
                             text.finish_reason = FinishReason.LENGTH
                             return
                         gained = self._take(piece, text)
-                        if piece.text and shown:
-                            self._generations.deliver([Delta(request.id, piece.text, (UNKNOWN,) * gained, number)])
+                        thoughts = piece.thoughts if request.divided else ""
+                        if (piece.text or thoughts or piece.calls) and shown:
+                            tokens = (UNKNOWN,) * gained
+                            delta = Delta(request.id, piece.text, tokens, number, thoughts=thoughts, calls=piece.calls)
+                            self._generations.deliver([delta])
         finally:
             text.seconds += self._shares.leave(text)
         if text.finish_reason is None:
@@ -329,9 +339,12 @@ class ForeignEngineClient:
 
     def _take(self, piece: Piece, text: Text) -> int:
         """Add a piece to its text; how many tokens it has, as far as that can be told."""
-        gained = len(piece.logprobs) or (max(1, self._tokens_of(len(piece.text))) if piece.text or piece.thought else 0)
+        characters = len(piece.text) + len(piece.thoughts) + sum(len(call.arguments) for call in piece.calls)
+        gained = len(piece.logprobs) or (max(1, self._tokens_of(characters)) if characters else 0)
         if piece.text:
             text.pieces.append(piece.text)
+        text.thoughts.append(piece.thoughts)
+        text.calls += piece.calls
         text.logprobs += piece.logprobs
         text.finish_reason = piece.finish_reason or text.finish_reason
         text.tokens += gained

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from thothy_ai.engine.api import FinishReason
+from thothy_ai.engine.api import CallDelta, FinishReason
 from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineAuthenticationError,
@@ -43,7 +43,8 @@ class Piece:
     """
 
     text: str = ""
-    thought: bool = False  # reasoning arrived, which is no part of the text
+    thoughts: str = ""  # which are no part of the text
+    calls: tuple[CallDelta, ...] = ()
     finish_reason: FinishReason | None = None
     logprobs: tuple[float, ...] = ()
     usage: tuple[int, int, int] | None = None
@@ -63,7 +64,8 @@ def piece_of(event: Any) -> Piece:
         finished = choice.get("finish_reason")
         return Piece(
             _string(text),
-            bool(message.get("reasoning_content") or message.get("reasoning")),
+            _string(message.get("reasoning_content") or message.get("reasoning") or ""),
+            tuple(_call(at, call) for at, call in enumerate(message.get("tool_calls") or ())),
             _FINISHED.get(finished, FinishReason.STOP) if finished else None,
             _logprobs(choice.get("logprobs")),
             usage,
@@ -76,6 +78,14 @@ def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return value
+
+
+def _call(at: int, call: Any) -> CallDelta:
+    """A call, or what it gained; in a whole answer, calls have no index."""
+    function = call["function"]
+    return CallDelta(
+        int(call.get("index", at)), _string(function.get("name") or ""), _string(function.get("arguments") or "")
+    )
 
 
 def _usage(usage: Any) -> tuple[int, int, int] | None:

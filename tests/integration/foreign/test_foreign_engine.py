@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.support.answering_backend import AnsweringBackend
 from tests.support.door import PATIENCE, door
 from tests.support.fake_server import MODELS, FakeServer, Reply, chunk, message, refused, running, usage
 from tests.support.queue_bench import eventually
-from thothy_ai.engine.api import FinishReason, GenerationRequest, Message, SamplingParams
+from thothy_ai.engine.api import FinishReason, GenerationRequest, Message, SamplingParams, ToolCall, ToolChoice, Tools
 from thothy_ai.engine.api.errors import (
     ConnectionLostError,
     EngineAuthenticationError,
@@ -364,3 +365,38 @@ class FakeServerAt(FakeServer):
     def __init__(self, address: str) -> None:
         super().__init__(perfect)
         self.url = f"{address}/v1"
+
+
+def test_tools_go_out_and_calls_come_back(fake: FakeServer) -> None:
+    definition = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    deltas: list[dict[str, Any]] = [
+        {"reasoning_content": "Hm."},
+        {"content": "So: "},
+        {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": 1}'}}]},
+        {"tool_calls": [{"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}}]},
+    ]
+    events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    request = asked(
+        tools=Tools((json.dumps(definition),), ToolChoice.REQUIRED, parallel=False), divided=True, stream=True
+    )
+    called = (Message("assistant", "", (ToolCall("f", "{}", "c"),), thoughts="Hm."), Message("tool", "x", call_id="c"))
+    request = replace(request, messages=(*request.messages, *called))
+
+    async def body(engine: ForeignEngineClient) -> None:
+        then(fake, lambda _: iter([*events, chunk(finish="tool_calls"), usage(9, 7)]))
+        generation = await engine.submit(request)
+        gained = [delta async for delta in generation]
+        result = await generation.result()
+        assert (result.thoughts, result.text, result.finish_reason) == ("Hm.", "So: ", FinishReason.STOP)
+        assert result.calls == (ToolCall("f", '{"a": 1}'), ToolCall("g", "{}"))
+        assert [call.name for delta in gained for call in delta.calls] == ["f", "", "g"]
+
+    use(fake, body)
+    [(_, sent)] = fake.requests
+    assert (sent["tools"], sent["tool_choice"], sent["parallel_tool_calls"]) == ([definition], "required", False)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    assert sent["messages"][1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "Hm."},
+        {"role": "tool", "content": "x", "tool_call_id": "c"},
+    ]

@@ -148,7 +148,7 @@ class LoadClient:
                 raise refusal_of(answer.status, None, await answer.whole())
             async for chunk in answer.chunks():
                 data += chunk
-                if not first and any(piece.text or piece.thought for piece in map(piece_of, _events(data))):
+                if not first and any(piece.text or piece.thoughts for piece in map(piece_of, _events(data))):
                     first = time.perf_counter()
                 events += chunk.count(b"data: ")
                 if first and len(data) > 2 * _TAIL:

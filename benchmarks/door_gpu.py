@@ -220,7 +220,9 @@ def main() -> None:
     with parser.checked(), stage(options.shape, options.tokenizer) as of:
         rows, device = asyncio.run(_measure(of, options.jobs, options.seconds))
     subject = f"The HTTP door on a GPU: {options.shape}"
-    record(subject, "Service", "python -m benchmarks.door_gpu --tokenizer FOLDER", rows, device=device)
+    arguments = f"--shape {options.shape} --jobs {options.jobs} --seconds {options.seconds:g}"
+    command = f"python -m benchmarks.door_gpu --tokenizer FOLDER {arguments}"
+    record(subject, "Service", command, rows, device=device)
     print(table(HEADS, rows))
 
 

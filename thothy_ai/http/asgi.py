@@ -144,9 +144,29 @@ def strict_json(data: bytes) -> Any:
     if len(data) > LARGE and sum(map(data.count, (b",", b"[", b"{", b'":'))) > MAX_VALUES:
         raise ApiError(413, f"the body has more than {MAX_VALUES:,} values", code="request_too_large")
     try:
-        return read(data)
+        value = read(data)
     except ValueError as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if (b"\\ud" in data or b"\\uD" in data) and (place := _place_of_surrogate(value)) is not None:
+        raise ApiError(400, f"{place}: a lone surrogate is not text", code="invalid_value", param=place or None)
+    return value
+
+
+def _place_of_surrogate(value: Any) -> str | None:
+    """Where a JSON value has half a character, which no text can carry; the key's own place, if a key has it."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        place, value = waiting.pop()
+        match value:
+            case str() if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
+                return place
+            case dict():
+                if any(_place_of_surrogate(key) is not None for key in value):
+                    return place
+                waiting += [(f"{place}.{key}".removeprefix("."), each) for key, each in value.items()]
+            case list():
+                waiting += [(f"{place}.{at}".removeprefix("."), each) for at, each in enumerate(value)]
+    return None
 
 
 async def body_of(request: Request) -> Any:

@@ -77,7 +77,8 @@ def of_engine(error: EngineError, fields: Fields = COMPLETION) -> ApiError:
             return ApiError(400, says, code="invalid_value", param=fields.limit)
         case InvalidRequestError():
             named = _PARAMETER.match(says)
-            return ApiError(400, says, code="invalid_value", param=named[1] if named else None)
+            options = "chat_template_kwargs" if "template option" in says else None
+            return ApiError(400, says, code="invalid_value", param=named[1] if named else options)
         case EngineNotAcceptingError() | EngineStoppedError() | EngineLostError():
             return ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
         case _:

@@ -435,7 +435,9 @@ WRONG = [
     ),
     (chat(min_tokens=9, max_tokens=3), "invalid_value", "min_tokens"),
     (chat(reasoning_effort="high"), "unsupported_parameter", "reasoning_effort"),
-    (chat(messages=[{"role": "user", "content": "\ud800"}]), "invalid_value", None),
+    (chat(messages=[{"role": "user", "content": "\ud800"}]), "invalid_value", "messages.0.content"),
+    (chat(metadata={"a": {"\udfff": 1}}), "invalid_value", "metadata.a"),
+    (chat(chat_template_kwargs={"$a": 1}), "invalid_value", "chat_template_kwargs"),
 ]
 
 

@@ -217,6 +217,7 @@ def test_the_page_s_snippets_run(address: str, backend: AnsweringBackend, capsys
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
+        ({"text": {"format": {"type": "json_schema", "name": "\ud800", "schema": {}}}}, "text.format.name"),
         ({"store": True}, "store"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
@@ -242,7 +243,9 @@ def test_the_page_s_snippets_run(address: str, backend: AnsweringBackend, capsys
 )
 def test_bad_input_is_named(address: str, fields: dict[str, Any], param: str) -> None:
     body = {"model": "answering", "input": "hello", **fields}
-    answer = httpx.post(f"{address}/v1/responses", json=body, timeout=PATIENCE)
+    headers = {"content-type": "application/json"}
+    content = json.dumps(body).encode()  # with escapes
+    answer = httpx.post(f"{address}/v1/responses", content=content, headers=headers, timeout=PATIENCE)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
 

@@ -21,13 +21,15 @@ from itertools import islice
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from thothy_ai.batches.lines import LineProblem, LineReader, place_of, problems_of
 from thothy_ai.batches.results import ResultFile, Results
 from thothy_ai.batches.storage import FileStore
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import BATCHES
 from thothy_ai.db.states import BatchStatus
-from thothy_ai.errors import EntryError
+from thothy_ai.errors import EntryError, ThothyError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.queue.leader import Leader
@@ -87,8 +89,15 @@ class BatchKeeper:
         if (early := self._last_look + MIN_INTERVAL - time.monotonic()) > 0:
             return early
         self._last_look = time.monotonic()
-        unfinished = [self._advance(row) for row in self._leader.ask("batches/open")]
-        if any(unfinished):
+        unfinished = False
+        for row in self._leader.ask("batches/open"):
+            try:
+                unfinished |= self._advance(row)
+            except (ThothyError, SQLAlchemyError, OSError):  # which the leader tells apart
+                raise
+            except Exception:  # a batch that cannot go on holds up no other one
+                logger.exception("batch_%s cannot go on", row.id.hex)
+        if unfinished:
             self._last_look = float("-inf")
             return 0.0
         return INTERVAL

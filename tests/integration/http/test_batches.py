@@ -150,6 +150,23 @@ def test_a_step_that_was_cut_off_is_repeated(
     assert len(queue.rows("SELECT FROM job")) == 35
 
 
+def test_a_batch_that_cannot_go_on_holds_up_no_other_one(
+    client: OpenAI, queue: Queue, bench: RunnerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = batch_of(client, jsonl(line("a")))
+
+    class Faulty(keeper.Results):
+        def add(self, row: Any, custom_id: str) -> None:
+            if custom_id == "a":
+                raise KeyError("a fault of ours")
+            super().add(row, custom_id)
+
+    monkeypatch.setattr(keeper, "Results", Faulty)
+    with running(BatchKeeper(queue.settings)):
+        assert ended(client, batch_of(client, jsonl(line("b"))), bench.hand_over).status == "completed"
+    assert client.batches.retrieve(first.id).status == "finalizing"
+
+
 @pytest.mark.usefixtures("kept")
 def test_a_batch_all_of_whose_requests_failed_is_completed(client: OpenAI, bench: RunnerBench) -> None:
     done = ended(client, batch_of(client, jsonl(line("a", "bad words"))), bench.hand_over)

@@ -189,6 +189,22 @@ def test_events_tell_the_states_of_a_job(api: httpx.Client, bench: RunnerBench) 
     assert said[-3:-1] == ["event: end", 'data: {"state":"succeeded","reason":null,"detail":null}']
 
 
+def test_events_tell_what_a_job_writes(api: httpx.Client, bench: RunnerBench) -> None:
+    bench.client.said = ["one ", "two "]
+    job_id = enqueued(api, "hang on")
+    bench.hand_over()
+    heard = ""
+    with api.stream("GET", f"/jobs/{job_id}/events") as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: {") and '"text"' in line:
+                piece = json.loads(line.removeprefix("data: "))
+                assert (piece["attempt"], piece["at"]) == (1, len(heard))
+                heard += piece["text"]
+            if heard == "one two ":
+                break
+    assert api.post(f"/jobs/{job_id}/cancel").status_code == 200
+
+
 def test_what_is_another_tenant_s_does_not_exist(api: httpx.Client) -> None:
     job_id = enqueued(api, "ok")
     batch_id = api.post("/batches", json={"jobs": [echo("ok")]}).json()["id"]

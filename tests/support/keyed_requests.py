@@ -8,14 +8,14 @@ import httpx
 from sqlalchemy import Engine
 
 from tests.support.door import PATIENCE
-from thothy_ai.db.api_keys import UNLIMITED, Limits, create_key
+from thothy_ai.db.api_keys import UNLIMITED, KeyLimits, create_key
 
 HELLO = {"model": "answering", "messages": [{"role": "user", "content": "hello"}]}
 ROUTE = "/v1/chat/completions"
 
 
 def made(
-    engine: Engine, tenant: str = "acme", scopes: tuple[str, ...] = ("chat",), *, limits: Limits = UNLIMITED
+    engine: Engine, tenant: str = "acme", scopes: tuple[str, ...] = ("chat",), *, limits: KeyLimits = UNLIMITED
 ) -> str:
     """A new key."""
     return create_key(engine, tenant, scopes, limits, name="", expires_at=None)

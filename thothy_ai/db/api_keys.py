@@ -25,7 +25,7 @@ KEY: Final = re.compile(r"(thothy_[0-9a-f]{12})_[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class KeyLimits:
     """Bounds of a key's requests for text; of `requests_per_minute`, all count. None: no bound."""
 
     requests_per_minute: int | None = None
@@ -34,7 +34,7 @@ class Limits:
     gpu_seconds_per_day: float | None = None  # in UTC
 
 
-UNLIMITED: Final = Limits()
+UNLIMITED: Final = KeyLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ApiKey:
     tenant: str
     name: str
     scopes: frozenset[str]
-    limits: Limits
+    limits: KeyLimits
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -64,7 +64,7 @@ def id_of(key: str) -> str | None:
 
 
 def create_key(
-    engine: Engine, tenant: str, scopes: Collection[str], limits: Limits, *, name: str, expires_at: datetime | None
+    engine: Engine, tenant: str, scopes: Collection[str], limits: KeyLimits, *, name: str, expires_at: datetime | None
 ) -> str:
     """Create a key and return it: it is not stored, and cannot be shown again."""
     key_id = f"thothy_{token_hex(6)}"
@@ -95,7 +95,7 @@ def list_keys(connection: Connection) -> list[ApiKey]:
             row.tenant,
             row.name,
             frozenset(row.scopes),
-            Limits(row.requests_per_minute, row.tokens_per_minute, row.concurrent_requests, row.gpu_seconds_per_day),
+            KeyLimits(row.requests_per_minute, row.tokens_per_minute, row.concurrent_requests, row.gpu_seconds_per_day),
             row.created_at,
             row.expires_at,
             row.revoked_at,

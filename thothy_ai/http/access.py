@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from starlette.types import Scope
 
-from thothy_ai.db.api_keys import SCOPES, UNLIMITED, Limits
+from thothy_ai.db.api_keys import SCOPES, UNLIMITED, KeyLimits
 from thothy_ai.http.errors import ApiError
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:\s]+))(?::\d*)?")
@@ -28,7 +28,7 @@ class Caller:
     tenant: str
     key: str | None
     scopes: frozenset[str]
-    limits: Limits = UNLIMITED
+    limits: KeyLimits = UNLIMITED
 
 
 class Access(Protocol):

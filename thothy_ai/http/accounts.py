@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from thothy_ai.db.api_keys import UNLIMITED, Limits
+from thothy_ai.db.api_keys import UNLIMITED, KeyLimits
 from thothy_ai.engine.api import EngineInfo, FinishReason
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.serving.client import Generation
@@ -55,7 +55,7 @@ class Accounts:
     async def count(self, exchange: Exchange, caller: Caller) -> None:
         """Count a request that is not for text; ApiError 429 if it is one too many."""
         if caller.limits.requests_per_minute is not None:
-            await self._admit(exchange, caller, Limits(caller.limits.requests_per_minute), Account())
+            await self._admit(exchange, caller, KeyLimits(caller.limits.requests_per_minute), Account())
 
     @asynccontextmanager
     async def open(self, exchange: Exchange, caller: Caller, size: int) -> AsyncIterator[Account]:
@@ -70,7 +70,7 @@ class Accounts:
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
-    async def _admit(self, exchange: Exchange, caller: Caller, limits: Limits, account: Account) -> None:
+    async def _admit(self, exchange: Exchange, caller: Caller, limits: KeyLimits, account: Account) -> None:
         key = caller.key or ""
         room = await self._limiter.admit(key, limits, account.lease, account.taken, self._ledger.spent_today(key))
         exchange.headers += room.headers(limits)

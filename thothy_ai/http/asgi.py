@@ -115,16 +115,11 @@ class Exchange:
     async def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
         headers = [*headers, *self.headers]
-        if not self._whole and _has_body(self.scope):  # the rest of it could keep the connection for ever
+        names = {b"content-length", b"transfer-encoding"}
+        if not self._whole and not names.isdisjoint(name for name, _ in self.scope["headers"]):
+            # The rest of the body could keep the connection for ever.
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-def _has_body(scope: Scope) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in scope["headers"]
-    )
 
 
 def new_id() -> str:

@@ -85,7 +85,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """What a request that waits for a place asks for."""
 
     model: str
@@ -94,7 +94,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TakenPlace:
     """So many sequences of an engine that a request has taken."""
 
     engine: Engine
@@ -110,7 +110,7 @@ class Fleet:
         self._directory, self._share = directory, share
         self._engines: dict[str, Engine] = {}  # by URL
         self._warm: OrderedDict[tuple[str, str], str] = OrderedDict()  # URLs, by model and beginning of a prompt
-        self._queue: dict[asyncio.Future[Place], Waiting] = {}  # first come, first served
+        self._queue: dict[asyncio.Future[TakenPlace], WaitingRequest] = {}  # first come, first served
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -144,8 +144,8 @@ class Fleet:
         if len(self._queue) >= MAX_WAITING * len(self._able(model)):
             says = f"{len(self._queue):,} requests wait already"
             raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS)
-        turn: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-        self._queue[turn] = Waiting(model, beginning, sequences)
+        turn: asyncio.Future[TakenPlace] = asyncio.get_running_loop().create_future()
+        self._queue[turn] = WaitingRequest(model, beginning, sequences)
         self._admit()
         try:
             place = await turn
@@ -177,7 +177,7 @@ class Fleet:
             elif free:
                 del self._queue[turn]
                 engine = self._warmest(free, waiting)
-                place = Place(engine, min(waiting.sequences, engine.limit))
+                place = TakenPlace(engine, min(waiting.sequences, engine.limit))
                 engine.running += place.taken
                 turn.set_result(place)
             else:
@@ -193,7 +193,7 @@ class Fleet:
         says = f"the model {model!r} does not exist; there are {', '.join(self.models)}"
         raise ApiError(404, says, code="model_not_found", param="model")
 
-    def _warmest(self, free: Sequence[Engine], waiting: Waiting) -> Engine:
+    def _warmest(self, free: Sequence[Engine], waiting: WaitingRequest) -> Engine:
         """The one that had a prompt with this beginning, or else the one with the least to do."""
         key = (waiting.model, waiting.beginning)
         warm = self._warm.get(key)

@@ -35,7 +35,7 @@ STEP: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class UsageLine:
     """Whose usage it is, and of which minute."""
 
     minute: datetime
@@ -45,7 +45,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Sums:
+class UsageSums:
     id: UUID = field(default_factory=uuid4)  # of their row
     requests: int = 0
     prompt_tokens: int = 0
@@ -68,8 +68,8 @@ class Ledger:
 
     def __init__(self, settings: Settings, database: Engine | None) -> None:
         self._settings, self._database = settings, database
-        self._sums: dict[Line, Sums] = {}
-        self._changed: set[Line] = set()
+        self._sums: dict[UsageLine, UsageSums] = {}
+        self._changed: set[UsageLine] = set()
         self._today: dict[str, float] = {}  # device-seconds on the bill, by key
         self._looked_at = -TODAY_SECONDS
         self._task: asyncio.Task[None] | None = None
@@ -94,8 +94,8 @@ class Ledger:
             return
         now = datetime.now(UTC).replace(second=0, microsecond=0)
         minute = now if len(self._sums) < MAX_SUMS else now.replace(minute=0)
-        line = Line(minute, UUID(session_id), tenant, key or "")
-        self._sums.setdefault(line, Sums()).add(usage, answered=answered)
+        line = UsageLine(minute, UUID(session_id), tenant, key or "")
+        self._sums.setdefault(line, UsageSums()).add(usage, answered=answered)
         self._changed.add(line)
         metrics.UNWRITTEN.set(len(self._changed))
 
@@ -125,7 +125,7 @@ class Ledger:
                 del self._sums[line]
         metrics.UNWRITTEN.set(len(self._changed))
 
-    def _write(self, lines: Sequence[tuple[Line, dict[str, Any]]], looks: bool) -> dict[str, float]:
+    def _write(self, lines: Sequence[tuple[UsageLine, dict[str, Any]]], looks: bool) -> dict[str, float]:
         assert self._database is not None
         if not lines and not looks:
             return {}

@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from thothy_ai.db.api_keys import Limits
+from thothy_ai.db.api_keys import KeyLimits
 from thothy_ai.http import metrics
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
@@ -124,7 +124,7 @@ class Room:
     requests: float
     tokens: float
 
-    def headers(self, limits: Limits) -> list[tuple[bytes, bytes]]:
+    def headers(self, limits: KeyLimits) -> list[tuple[bytes, bytes]]:
         """OpenAI's `x-ratelimit-*` headers."""
         bounds = (
             ("requests", limits.requests_per_minute, self.requests), ("tokens", limits.tokens_per_minute, self.tokens),
@@ -140,7 +140,7 @@ class Room:
             )
         ]
 
-    def refuse(self, limits: Limits) -> None:
+    def refuse(self, limits: KeyLimits) -> None:
         """ApiError 429 if a limit denied the request."""
         if self.denied:
             seconds = max(1, math.ceil(self.wait))
@@ -163,7 +163,7 @@ class Local:
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     used: tuple[int, float] = (0, 0.0)  # of a day
 
-    def admit(self, limits: Limits, taken: int, running: int, spent: float, now: float) -> Room:
+    def admit(self, limits: KeyLimits, taken: int, running: int, spent: float, now: float) -> Room:
         requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
         left = [self._level("requests", requests, now), self._level("tokens", tokens, now)]
         day = int(now // DAY)
@@ -185,7 +185,7 @@ class Local:
             self.used = (day, spent)
         return Room("", 0.0, *left)
 
-    def settle(self, limits: Limits, more: int, seconds: float, now: float) -> None:
+    def settle(self, limits: KeyLimits, more: int, seconds: float, now: float) -> None:
         if (limit := limits.tokens_per_minute) is not None:
             self.levels["tokens"] = (min(limit, self._level("tokens", limit, now) - more), now)
         day = int(now // DAY)
@@ -234,7 +234,7 @@ class Limiter:
         if self._redis is not None:
             await self._redis.aclose()
 
-    async def admit(self, key: str, limits: Limits, lease: str, taken: int, spent: float) -> Room:
+    async def admit(self, key: str, limits: KeyLimits, lease: str, taken: int, spent: float) -> Room:
         """Whether a request may run that takes so many tokens at least, and holds this lease until it is settled.
         `spent`: seconds that are on the day's bill.
         """
@@ -251,7 +251,7 @@ class Limiter:
             self._running.setdefault(key, set()).add(lease)
         return room
 
-    async def settle(self, key: str, limits: Limits, lease: str, more: int, seconds: float) -> None:
+    async def settle(self, key: str, limits: KeyLimits, lease: str, more: int, seconds: float) -> None:
         """Give a request's lease back, and take the tokens and seconds that it used beyond what it took at first."""
         held = self._running.get(key, set())
         held.discard(lease)

@@ -169,6 +169,27 @@ def test_known_keys_go_on_without_postgres_for_a_while(
     eventually(lambda: ask(address, new).status_code == 200)
 
 
+def test_without_keys_requests_go_on_without_postgres(
+    address: str, access: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> Any:
+        raise DatabaseUnreachableError("Postgres is away")
+
+    monkeypatch.setattr(access, "look", away)
+    monkeypatch.setattr(keys, "KNOWN_SECONDS", 0.0)
+    assert ask(address).status_code == 200
+
+
+def test_a_slow_body_is_refused_by_every_route(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.http.asgi.BODY_SECONDS", 0.2)
+    with connected(address) as raw:
+        raw.sendall(b"POST /v1/batches HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n")
+        raw.sendall(b"content-length: 100\r\n\r\n{")
+        head = until_closed(raw)
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head
+
+
 def test_hosts_of_requests_without_a_key(address: str, engine: Engine) -> None:
     for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::1].evil", "a b"):
         assert code(ask(address, host=host)) == (403, "host_not_allowed"), host

@@ -1,4 +1,4 @@
-"""Limits of keys: the same in Redis and without it, for all doors together; and what a door answers."""
+"""KeyLimits of keys: the same in Redis and without it, for all doors together; and what a door answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.forwarder import forwarder
 from tests.support.keyed_requests import HELLO, ask, code, made
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
-from thothy_ai.db.api_keys import Limits
+from thothy_ai.db.api_keys import KeyLimits
 from thothy_ai.http import limits as module
 from thothy_ai.http.keys import Keys
 from thothy_ai.http.limits import Limiter, Room, spelled
@@ -51,7 +51,7 @@ def doors(backend: AnsweringBackend, own: Settings, engine: Engine) -> Iterator[
 
 
 def test_requests_per_minute_are_shared_by_all_doors(doors: tuple[str, str], engine: Engine) -> None:
-    key = made(engine, limits=Limits(requests_per_minute=3))
+    key = made(engine, limits=KeyLimits(requests_per_minute=3))
     first = ask(doors[0], key)
     assert first.status_code == 200
     assert [first.headers[f"x-ratelimit-{part}-requests"] for part in ("limit", "remaining")] == ["3", "2"]
@@ -76,7 +76,7 @@ def test_requests_per_minute_are_shared_by_all_doors(doors: tuple[str, str], eng
 
 
 def test_tokens_are_settled_after_the_answer(doors: tuple[str, str], engine: Engine) -> None:
-    key = made(engine, limits=Limits(tokens_per_minute=100))
+    key = made(engine, limits=KeyLimits(tokens_per_minute=100))
     taken = 100 - int(ask(doors[0], key).headers["x-ratelimit-remaining-tokens"])
     assert taken == len(str(HELLO).replace(" ", "")) // 4
     eventually(lambda: ask(doors[1], key).status_code == 429)  # each took 60
@@ -86,7 +86,7 @@ def test_tokens_are_settled_after_the_answer(doors: tuple[str, str], engine: Eng
 
 
 def test_gpu_seconds_of_a_day(doors: tuple[str, str], engine: Engine) -> None:
-    key = made(engine, limits=Limits(gpu_seconds_per_day=2.0))
+    key = made(engine, limits=KeyLimits(gpu_seconds_per_day=2.0))
     assert ask(doors[0], key).status_code == 200  # 1.5 s
     assert ask(doors[1], key).status_code == 200
     eventually(lambda: ask(doors[0], key).status_code == 429)
@@ -96,7 +96,7 @@ def test_gpu_seconds_of_a_day(doors: tuple[str, str], engine: Engine) -> None:
 
 
 def test_requests_at_the_same_time(doors: tuple[str, str], backend: AnsweringBackend, engine: Engine) -> None:
-    key = made(engine, limits=Limits(concurrent_requests=1))
+    key = made(engine, limits=KeyLimits(concurrent_requests=1))
     backend.hang = True
     first = threading.Thread(target=ask, args=(doors[0], key))
     first.start()
@@ -116,7 +116,7 @@ class TestLimiter:
         async def decided(limiter: Limiter) -> list[str]:
             drawn, found, held = random.Random(seed), [], []
             for number in range(60):
-                limits = Limits(*(drawn.choice((None, most)) for most in (12, 300, 3, 9.0)))
+                limits = KeyLimits(*(drawn.choice((None, most)) for most in (12, 300, 3, 9.0)))
                 if held and drawn.random() < 0.5:
                     lease, more = held.pop(0), drawn.randrange(-20, 40)
                     await limiter.settle("key", limits, lease, more, drawn.random())
@@ -138,7 +138,7 @@ class TestLimiter:
     def test_the_leases_of_a_killed_door_end(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LEASE_SECONDS", 0.3)
         monkeypatch.setattr(module, "RENEW_SECONDS", 0.1)
-        one = Limits(concurrent_requests=1)
+        one = KeyLimits(concurrent_requests=1)
 
         async def body() -> None:
             killed, renewing, other = Limiter(settings), Limiter(settings), Limiter(settings)
@@ -162,8 +162,9 @@ class TestLimiter:
         self, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "AWAY_SECONDS", 0.2)
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 3.0)  # on however busy a machine
         parts = urlsplit(settings.require_redis_url())
-        few = Limits(requests_per_minute=2)
+        few = KeyLimits(requests_per_minute=2)
 
         async def body(port: int, stopped: object) -> None:
             url = parts._replace(netloc=parts.netloc.replace(str(parts.port), str(port))).geturl()

@@ -52,7 +52,7 @@ def create(
 
     Example: thothy keys create --tenant acme --name newsroom --requests-per-minute 600
     """
-    from thothy_ai.db.api_keys import SCOPES, USUAL, Limits, create_key, id_of
+    from thothy_ai.db.api_keys import SCOPES, USUAL, KeyLimits, create_key, id_of
     from thothy_ai.settings.values import check_tenant
 
     try:
@@ -65,7 +65,7 @@ def create(
             usage(f"--scope: {scope!r} is not one of {', '.join(SCOPES)}")
     if not _NAME.fullmatch(name):
         usage("--name must be at most 100 characters, none of which is a control character")
-    limits = Limits(requests_per_minute, tokens_per_minute, concurrent, gpu_seconds_per_day)
+    limits = KeyLimits(requests_per_minute, tokens_per_minute, concurrent, gpu_seconds_per_day)
     until = ahead(expires) if expires else None
     with database() as engine:
         key = create_key(engine, tenant, wanted, limits, name=name, expires_at=until)

@@ -67,7 +67,7 @@ class AnswerForm:
     said: tuple[str, str] = ("", "")
 
     def with_ids(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages with ids of calls that the template takes: Mistral's want nine letters and digits."""
+        """The messages with ids of calls that all templates of Mistral take: of nine letters and digits."""
         if not self.calls.begin.startswith(BARE.begin):
             return messages
         return [

@@ -14,7 +14,7 @@ from thothy_ai.engine.api.core import MAX_CALLS, Segments
 from thothy_ai.engine.text.answer_form import AnswerForm
 
 _ANY, _SOME = r"/(.|\n)*/", r"/(.|\n)+/"
-_GAP = r"/[ \n]{0,4}/"  # after thoughts
+_GAP = r"/[ \n]{0,4}/"  # around thoughts
 
 
 class RuleWriter:
@@ -65,7 +65,7 @@ class RuleWriter:
         if form.thought is not None:
             lines: list[str] = []
             start = self._start(lines, opened=True).replace("thought answer", "thought")
-            begin, end = ("" if opened else self._literal(form.thought[0])), self._literal(form.thought[1])
+            begin, end = ("" if opened else f"{_GAP} {self._literal(form.thought[0])}"), self._literal(form.thought[1])
             thought = "\n".join([start.replace("thought", f"{begin} thought"), *lines])
         if names:
             before, heads = calls.begin, tuple(self._literal(calls.head(name)) for name in names)
@@ -85,7 +85,7 @@ class RuleWriter:
             lines += [f"THOUGHT: {_SOME}", f"thought: THOUGHT? {end} {_GAP}"]
         else:
             lines += [f"thought: until_end {_GAP}", f"until_end[lazy]: {_ANY} {end}"]
-        return "start: thought answer" if opened else f"start: ({begin} thought)? answer"
+        return "start: thought answer" if opened else f"start: ({_GAP} {begin} thought)? answer"
 
     def _calls(self, names: Sequence[str], *, parallel: bool, leads: bool) -> list[str]:
         form = self._form.calls
@@ -113,5 +113,5 @@ def _quoted(text: str) -> str:
 
 def _but_for(beginnings: Sequence[str], expression: str) -> str:
     """What matches the expression and does not begin like this."""
-    others = "".join(f" & ~({_quoted(each)} {_ANY})" for each in beginnings)
+    others = "".join(f" & ~({_GAP} {_quoted(each)} {_ANY})" for each in beginnings)
     return f"({expression}){others}" if others else expression

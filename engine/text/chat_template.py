@@ -65,7 +65,8 @@ class ChatTemplate:
         template = self._tokenizer.get_chat_template() if self._tokenizer.chat_template else ""
         asks, call = Message("user", "."), ToolCall(NAME, json.dumps({KEY: 1}), _CALL_ID)
         called = [asks, Message("assistant", "", calls=(call,)), Message("tool", KEY, call_id=_CALL_ID, name=NAME)]
-        tool = {"type": "function", "function": {"name": NAME, "description": ".", "parameters": {"type": "object"}}}
+        parameters = {"type": "object", "properties": {KEY: {"type": "integer", "description": "."}}, "required": [KEY]}
+        tool = {"type": "function", "function": {"name": NAME, "description": ".", "parameters": parameters}}
         written = ""
         with suppress(Exception):  # as above
             if NAME in self._forms.render([asks], {"tools": [tool]}):

@@ -71,6 +71,16 @@ class PromptEncoder:
             raise InvalidRequestError("a message's role contains a special token")
         if any(map(self._special.in_text, option_texts)):
             raise InvalidRequestError("a template option contains a special token")
+        return self._chat(request)
+
+    def answer(self, request: GenerationRequest, prompt: PromptText | Tokens) -> AnswerShape | None:
+        """How the output of a request is divided and bound, whose prompt this is; None if it is not divided."""
+        if not request.divided:
+            return None
+        return self.answers.of(request, opened=isinstance(prompt, PromptText) and prompt.opens_thought)
+
+    def _chat(self, request: GenerationRequest) -> PromptText:
+        """The prompt of messages, as the template writes them."""
         # A schema leaves no room for thoughts; a template without that option ignores it.
         bound = request.schema is not None and not request.divided
         options: dict[str, Any] = {"enable_thinking": False} if bound else {}
@@ -81,21 +91,19 @@ class PromptEncoder:
         if tools or any(message.calls or message.role == "tool" for message in messages):
             if not self.answers.form.native:
                 messages = with_texts(messages, tools)
-            else:
-                options |= {"tools": tools} if tools else {}
-                messages = self.answers.form.with_ids(messages)
+            elif tools:
+                options["tools"] = tools
         messages = self.template.without_system(messages)
-        prompt = self.template.render(messages, options)
+        try:
+            prompt = self.template.render(messages, options)
+        except InvalidRequestError:
+            if (renamed := self.answers.form.with_ids(messages)) == messages:
+                raise
+            prompt = self.template.render(messages := renamed, options)
         _check_unicode(prompt)  # arguments of calls and tools may have escapes
         marked = self.template.mark(prompt, messages, options)
         opens = request.divided and self.answers.is_opened_by(prompt)
         return PromptText(marked or prompt, marked=marked is not None, opens_thought=opens)
-
-    def answer(self, request: GenerationRequest, prompt: PromptText | Tokens) -> AnswerShape | None:
-        """How the output of a request is divided and bound, whose prompt this is; None if it is not divided."""
-        if not request.divided:
-            return None
-        return self.answers.of(request, opened=isinstance(prompt, PromptText) and prompt.opens_thought)
 
     def encode(self, prompts: Sequence[PromptText | Tokens]) -> list[Tokens | Exception]:
         """The tokens of each prompt, or why it has none. Texts are tokenized side by side, without the GIL."""

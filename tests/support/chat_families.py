@@ -107,6 +107,13 @@ FAMILIES = {
         "{%- else %}{{ '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}{%- endif %}"
         "{%- endfor %}{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{%- endif %}"
     ),
+    "pairs": _chatml(
+        _THOUGHTS,
+        calls="{%- for call in message.tool_calls or [] %}{{ '<tool_call>' + call.function.name }}"
+        "{%- for key, value in call.function.arguments.items() %}{{ '\n<arg_key>' + key + '</arg_key>\n<arg_value>' }}"
+        "{{ value if value is string else value | tojson }}{{ '</arg_value>' }}{%- endfor %}{{ '\n</tool_call>' }}"
+        "{%- endfor %}",
+    ),
     "none": (
         "{%- for message in messages %}{%- if message.role not in ('system', 'user', 'assistant') %}"
         "{{ raise_exception('unknown role') }}{%- endif %}"
@@ -127,7 +134,7 @@ def _definition() -> str:
 def family(name: str) -> PreTrainedTokenizerFast:
     """A tokenizer with the template of this family. Qwen's has marks of its own, which are not special."""
     backend = Tokenizer.from_str(_definition())
-    if name in ("qwen 3", "opened"):
+    if name in ("qwen 3", "opened", "pairs"):
         plain = ("<think>", "</think>", "<tool_call>", "</tool_call>")
         backend.add_tokens([AddedToken(mark, normalized=False) for mark in plain])
     made = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")

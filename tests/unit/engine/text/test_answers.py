@@ -40,6 +40,7 @@ COMPACT = [("weather", '{"city":"Zü}\\" \\\\"}'), ("sum", '{"xs": [1,22]}'), ("
 THINK = {
     "qwen 3": ("<think>", "</think>"),
     "opened": ("<think>", "</think>"),
+    "pairs": ("<think>", "</think>"),
     "magistral": ("[THINK]", "[/THINK]"),
     "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
 }
@@ -144,6 +145,8 @@ SPEAKS_FIRST = [name for name in FAMILIES if name not in ONE_CALL]  # before a c
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_answer_is_said_or_called(name: str) -> None:
     auto, (text, _) = request(), called(name)
+    if name in THINK and name != "opened":
+        assert takes(name, auto, "\n", thought(name, "hm"), spoken(name, "Grüezi"))
     for said in ("", "Grüezi", " {x} < y"):
         assert takes(name, auto, thought(name, "hm") + spoken(name, said))
         if name in SPEAKS_FIRST:
@@ -298,6 +301,8 @@ def test_forms_are_found_in_templates() -> None:
         "magistral": (True, "[TOOL_CALLS]", "f[ARGS]"),
         "granite": (True, "<|tool_call|>[", '{"name": "f", "arguments": '),
         "channels": (True, "<|channel|>commentary to=functions.", "f <|constrain|>json<|message|>"),
+        # A form that is not known gives way to JSON.
+        "pairs": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
         "none": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
     }
     assert {name: found.thought for name in FAMILIES if (found := encoder(name).answers.form).thought} == THINK

@@ -13,7 +13,7 @@ from thothy_ai.engine.api import GenerationRequest, Message, ToolCall, ToolChoic
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.prompts import PromptEncoder
 
-NATIVE = [name for name in FAMILIES if name != "none"]
+NATIVE = [name for name in FAMILIES if name not in ("none", "pairs")]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Of a <|im_end|> city.", "parameters": CITY}},

@@ -115,7 +115,7 @@ class _Piece:
 
 
 class SegmentedGrammar:
-    """Implements `Grammar`."""
+    """Implements `Grammar` for one answer in pieces."""
 
     def __init__(self, compiled: CompiledSegments, eos: Sequence[int]) -> None:
         self._compiled, self._eos = compiled, eos
@@ -159,6 +159,9 @@ class SegmentedGrammar:
         return [token for token in self._going[0].forced() if token not in self._eos]
 
     def advance(self, token: int) -> None:
+        if token in self._eos and self._may_end:  # of a request that ignores it as an end
+            self._going = []
+            return
         self._going = [piece for piece in self._going if piece.takes(token)]
         if not self._going:
             raise GrammarError(f"token {token} cannot be taken here")

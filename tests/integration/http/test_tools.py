@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -276,6 +277,19 @@ def test_calls_that_must_be_made(bundled: OpenAI, asked: dict[str, Any], choice:
     assert arguments.keys() == {"city" if call.function.name == "weather" else "zone"}
     said, _, calls, reason = gathered(chunks(bundled, **fields))
     assert (said, calls, reason) == ("", [(call.function.name, call.function.arguments)], answer.finish_reason)
+
+
+def test_a_call_that_must_be_made_is_not_cut_off(bundled: OpenAI, asked: dict[str, Any]) -> None:
+    long = {"type": "object", "properties": {"story": {"type": "string"}}, "required": ["story"]}
+    fields = asked | {"tools": [tool(name="tell", parameters=long)], "tool_choice": "required"}
+    [answer] = ask(bundled, **fields, max_completion_tokens=60).choices
+    assert answer.finish_reason == "tool_calls"
+    functions = [call.function for call in answer.message.tool_calls or () if call.type == "function"]
+    assert functions
+    assert all(json.loads(each.arguments).keys() == {"story"} for each in functions)
+    with pytest.raises(openai.BadRequestError, match="shortest answer") as caught:
+        ask(bundled, **fields, max_completion_tokens=5)
+    assert caught.value.param == "max_completion_tokens"
 
 
 def test_an_answer_is_streamed_as_it_comes(bundled: OpenAI, asked: dict[str, Any]) -> None:

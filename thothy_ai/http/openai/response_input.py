@@ -74,7 +74,7 @@ class CallOutputItem(Body):
 
 
 class ReasoningItem(Body):
-    """What the model thought."""
+    """What the model thought before it went on."""
 
     type: Literal["reasoning"]
     summary: InputParts

@@ -176,6 +176,19 @@ def test_a_call_may_be_required_or_named(name: str) -> None:
         assert not takes(name, single, thoughts, *text)
 
 
+@pytest.mark.parametrize("name", ["hermes", "magistral", "channels"])
+def test_the_token_that_ends_a_text_ends_calls(name: str) -> None:
+    """Also where a request ignores it as an end."""
+    found = grammar(name, request(choice=ToolChoice.REQUIRED))
+    for piece in pieces(name, COMPACT[:1]):
+        for token in tokens_of(name, piece) if piece else []:
+            assert not found.finished
+            found.advance(token)
+    if not found.finished:
+        found.advance(family(name).eos_token_id)
+    assert found.finished
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_be_called_is_not_cut_off(name: str, seed: int) -> None:

@@ -295,7 +295,7 @@ class _AttemptCalls:
                     "step": name,
                     "calls": len(calls),
                     "seeds": [call.sampling.seed for call in calls],
-                    "sampling": asdict(calls[0].call.sampling),
+                    "sampling": asdict(calls[0].sampling if calls[0].call.api else calls[0].call.sampling),
                     "template_options": dict(calls[0].call.template_options),
                     "prompt_tokens": used.prompt_tokens,
                     "cached_tokens": used.cached_tokens,

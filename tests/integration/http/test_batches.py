@@ -13,6 +13,7 @@ import openai
 import pytest
 from openai import OpenAI
 from openai.types import Batch
+from pydantic import SecretStr
 from starlette.types import Scope
 
 from tests.support.door import served_door
@@ -22,6 +23,7 @@ from thothy_ai.batches import keeper, lines
 from thothy_ai.batches.keeper import BatchKeeper
 from thothy_ai.errors import ThothyError
 from thothy_ai.http.access import Caller, Everybody, header
+from thothy_ai.settings import Settings
 
 CHAT = "/v1/chat/completions"
 ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -106,7 +108,7 @@ def problems(batch: Batch) -> list[tuple[str | None, int | None, str | None]]:
 
 
 @pytest.mark.usefixtures("kept")
-def test_a_batch_becomes_jobs_and_their_answers_a_file(client: OpenAI, bench: RunnerBench) -> None:
+def test_a_batch_becomes_jobs_and_their_answers_a_file(client: OpenAI, queue: Queue, bench: RunnerBench) -> None:
     entries = [line(f"request: {number}", f"ok {number}") for number in range(30)]
     entries += [line("long", "long words"), line("hot", temperature=9), line("schü🙂", "ok last", priority=5)]
     batch = batch_of(client, jsonl(*entries), metadata={"for": "a test"})
@@ -121,6 +123,10 @@ def test_a_batch_becomes_jobs_and_their_answers_a_file(client: OpenAI, bench: Ru
     output = read(client, done.output_file_id)
     assert [each["custom_id"] for each in output] == [*(f"request: {number}" for number in range(30)), "schü🙂"]
     assert all(each["response"]["status_code"] == 200 and each["error"] is None for each in output)
+    (made,) = queue.rows(
+        "SELECT provenance FROM artifact WHERE job_id = :id", id=output[0]["id"].removeprefix("batch_req_")
+    )
+    assert made.provenance["steps"][0]["sampling"]["temperature"] == 1.0
     message = output[7]["response"]["body"]["choices"][0]["message"]
     assert message == {"role": "assistant", "content": '{"echo": "ok 7"}', "refusal": None}
     long, hot = read(client, done.error_file_id)
@@ -381,3 +387,12 @@ def test_files_that_no_batch_reads_are_removed(queue: Queue, client: OpenAI, mon
     still = {file_id.removeprefix("file-") for file_id in (kept.id, batch.input_file_id)}
     with running(BatchKeeper(queue.settings)):
         eventually(lambda: {path.name for path in folder.iterdir()} == still)
+
+
+def test_without_the_database_the_routes_say_so(quick: Settings) -> None:
+    away = quick.model_copy(update={"database_url": SecretStr("postgresql+psycopg://u:p@127.0.0.1:1/d")})
+    with served_door(away) as address:
+        for path in ("v1/files", "v1/batches", "api/jobs", "api/batches", "api/artifacts"):
+            answer = httpx.get(f"{address}/{path}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable"), path
+            assert answer.headers["retry-after"]

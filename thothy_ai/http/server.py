@@ -114,8 +114,8 @@ def _access(settings: Settings, database: Engine | None) -> Access:
     elif here:
         return everybody
     raise ConfigError(
-        f"other machines may reach {settings.http_host}, and anyone there could use the engines: create a key with"
-        " `thothy keys create`, listen on 127.0.0.1, or allow it with --no-keys"
+        f"other machines may reach {settings.http_host}, and anyone there could use the engines: create a key"
+        " first with `thothy keys create`, listen on 127.0.0.1, or allow it with --no-keys (THOTHY_HTTP_KEYS=off)"
     )
 
 

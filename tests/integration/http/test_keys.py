@@ -191,7 +191,15 @@ def test_a_slow_body_is_refused_by_every_route(address: str, monkeypatch: pytest
 
 
 def test_hosts_of_requests_without_a_key(address: str, engine: Engine) -> None:
-    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::1].evil", "a b"):
+    for host in (
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        ":8000",
+        "[::1].evil",
+        "a b",
+    ):
         assert code(ask(address, host=host)) == (403, "host_not_allowed"), host
     for host in ("localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "a.localhost", "localhost.", "10.0.0.7"):
         assert ask(address, host=host).status_code == 200, host
@@ -277,8 +285,7 @@ def test_too_many_connections_are_told_so(address: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "begun",
-    [b"GET /" + b"x" * 300_000, b"GET / HTTP/1.1\r\nx-long: " + b"x" * 300_000, b"GET / HTTP/1.1\r\nh: x\r\n" * 1],
+    "begun", [b"", b"GET / HTTP/1.1\r\nh: x\r\n", b"GET /" + b"x" * 300_000, b"GET / HTTP/1.1\r\nh: " + b"x" * 300_000]
 )
 def test_headers_without_an_end(address: str, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     if len(begun) < 300_000:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from sqlalchemy import Engine
 from tests.support.answering_backend import AnsweringBackend
 from tests.support.door import PATIENCE, served_door
 from tests.support.forwarder import forwarder
-from tests.support.keyed_requests import HELLO, ask, code, made
+from tests.support.keyed_requests import HELLO, ROUTE, ask, code, made
 from tests.support.queue_bench import eventually
 from tests.support.served_engine import served
 from thothy_ai.db.api_keys import KeyLimits
@@ -27,6 +28,12 @@ from thothy_ai.http import limits as module
 from thothy_ai.http.keys import Keys
 from thothy_ai.http.limits import Limiter, Room, spelled
 from thothy_ai.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis is not away because a machine is busy."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -108,6 +115,34 @@ def test_requests_at_the_same_time(doors: tuple[str, str], backend: AnsweringBac
     backend.hang = False
     eventually(lambda: ask(doors[1], key).status_code == 200)
     assert not backend.open
+
+
+def test_a_client_that_leaves_gives_its_place_back(
+    doors: tuple[str, str], backend: AnsweringBackend, engine: Engine
+) -> None:
+    key = made(engine, limits=KeyLimits(concurrent_requests=1))
+    backend.hang = True
+    headers = {"authorization": f"Bearer {key}"}
+    body = {**HELLO, "stream": True}
+    with httpx.stream("POST", doors[0] + ROUTE, json=body, headers=headers, timeout=PATIENCE) as stream:
+        lines = stream.iter_lines()  # kept: its end would be that of the stream
+        assert next(lines).startswith("data: ")
+        assert ask(doors[1], key).status_code == 429
+    backend.hang = False
+    eventually(lambda: ask(doors[1], key).status_code == 200)
+
+
+def test_of_many_requests_at_once_no_more_run_than_may(
+    doors: tuple[str, str], backend: AnsweringBackend, engine: Engine
+) -> None:
+    key = made(engine, limits=KeyLimits(concurrent_requests=3))
+    backend.hang = True
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(ask, doors[number % 2], key) for number in range(12)]
+        eventually(lambda: sum(each.done() for each in asked) == 9)
+        assert len(backend.open) == 3
+        backend.finish_all("x")
+    assert sorted(each.result().status_code for each in asked) == [200] * 3 + [429] * 9
 
 
 class TestLimiter:

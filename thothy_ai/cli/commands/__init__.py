@@ -83,7 +83,7 @@ _SUMMARIES = {
         "Run a Celery worker: it claims jobs, sends them to the engine, validates the results and records the outcome."
     ),
     "dispatcher": "Run the dispatcher: it moves due jobs to Redis in planned order.",
-    "reaper": "Run the reaper: it takes back lost jobs, ends expired ones and keeps usage up to date.",
+    "reaper": "Run the reaper: it takes back lost jobs, ends expired ones and keeps usage and batches up to date.",
     "serve": "Serve OpenAI's API over HTTP: chat completions and completions, by the engines of the queue.",
     "alertmanager-config": (
         "Print Alertmanager's configuration, with the receivers that the THOTHY_ALERT_* settings name."

@@ -82,7 +82,7 @@ FRAGMENTS: Final[dict[str, str]] = {
         requests="sum(asked.requests)",
         interactive_seconds=_seconds("compute_seconds", of="asked"),
     ),
-    "interactive": INTERACTIVE,
+    "interactive_kind": f"'{INTERACTIVE}'",
     # Of `job`: those that ended without success.
     "job_usage": _usage(
         dead="count(*) FILTER (WHERE state = 'dead')",

@@ -10,7 +10,7 @@ WITH bounds AS (
     WHERE finished_at >= since AND finished_at < until
     GROUP BY 1, 2, 3, 4
     UNION ALL
-    SELECT date_trunc('hour', minute), tenant, '{interactive}', {model_name}, {interactive_usage}
+    SELECT date_trunc('hour', minute), tenant, {interactive_kind}, {model_name}, {interactive_usage}
     FROM bounds, interactive_usage AS asked LEFT JOIN engine_session AS session ON session.id = asked.engine_session_id
     WHERE minute >= since AND minute < until
     GROUP BY 1, 2, 3, 4

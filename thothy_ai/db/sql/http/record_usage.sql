@@ -58,7 +58,7 @@ INSERT INTO usage_by_hour AS bill (
     hour, tenant, kind, model_name, requests, prompt_tokens, cached_tokens, output_tokens,
     busy_seconds, useful_seconds, interactive_seconds, closed_seconds, revised_at
 )
-SELECT hour, tenant, '{interactive}', model_name, sum(requests), sum(prompt_tokens), sum(cached_tokens),
+SELECT hour, tenant, {interactive_kind}, model_name, sum(requests), sum(prompt_tokens), sum(cached_tokens),
     sum(output_tokens), sum(busy), sum(useful), sum(busy), 0, now()
 FROM late
 GROUP BY 1, 2, 3, 4

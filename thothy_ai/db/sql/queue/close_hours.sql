@@ -14,7 +14,7 @@ WITH tried AS (
     WHERE finished_at >= :since AND finished_at < :until AND state <> 'succeeded'
     GROUP BY 1, 2, 3
 ), asked AS (
-    SELECT date_trunc('hour', minute) AS hour, tenant, '{interactive}' AS kind, {model_name} AS model_name, {interactive_usage}
+    SELECT date_trunc('hour', minute) AS hour, tenant, {interactive_kind} AS kind, {model_name} AS model_name, {interactive_usage}
     FROM interactive_usage AS asked LEFT JOIN engine_session AS session ON session.id = asked.engine_session_id
     WHERE minute >= :since AND minute < :until
     GROUP BY 1, 2, 3, 4

@@ -382,6 +382,11 @@ class TestErrors:
                 eventually(lambda: post(address, "chat/completions", chat()).status_code == 503)
 
 
+def inner(key: str, levels: int) -> Any:
+    """Objects that are nested so deep."""
+    return {key: inner(key, levels - 1)} if levels else {}
+
+
 WRONG = [
     (b"", "invalid_json", None),
     (b"{", "invalid_json", None),
@@ -390,6 +395,10 @@ WRONG = [
     (b'{"model": "a", "model": "b"}', "invalid_json", None),
     (b"[" * 200_000 + b"]" * 200_000, "invalid_json", None),
     (b'{"seed": ' + b"9" * 5_000 + b"}", "invalid_json", None),
+    (b'{"temperature": 1e400}', "invalid_json", None),
+    (b'{"metadata": {"a": -1e400}}', "invalid_json", None),
+    (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "invalid_json", None),
+    (chat(response_format=inner("type", 97)), "invalid_value", "response_format.type"),
     ([], "invalid_value", None),
     ({}, "missing_required_parameter", "model"),
     ({"model": "answering"}, "missing_required_parameter", "messages"),

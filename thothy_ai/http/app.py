@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from thothy_ai.errors import DatabaseError
+from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
 from thothy_ai.http import metrics
 from thothy_ai.http.access import Access, caller_of
 from thothy_ai.http.accounts import Accounts
@@ -133,10 +133,12 @@ async def _refused(request: Request, error: Exception) -> Response:
     elif isinstance(error, ApiError):
         refusal = error
         count_denial(request.scope, error)
-    elif isinstance(error, DatabaseError):
+    elif isinstance(error, DatabaseUnreachableError) or (isinstance(error, DatabaseError) and error.sqlstate is None):
         log.warning("the record cannot be read: %s", error)
         says = "the queue's database does not answer"
         refusal = ApiError(503, says, code="database_unavailable", retry_after=RETRY_SECONDS)
     else:
+        if isinstance(error, DatabaseError):  # others are raised on, and logged
+            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         refusal = ApiError(500, "the server failed; its log says why", code="server_error")
     return JSONResponse(refusal.body, refusal.status, refusal.headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ LARGE = 64 * 1024  # bytes from which a body is parsed on a thread
 BODY_SECONDS = 30.0  # for a body to arrive, and one second more for each `SLOWEST` bytes
 SLOWEST = 64 * 1024
 T = TypeVar("T")
+HALVES, NUL = re.compile("[\ud800-\udfff]"), re.compile("\0")
 JSON_TYPE = b"application/json"
 EVENTS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -142,21 +144,26 @@ def strict_json(data: bytes) -> Any:
         value = read(data)
     except ValueError as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
-    if (b"\\ud" in data or b"\\uD" in data) and (place := _place_of_surrogate(value)) is not None:
-        raise ApiError(400, f"{place}: a lone surrogate is not text", code="invalid_value", param=place or None)
+    if b"\\ud" in data or b"\\uD" in data:
+        _refuse(HALVES, "a lone surrogate is not text", value)
     return value
 
 
-def _place_of_surrogate(value: Any) -> str | None:
-    """Where a JSON value has half a character, which no text can carry; the key's own place, if a key has it."""
+def _refuse(signs: re.Pattern[str], says: str, value: Any) -> None:
+    if (place := _place_of(signs, value)) is not None:
+        raise ApiError(400, f"{place or 'the body'}: {says}", code="invalid_value", param=place or None)
+
+
+def _place_of(signs: re.Pattern[str], value: Any) -> str | None:
+    """Where a string of a JSON value has one of these signs; for a key, the place of its object."""
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         place, value = waiting.pop()
         match value:
-            case str() if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
+            case str() if signs.search(value):
                 return place
             case dict():
-                if any(_place_of_surrogate(key) is not None for key in value):
+                if any(map(signs.search, value)):
                     return place
                 waiting += [(f"{place}.{key}".removeprefix("."), each) for key, each in value.items()]
             case list():
@@ -165,6 +172,10 @@ def _place_of_surrogate(value: Any) -> str | None:
 
 
 async def body_of(request: Request) -> Any:
-    """The JSON value of a request to one of Starlette's routes; ApiError as of `Exchange.body`."""
-    data = await Exchange(request.scope, request.receive, request._send).body()
-    return await parsed(data, lambda value: value)
+    """The JSON value of a request to one of Starlette's routes, which will be kept; ApiError as of `Exchange.body`."""
+
+    def kept(value: Any) -> Any:
+        _refuse(NUL, "a NUL character cannot be kept", value)
+        return value
+
+    return await parsed(await Exchange(request.scope, request.receive, request._send).body(), kept)

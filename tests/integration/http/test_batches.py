@@ -289,6 +289,8 @@ def test_what_cannot_be_a_batch_is_refused(client: OpenAI, theirs: OpenAI) -> No
         ({"endpoint": "/v1/embeddings"}, 400, "endpoint"),
         ({"completion_window": "1h"}, 400, "completion_window"),
         ({"metadata": {"k": "v" * 513}}, 400, "metadata.k"),
+        ({"metadata": {"k": "\0"}}, 400, "metadata.k"),
+        ({"metadata": {"\0": "v"}}, 400, "metadata"),
         ({"input_file_id": "file-0"}, 404, "input_file_id"),
         ({"input_file_id": f"file-{'0' * 32}"}, 404, "input_file_id"),
         ({"extra_body": {"colour": "red"}}, 400, "colour"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +44,19 @@ def bench(queue: Queue) -> Iterator[RunnerBench]:
 
 def echo(text: str, **options: Any) -> dict[str, Any]:
     return {"kind": "echo", "request": {"text": text}} | options
+
+
+def asking(**fields: Any) -> dict[str, Any]:
+    request = {"model": "m", "messages": [{"role": "user", "content": "hello"}]} | fields
+    return {"kind": "chat", "request": request}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return asking(messages=[{"a": functools.reduce(lambda inner, _: {"a": inner}, range(levels), {})}])
+
+
+def cursor(attempt: str) -> str:
+    return base64.urlsafe_b64encode(f"2026-01-01T00:00:00+00:00 {uuid4()} {attempt}".encode()).decode()
 
 
 def enqueued(api: httpx.Client, text: str, **options: Any) -> str:
@@ -99,13 +114,20 @@ def test_a_key_names_a_job(api: httpx.Client) -> None:
         (echo("ok", model="no model"), "model"),
         (echo("ok", webhook="ftp://x"), "webhook"),
         (echo("\ud800"), "request.text"),
+        (echo("ok") | {"\ud800": 1}, None),
+        (nested(100), None),
+        (echo("ok", webhook="http://a/\0"), "webhook"),
+        (asking(stop="\0"), "request.stop"),
+        (asking(stop=["a", "\0"]), "request.stop.1"),
+        (asking(metadata={"a\0": "b"}), "request.metadata"),
+        (asking(logit_bias={"\0": 1}), "request.logit_bias"),
     ],
 )
 def test_a_job_that_is_not_valid_is_refused_by_field(api: httpx.Client, body: object, param: str | None) -> None:
     headers = {"content-type": "application/json"}
     status, code, found = error_of(api.post("/jobs", content=json.dumps(body), headers=headers))
     assert (status, found) == (400, param)
-    assert code in {"invalid_value", "missing_required_parameter", "unsupported_parameter"}
+    assert code in {"invalid_json", "invalid_value", "missing_required_parameter", "unsupported_parameter"}
 
 
 def test_jobs_are_listed_by_filters_in_pages(api: httpx.Client, bench: RunnerBench) -> None:
@@ -148,6 +170,19 @@ def test_artifacts_are_listed_in_pages_and_exported(api: httpx.Client, bench: Ru
     lines = [json.loads(each) for each in exported.text.splitlines()]
     assert sorted(each["body"]["echo"] for each in lines) == ["ok 0", "ok 1", "ok 2"]
     assert error_of(api.get("/artifacts?after=x"))[2] == "after"
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        *[(f"{path}?{name}=%00", name) for path in ("jobs", "artifacts/export") for name in ("kind", "key", "source")],
+        ("artifacts?after=" + cursor("9" * 20), "after"),
+        ("artifacts?after=" + cursor("0"), "after"),
+        ("artifacts?after=%00", "after"),
+    ],
+)
+def test_a_query_that_the_record_cannot_ask_is_refused(api: httpx.Client, path: str, param: str) -> None:
+    assert error_of(api.get(path)) == (400, "invalid_value", param)
 
 
 def test_a_batch_is_enqueued_as_a_whole_and_cancelled(api: httpx.Client, queue: Queue, bench: RunnerBench) -> None:
@@ -237,7 +272,7 @@ def test_the_document_describes_every_route_and_every_kind(api: httpx.Client, qu
     new_job = jsonschema_rs.validator_for({"$ref": "#/components/schemas/NewJobAlone", "components": components})
     assert new_job.is_valid(echo("ok"))
     assert not new_job.is_valid({"kind": "echo", "request": {"words": "ok"}})
-    chat = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    chat = asking()["request"]
     assert new_job.is_valid({"kind": "chat", "request": chat})
     assert new_job.is_valid({"kind": "chat", "request": {"messages": chat["messages"]}})
     assert not new_job.is_valid({"kind": "chat", "request": {"messages": "hello"}})

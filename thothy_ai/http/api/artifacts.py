@@ -18,6 +18,8 @@ from thothy_ai.http.api.operations import Operation, OperationCall
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
+MAX_ATTEMPT = 2**31 - 1  # of Postgres' integers
+
 
 class ArtifactOperations:
     """The operations on what jobs wrote."""
@@ -78,6 +80,9 @@ def _cursor_of(last: ArtifactAnswer) -> str:
 def _place_of(cursor: str) -> Place:
     try:
         at, job_id, attempt = base64.urlsafe_b64decode(cursor).decode().split(" ")
-        return datetime.fromisoformat(at), UUID(job_id), int(attempt)
+        place = datetime.fromisoformat(at), UUID(job_id), int(attempt)
+        if 0 < place[2] <= MAX_ATTEMPT:
+            return place
     except ValueError:
-        raise ApiError(400, "after: is not a cursor of a page", code="invalid_value", param="after") from None
+        pass
+    raise ApiError(400, "after: is not a cursor of a page", code="invalid_value", param="after")

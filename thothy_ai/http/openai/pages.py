@@ -44,6 +44,8 @@ def page_of(kind: type[P], request: Request) -> P:
             if len(values) > 1:
                 raise ApiError(400, f"{name} is there {len(values)} times", code="invalid_value", param=name)
             given[name] = values[0]
+        if any("\0" in value for value in values):
+            raise ApiError(400, f"{name}: contains a NUL character", code="invalid_value", param=name)
     try:
         return kind.model_validate(given)
     except ValidationError as error:

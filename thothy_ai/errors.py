@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Self
 from uuid import UUID
 
+UNSTORABLE_CLASSES: Final = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
+
 
 class ThothyError(Exception):
     """Base class of the service's errors. The message is one line that an operator can act on."""
@@ -162,6 +164,11 @@ class DatabaseError(ThothyError):
     def __init__(self, message: str, sqlstate: str | None = None) -> None:
         self.sqlstate = sqlstate
         super().__init__(message)
+
+    @property
+    def is_unstorable(self) -> bool:
+        """Whether the data itself is at fault, so that another try would fail too."""
+        return self.sqlstate is not None and self.sqlstate.startswith(UNSTORABLE_CLASSES)
 
 
 class DatabaseUnreachableError(DatabaseError):

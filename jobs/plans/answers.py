@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator
 
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import Request
@@ -32,6 +32,13 @@ class ApiAnswer(Artifact):
         return "\n\n".join(text for text in texts if text)
 
 
+def _encodable(value: object) -> object:
+    """Messages may be empty, unlike sources."""
+    for text in strings_in(value):
+        check_encodable(text)
+    return value
+
+
 class ApiRequest(Request[ApiAnswer]):
     """The body of a request to OpenAI's API, whose other fields are those that `thothy serve` takes there.
 
@@ -40,15 +47,13 @@ class ApiRequest(Request[ApiAnswer]):
 
     model_config = ConfigDict(extra="allow")
 
+    __pydantic_extra__: dict[Annotated[str, AfterValidator(_encodable)], Annotated[Any, BeforeValidator(_encodable)]]
     model: Annotated[str | None, Field(description="Model or alias to ask; without one, any.")] = None
 
     @field_validator("*", mode="before")
     @classmethod
     def _check_texts(cls, value: object) -> object:
-        """Messages may be empty, unlike sources."""
-        for text in strings_in(value):
-            check_encodable(text)
-        return value
+        return _encodable(value)
 
     @property
     def body(self) -> dict[str, Any]:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic_core import PydanticCustomError
 
 MAX_CHARACTERS = 2**20  # of one text: a megabyte of English, up to four of other scripts
+MAX_LEVELS = 128  # of lists and objects in one another: what reads and writes JSON has limits, too
 
 
 def check_encodable(value: str) -> None:
@@ -32,17 +35,32 @@ def check_content(value: str) -> None:
         raise PydanticCustomError("text_too_long", "has {length} characters; the limit is {limit}", context)
 
 
-def strings_in(value: object) -> list[str]:
-    """All strings in a value, nested ones and dictionary keys included."""
-    match value:
-        case str():
-            return [value]
-        case dict():
-            return [text for pair in value.items() for part in pair for text in strings_in(part)]
-        case list() | tuple() | set() | frozenset():
-            return [text for item in value for text in strings_in(item)]
-        case _:
-            return []
+def strings_in(value: object) -> Iterator[str]:
+    """All strings in a value, nested ones and dictionary keys included, level by level.
+
+    Raises `PydanticCustomError` for a value of more than `MAX_LEVELS` levels.
+    """
+    level = [value]
+    for _ in range(MAX_LEVELS + 1):
+        inner: list[object] = []
+        for each in level:
+            match each:
+                case str():
+                    yield each
+                case dict():
+                    inner += each
+                    inner += each.values()
+                case list() | tuple() | set() | frozenset():
+                    inner += each
+        if not inner:
+            return
+        level = inner
+    raise PydanticCustomError("nesting", "is nested more than {limit} levels deep", {"limit": MAX_LEVELS})
+
+
+def visible(text: str) -> str:
+    """The text with escapes for the characters that cannot be printed, among them all that cannot be stored."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,6 +4,7 @@
         │               │
         └──▶ failed     └──▶ cancelling ──▶ cancelled        (a batch may be cancelled while it is validated, too)
 
+A batch that cannot go on once it is in progress has `errors` from then on: no more is enqueued, and what is ends.
 Every step may be repeated: a job's idempotency key names its line, the files of results have ids that follow from the
 batch's, and they are recorded with its last state in one statement. What a process that died has left, the next one
 takes up. Expired requests are ended by the reaper, at the deadline of their jobs.
@@ -17,19 +18,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from thothy_ai.batches.lines import LineProblem, LineReader, place_of, problems_of
+from thothy_ai.batches.lines import LineError, LineProblem, LineReader, custom_id_of, place_of, problems_of
 from thothy_ai.batches.results import ResultFile, Results
 from thothy_ai.batches.storage import FileStore
 from thothy_ai.crash_points import crash_point
 from thothy_ai.db.fragments import BATCHES
 from thothy_ai.db.states import BatchStatus
-from thothy_ai.errors import EntryError, ThothyError
+from thothy_ai.errors import DatabaseError, DatabaseUnreachableError, EntryError
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.queue.leader import Leader
@@ -93,9 +93,10 @@ class BatchKeeper:
         for row in self._leader.ask("batches/open"):
             try:
                 unfinished |= self._advance(row)
-            except (ThothyError, SQLAlchemyError, OSError):  # which the leader tells apart
+            except DatabaseUnreachableError:
                 raise
             except Exception:  # a batch that cannot go on holds up no other one
+                self._entries.pop(row.id, None)  # it is past lines that are not enqueued
                 logger.exception("batch_%s cannot go on", row.id.hex)
         if unfinished:
             self._last_look = float("-inf")
@@ -109,11 +110,13 @@ class BatchKeeper:
             if status is BatchStatus.VALIDATING:
                 self._validate(row)
                 return True
-            if status is BatchStatus.IN_PROGRESS and row.enqueued < row.lines and not row.over:
+            if status is BatchStatus.IN_PROGRESS and row.enqueued < row.lines and not (row.over or row.stopped):
                 return self._enqueue(row)
-        except (EntryError, FileNotFoundError) as error:
-            self._fail(row, [LineProblem("invalid_input", f"the input cannot be read any more: {error}")])
-            return False
+        except (EntryError, LineError, FileNotFoundError, DatabaseError) as error:
+            if isinstance(error, DatabaseError) and not error.is_unstorable:
+                raise
+            self._fail(row, [LineProblem("invalid_input", f"the input cannot be enqueued: {error}")])
+            return True
         if status is BatchStatus.CANCELLING and not row.idle:
             return self._cancel_jobs(row)
         if row.idle:
@@ -121,9 +124,13 @@ class BatchKeeper:
         return False
 
     def _validate(self, row: Any) -> None:
+        if row.over:
+            self._fail(row, [LineProblem("batch_expired", "the batch expired before its input was read")])
+            return
         with self._input(row) as content:
             served = {each.name for each in self._leader.ask("batches/models")}
-            problems, lines, requests, models = problems_of(LineReader(row.endpoint, served), content)
+            reader = LineReader(row.endpoint, served)
+            problems, lines, requests, models = problems_of(reader, content, self._producer.settings)
         if problems:
             self._fail(row, problems)
             return
@@ -131,24 +138,26 @@ class BatchKeeper:
         self._leader.ask("batches/begin", id=row.id, lines=lines, requests=requests, model=model)
 
     def _fail(self, row: Any, problems: list[LineProblem]) -> None:
-        while self._cancel_jobs(row):
-            pass
-        errors = {"object": "list", "data": [problem._asdict() for problem in problems]}
+        errors = {"object": "list", "data": [problem.shown for problem in problems]}
         self._leader.ask("batches/fail", id=row.id, errors=json.dumps(errors))
         self._entries.pop(row.id, None)
 
     def _enqueue(self, row: Any) -> bool:
         """Enqueue the next lines. Whether there are more."""
         entries = self._entries.setdefault(row.id, self._entries_of(row))
-        portion, size, last = [], 0, row.lines
+        portion, numbers, size, last = [], [], 0, row.lines
         for number, length, request, options in islice(entries, PORTION):
             portion.append((request, options))
+            numbers.append(number)
             size, last = size + length, number
             if size >= PORTION_BYTES:
                 break
         if len(portion) < PORTION and size < PORTION_BYTES:
             last = row.lines  # blank ones may follow the last request
-        self._producer.of_tenant(row.tenant).enqueue_many(portion, batch=row.id)
+        try:
+            self._producer.of_tenant(row.tenant).enqueue_many(portion, batch=row.id)
+        except EntryError as error:
+            raise error.at(None, "a line" if error.entry is None else f"line {numbers[error.entry]}") from None
         crash_point("batch_portion")
         more = bool(self._leader.ask("batches/enqueued", id=row.id, lines=last)) and last < row.lines
         if not more:
@@ -161,12 +170,7 @@ class BatchKeeper:
         with self._input(row) as content:
             for number, text in reader.raw(content, after=row.enqueued):
                 line = reader.read(number, text)
-                options = EnqueueOptions(
-                    priority=line.priority,
-                    deadline=row.expires_at,
-                    idempotency_key=line.key(row.id),
-                    model=line.model,
-                )
+                options = replace(line.options, deadline=row.expires_at, idempotency_key=line.key(row.id))
                 yield number, len(text), line.request, options
 
     def _cancel_jobs(self, row: Any) -> bool:
@@ -178,12 +182,15 @@ class BatchKeeper:
 
     def _end(self, row: Any, status: BatchStatus) -> None:
         """Write the files of a batch none of whose jobs is open, and end it."""
+        self._entries.pop(row.id, None)
         if status is BatchStatus.IN_PROGRESS:
             self._leader.ask("batches/finalize", id=row.id)
         cancelled = status is BatchStatus.CANCELLING
         with ExitStack() as stack:
             results = Results(*(stack.enter_context(self._store.spool()) for _ in range(2)))
-            self._write(row, results, "batch_cancelled" if cancelled else "batch_expired")
+            self._write(row, results, "cancelled" if cancelled else "failed" if row.stopped else "expired")
+            if row.stopped and not cancelled:
+                results.failed = row.requests - results.completed - results.expired
             crash_point("batch_written")
             last = BatchStatus.CANCELLED if cancelled else BatchStatus.EXPIRED if results.expired else None
             self._record(row, results, last or BatchStatus.COMPLETED)
@@ -199,10 +206,9 @@ class BatchKeeper:
                 enqueued = max(enqueued, number)
                 results.add(job, custom_id)
         if enqueued < row.lines:
-            reader = LineReader(row.endpoint)
             with suppress(FileNotFoundError), self._input(row) as content:
-                for number, text in reader.raw(content, after=enqueued):
-                    results.cut_short(None, reader.read(number, text).custom_id, cut_short)
+                for _, text in LineReader(row.endpoint).raw(content, after=enqueued):
+                    results.cut_short(None, custom_id_of(text), f"batch_{cut_short}")
 
     def _record(self, row: Any, results: Results, last: BatchStatus) -> None:
         made: dict[str, tuple[UUID, ResultFile, bytes | None]] = {}

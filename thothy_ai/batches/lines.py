@@ -7,8 +7,11 @@ of it runs.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 from uuid import UUID
@@ -16,15 +19,21 @@ from uuid import UUID
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Request, registry
 from thothy_ai.jobs.kinds import chat, completion
-from thothy_ai.producer.drafts import validated
+from thothy_ai.jobs.text.strings import visible
+from thothy_ai.producer.drafts import EnqueueOptions, draft, validated
 from thothy_ai.queue import strict_json
+from thothy_ai.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 ENDPOINTS = {chat.ROUTE: chat.KIND.name, completion.ROUTE: completion.KIND.name}
 MAX_LINES = 50_000  # OpenAI's
 MAX_LINE = 16_000_000  # bytes: a job's request may have as many characters
 MAX_CUSTOM_ID = 400
 MAX_ERRORS = 100  # that are reported
+MAX_SHOWN = 500  # characters of a message: it may quote the line
 FIELDS = ("custom_id", "method", "url", "body")
+MARK = b"\xef\xbb\xbf"  # which some programs write at the beginning of a file
 
 
 class LineProblem(NamedTuple):
@@ -34,6 +43,12 @@ class LineProblem(NamedTuple):
     message: str
     line: int | None = None
     param: str | None = None
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """In characters that Postgres can store, however the line was."""
+        param = self.param and visible(self.param[:MAX_SHOWN])
+        return self._asdict() | {"message": visible(self.message[:MAX_SHOWN]), "param": param}
 
 
 class LineError(Exception):
@@ -50,9 +65,8 @@ class BatchLine:
 
     number: int
     custom_id: str
-    model: str
-    priority: int
     request: Request
+    options: EnqueueOptions
 
     def key(self, batch: UUID) -> str:
         """The idempotency key of its job, from which `place_of` reads number and id again."""
@@ -79,9 +93,9 @@ class LineReader:
         return ((number, line) for number, line in islice(lines, after, None) if line.strip())
 
     def read(self, number: int, text: bytes) -> BatchLine:
-        """The line as a job. Raises `LineError`."""
+        """The line as a job. Raises `LineError`, and `InvalidJobError` for its body."""
         try:
-            line = strict_json.read(text.strip().removeprefix(b"\xef\xbb\xbf"))
+            line = strict_json.read(text.strip().removeprefix(MARK))
         except ValueError as error:
             if len(text) > MAX_LINE:
                 raise LineError("invalid_json_line", f"has more than {MAX_LINE:,} bytes") from None
@@ -112,26 +126,37 @@ class LineReader:
         priority = body.pop("priority", None) or 0
         if type(priority) is not int or not -100 <= priority <= 100:
             raise LineError("invalid_value", "priority is not a whole number from -100 to 100", "body.priority")
-        try:
-            return BatchLine(number, custom_id, model, priority, validated(self._kind, body))
-        except InvalidJobError as error:
-            raise LineError("invalid_value", str(error), f"body.{error.field}") from None
+        return BatchLine(number, custom_id, validated(self._kind, body), EnqueueOptions(priority, model=model))
 
 
-def problems_of(reader: LineReader, content: BinaryIO) -> tuple[list[LineProblem], int, int, set[str]]:
+def custom_id_of(text: bytes) -> str:
+    """The id of a line that was valid once, whatever this version thinks of it."""
+    return str(json.loads(text.strip().removeprefix(MARK))["custom_id"])
+
+
+def problems_of(
+    reader: LineReader, content: BinaryIO, settings: Settings
+) -> tuple[list[LineProblem], int, int, set[str | None]]:
     """What is wrong with an input; how many lines and how many requests it has; and their models."""
     problems: list[LineProblem] = []
     known: dict[str, int] = {}  # lines, by their ids
-    models: set[str] = set()
-    number, requests = 0, 0
+    models: set[str | None] = set()
+    number, requests, now = 0, 0, datetime.now(UTC)
     for number, text in reader.raw(content):
         requests += 1
         try:
             line = reader.read(number, text)
+            draft(line.request, line.options, settings, now)  # which may still refuse it
         except LineError as error:
             problems.append(LineProblem(error.code, str(error), number, error.param))
+        except InvalidJobError as error:
+            problems.append(LineProblem("invalid_value", str(error), number, f"body.{error.field}"))
+        except Exception:
+            logger.exception("line %d of a batch's input cannot be read", number)
+            says = "the server failed to read this line: its log says why"
+            problems.append(LineProblem("server_error", says, number))
         else:
-            models.add(line.model)
+            models.add(line.options.model)
             if (first := known.setdefault(line.custom_id, number)) != number:
                 says = f"custom_id {line.custom_id!r} is that of line {first}, too"
                 problems.append(LineProblem("duplicate_custom_id", says, number, "custom_id"))

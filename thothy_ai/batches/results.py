@@ -11,6 +11,7 @@ from thothy_ai.db.states import JobState
 CUT_SHORT = {
     "batch_expired": "the request could not be run before the batch expired",
     "batch_cancelled": "the batch was cancelled before the request was run",
+    "batch_failed": "the batch could not go on: its errors say why",
 }
 
 

@@ -44,7 +44,7 @@ from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.quarantine import ExclusiveSlot
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import MAX_COMPARISONS, NO_USAGE, AttemptUsage, Finish
-from thothy_ai.worker.record.store import JobStore, is_unstorable, retry_until_answered
+from thothy_ai.worker.record.store import JobStore, retry_until_answered
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import Generation
@@ -115,7 +115,7 @@ class AttemptRunner:
             others, jobs = await retry_until_answered(
                 "the search of near-duplicates",
                 lambda: self._store.similar(claim, judged.locale, judged.signature, days),
-                is_unstorable,
+                lambda error: error.is_unstorable,
             )
         except DatabaseError as error:
             logger.warning("near-duplicates of job %s cannot be searched for: %s", claim.key, error)

@@ -11,7 +11,7 @@ from thothy_ai.worker import metrics, outcomes
 from thothy_ai.worker.batcher import Batcher
 from thothy_ai.worker.job_in_flight import JobInFlight
 from thothy_ai.worker.record.finish import Finish
-from thothy_ai.worker.record.store import JobStore, is_unstorable, retry_until_answered
+from thothy_ai.worker.record.store import JobStore, retry_until_answered
 from thothy_ai.worker.record.unbilled import UnbilledUsage
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,9 @@ class Committer:
 
     async def _commit(self, batch: list[tuple[JobInFlight, Finish]]) -> None:
         finishes = [finish for _, finish in batch]
-        states, outdated = await retry_until_answered("finish", lambda: self._store.finish(finishes), is_unstorable)
+        states, outdated = await retry_until_answered(
+            "finish", lambda: self._store.finish(finishes), lambda error: error.is_unstorable
+        )
         crash_point("after_commit")
         ended = []
         for job, finish in batch:

@@ -21,8 +21,9 @@ from tests.support.engine_rows import register
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
 from thothy_ai.batches import keeper, lines
 from thothy_ai.batches.keeper import BatchKeeper
-from thothy_ai.errors import ThothyError
+from thothy_ai.errors import DatabaseError, InvalidJobError, ThothyError
 from thothy_ai.http.access import Caller, Everybody, header
+from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
 CHAT = "/v1/chat/completions"
@@ -73,6 +74,13 @@ def kept(queue: Queue) -> Iterator[None]:
 def line(custom_id: Any, content: str = "hello", **body: Any) -> dict[str, Any]:
     asked = {"model": "m", "messages": [{"role": "user", "content": content}]} | body
     return {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": asked}
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 def jsonl(*entries: object) -> bytes:
@@ -148,6 +156,7 @@ def test_a_step_that_was_cut_off_is_repeated(
             raise ThothyError(f"cut off at {place}")
 
     monkeypatch.setattr(keeper, "crash_point", cut_off)
+    monkeypatch.setattr(keeper, "INTERVAL", 0.1)
     monkeypatch.setattr(keeper, "PORTION", 10)
     with running(BatchKeeper(queue.settings)):
         done = ended(client, batch_of(client, jsonl(*(line(f"{number}") for number in range(35)))), bench.hand_over)
@@ -171,6 +180,78 @@ def test_a_batch_that_cannot_go_on_holds_up_no_other_one(
     with running(BatchKeeper(queue.settings)):
         assert ended(client, batch_of(client, jsonl(line("b"))), bench.hand_over).status == "completed"
     assert client.batches.retrieve(first.id).status == "finalizing"
+
+
+def test_a_portion_that_failed_is_read_again(
+    client: OpenAI, queue: Queue, bench: RunnerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = batch_of(client, jsonl(*(line(f"{number}") for number in range(10))))
+    fail_at(monkeypatch, RuntimeError("a fault of ours"), call=2)
+    monkeypatch.setattr(keeper, "INTERVAL", 0.1)
+    with running(BatchKeeper(queue.settings)):
+        done = ended(client, batch, bench.hand_over)
+    assert [each["custom_id"] for each in read(client, done.output_file_id)] == [f"{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (DatabaseError("it refuses a character", "22P05"), "it refuses a character"),
+        (InvalidJobError("tools", "is not right").at(1), "line 4: tools: is not right"),
+        (FileNotFoundError("it was removed"), "it was removed"),
+    ],
+)
+def test_a_batch_that_cannot_go_on_keeps_what_has_ended(
+    client: OpenAI, queue: Queue, bench: RunnerBench, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    batch = batch_of(client, jsonl(*(line(f"{number}") for number in range(5))))
+    fail_at(monkeypatch, error, call=2)
+    with running(BatchKeeper(queue.settings)):
+        done = ended(client, batch, bench.hand_over)
+        assert ended(client, batch_of(client, jsonl(line("next"))), bench.hand_over).output_file_id
+    assert done.status == "completed"
+    assert done.request_counts is not None
+    assert done.request_counts.model_dump() == {"total": 5, "completed": 2, "failed": 3}
+    assert done.errors is not None
+    assert [each.message for each in done.errors.data or ()] == [f"the input cannot be enqueued: {says}"]
+    assert [each["custom_id"] for each in read(client, done.output_file_id)] == ["0", "1"]
+    cut = read(client, done.error_file_id)
+    assert [(each["custom_id"], each["error"]["code"]) for each in cut] == [
+        (number, "batch_failed") for number in ("2", "3", "4")
+    ]
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, error: Exception, call: int) -> None:
+    """Let a call of `enqueue_many` fail, of two lines each."""
+    calls: list[object] = []
+    enqueue_many = Producer.enqueue_many
+
+    def failing(producer: Producer, *given: Any, **options: Any) -> Any:
+        calls.append(given)
+        if len(calls) == call:
+            raise error
+        return enqueue_many(producer, *given, **options)
+
+    monkeypatch.setattr(Producer, "enqueue_many", failing)
+    monkeypatch.setattr(keeper, "PORTION", 2)
+
+
+def test_a_line_that_nobody_foresaw_fails_its_batch(
+    client: OpenAI, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(lines, "draft", faulty)
+    with running(BatchKeeper(queue.settings)):
+        assert problems(ended(client, batch_of(client, jsonl(line("a"))))) == [("server_error", 1, None)]
+
+
+def test_a_batch_may_expire_before_its_input_is_read(client: OpenAI, queue: Queue) -> None:
+    batch = batch_of(client, jsonl(line("a")))
+    queue.rows("UPDATE api_batch SET expires_at = now()")
+    with running(BatchKeeper(queue.settings)):
+        assert problems(ended(client, batch)) == [("batch_expired", None, None)]
 
 
 @pytest.mark.usefixtures("kept")
@@ -249,6 +330,13 @@ def test_an_expired_batch_keeps_what_has_ended(client: OpenAI, queue: Queue, ben
                 line("i", messages=[]),
                 {"custom_id": "j"},
                 line("k", content="\ud800"),
+                line("l", stop="\0"),
+                line("m", **{"\0": 1}),
+                line("n") | {"\0": 1},
+                line("o") | {"\ud800": 1},
+                line("p", tools=nested(600)),
+                line("q", tools=nested(200)),
+                line("r", messages=[{"role": "user", "content": nested(600)}]),
             ),
             [
                 ("mismatched_url", 1, "url"),
@@ -262,6 +350,13 @@ def test_an_expired_batch_keeps_what_has_ended(client: OpenAI, queue: Queue, ben
                 ("invalid_value", 9, "body.messages"),
                 ("missing_required_parameter", 10, "method"),
                 ("invalid_value", 11, "body.messages"),
+                ("invalid_value", 12, "body.stop"),
+                ("invalid_value", 13, r"body.\x00"),
+                ("unknown_parameter", 14, r"\x00"),
+                ("unknown_parameter", 15, r"\ud800"),
+                ("invalid_value", 16, "body.tools"),
+                ("invalid_value", 17, "body.tools"),
+                ("invalid_value", 18, "body.messages"),
             ],
         ),
     ],

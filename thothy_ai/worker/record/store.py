@@ -24,13 +24,6 @@ from thothy_ai.worker.record.finish import Finish, alike
 logger = logging.getLogger(__name__)
 
 MIN_PAUSE, MAX_PAUSE = 0.2, 5.0  # seconds, between two tries of a query
-UNSTORABLE_CLASSES = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
-
-
-def is_unstorable(error: DatabaseError) -> bool:
-    """Whether the data itself is at fault, so that another try would fail too."""
-    return error.sqlstate is not None and error.sqlstate.startswith(UNSTORABLE_CLASSES)
-
 
 T = TypeVar("T")
 

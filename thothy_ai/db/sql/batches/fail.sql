@@ -1,4 +1,5 @@
--- Ends a batch whose input is not valid.
+-- Ends a batch whose input is not valid; of one in progress, no more is enqueued.
 UPDATE api_batch
-SET status = 'failed', failed_at = now(), errors = CAST(:errors AS jsonb)
+SET errors = CAST(:errors AS jsonb), status = CASE status WHEN 'validating' THEN 'failed' ELSE status END,
+    failed_at = CASE status WHEN 'validating' THEN now() END
 WHERE id = :id AND status IN ('validating', 'in_progress')

@@ -210,11 +210,13 @@ class Fleet:
             await self._try_to_look()
 
     async def _try_to_look(self) -> None:
-        """Keep what is known if it fails: the next look may succeed."""
+        """Keep what is known if it fails: the next look may succeed. Engines may have gone all the same."""
         try:
             await self._look()
         except DatabaseError as error:
             log.warning("engines cannot be looked up: %s", error)
+        self._refuse_unserved()
+        self._admit()
 
     async def _look(self) -> None:
         found: dict[str, dict[str, Known]] = {}  # by URL and session: machines and containers may use the same paths
@@ -237,8 +239,6 @@ class Fleet:
             gone.known = NOTHING
             if not gone.running:  # it finishes what it has
                 await self._engines.pop(url).client.close()
-        self._refuse_unserved()
-        self._admit()
 
     async def _known(self, engine: Engine, sessions: Mapping[str, Known]) -> Known:
         """What is known of the session that answers."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from thothy_ai.errors import DatabaseUnreachableError
 from thothy_ai.http import engines
 from thothy_ai.http.engines import Fleet, Known
 from thothy_ai.http.errors import ApiError
@@ -39,8 +40,11 @@ class Engines:
 
     def __init__(self, known: dict[str, Known]) -> None:
         self.known = dict(known)
+        self.away = False
 
     async def look(self) -> Collection[Known]:
+        if self.away:
+            raise DatabaseUnreachableError("Postgres is away")
         return self.known.values()
 
 
@@ -171,6 +175,18 @@ async def test_nobody_waits_for_an_engine_that_is_gone() -> None:
             await waiting.task
         assert (gone.value.status, gone.value.code) == (404, "model_not_found")
         directory.known.clear()
+        await running.leave()
+
+
+@on_loop
+async def test_nobody_waits_for_an_engine_that_went_while_postgres_is_away() -> None:
+    async with fleet(OTHER) as (of, directory):
+        running, waiting = await asked(of, "other"), await asked(of, "other")
+        directory.away = True
+        of.engines[0].client.connected = False  # type: ignore[misc]
+        with pytest.raises(ApiError) as gone:
+            await waiting.task
+        assert (gone.value.status, gone.value.code) == (503, "engine_unavailable")
         await running.leave()
 
 

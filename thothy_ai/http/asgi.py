@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from thothy_ai.http.errors import ApiError
+from thothy_ai.http.threads import PARSERS
 from thothy_ai.queue.strict_json import read
 
 MAX_BODY = 8 * 1024 * 1024  # bytes: a prompt of a million tokens, and room beside it
@@ -133,7 +134,7 @@ async def parsed(data: bytes, make: Callable[[Any], T]) -> T:
     """What `make` makes of a body's JSON value: on a thread, if that may take long."""
     if len(data) < LARGE:
         return make(strict_json(data))
-    return await asyncio.to_thread(lambda: make(strict_json(data)))
+    return await asyncio.get_running_loop().run_in_executor(PARSERS, lambda: make(strict_json(data)))
 
 
 def strict_json(data: bytes) -> Any:

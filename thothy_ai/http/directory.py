@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.http.engines import Known
+from thothy_ai.http.threads import KEEPERS
 from thothy_ai.settings import Settings
 
 
@@ -21,7 +22,7 @@ class Registered:
         self._tokens, self._token = settings.reveal_engine_tokens(), settings.reveal_engine_token()
 
     async def look(self) -> Collection[Known]:
-        return await asyncio.to_thread(self._look)
+        return await asyncio.get_running_loop().run_in_executor(KEEPERS, self._look)
 
     def _look(self) -> list[Known]:
         with reaching(self._settings), self._database.connect() as connection:

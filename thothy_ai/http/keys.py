@@ -21,6 +21,7 @@ from thothy_ai.db.connect import reaching
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http.access import Access, Caller, header
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
+from thothy_ai.http.threads import KEEPERS
 from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Keys:
         """Keep what is known if it fails."""
         self._tried_at = time.monotonic()
         try:
-            found = await asyncio.to_thread(self.look)
+            found = await asyncio.get_running_loop().run_in_executor(KEEPERS, self.look)
         except DatabaseError as error:
             log.warning("keys cannot be read: %s", error)
             return

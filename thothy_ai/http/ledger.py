@@ -24,6 +24,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import Usage
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http import metrics
+from thothy_ai.http.threads import KEEPERS
 from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -113,7 +114,8 @@ class Ledger:
         changed, self._changed = self._changed, set()
         looks = time.monotonic() - self._looked_at >= TODAY_SECONDS
         try:
-            today = await asyncio.to_thread(self._write, [(line, asdict(self._sums[line])) for line in changed], looks)
+            lines = [(line, asdict(self._sums[line])) for line in changed]
+            today = await asyncio.get_running_loop().run_in_executor(KEEPERS, self._write, lines, looks)
         except DatabaseError as error:
             self._changed |= changed
             log.warning("what requests over HTTP used cannot be written yet: %s", error)

@@ -18,6 +18,7 @@ from thothy_ai.db.api_keys import SCOPES, UNLIMITED, KeyLimits
 from thothy_ai.http.errors import ApiError
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:\s]+))(?::\d*)?")
+READING = {"GET", "HEAD", "OPTIONS"}
 Right = Literal["chat", "jobs", "read", "admin"]
 
 
@@ -51,7 +52,9 @@ class Everybody:
     """Implements `Access` without keys: whoever reaches the address may do everything, for one tenant.
 
     With `hosts`, a request must be addressed to this machine, an IP address or one of these names: a web page may let
-    a name of its own point to this address, and then send requests from the browser of whoever looks at it.
+    a name of its own point to this address, and then send requests from the browser of whoever looks at it. Under any
+    name, a page of another origin may only read, and browsers do not show it what: forms and empty bodies are sent
+    without asking first.
     """
 
     def __init__(self, tenant: str, hosts: Collection[str] | None = None) -> None:
@@ -66,6 +69,9 @@ class Everybody:
         if self._hosts is not None and not self._is_ours(header(scope, b"host")):
             says = "the Host header names another machine; THOTHY_HTTP_HOSTS allows names, and a key makes up for it"
             raise ApiError(403, says, code="host_not_allowed")
+        if scope["method"] not in READING and _is_of_another_page(scope):
+            says = "a web page of another origin sent the request; with a key it may"
+            raise ApiError(403, says, code="origin_not_allowed")
         return self._caller
 
     @asynccontextmanager
@@ -85,6 +91,14 @@ class Everybody:
         except ValueError:
             return False
         return True
+
+
+def _is_of_another_page(scope: Scope) -> bool:
+    """Whether a browser sent it for a page from elsewhere. Old ones only say from where."""
+    if (site := header(scope, b"sec-fetch-site")) is not None:
+        return site not in {"same-origin", "none"}
+    origin = header(scope, b"origin")
+    return origin is not None and origin.partition("://")[2].lower() != (header(scope, b"host") or "").lower()
 
 
 def caller_of(scope: Scope, right: Right) -> Caller:

@@ -209,6 +209,29 @@ def test_hosts_of_requests_without_a_key(address: str, engine: Engine) -> None:
         assert ask(address, host=host).status_code == 200, host
     key = made(engine)
     eventually(lambda: ask(address, key, host="gpu-box:8000").status_code == 200)
+    assert ask(address, key, origin="https://ours.example").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example", "sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "http://localhost:3000", "sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://door.localhost:1", "sec-fetch-site": "same-origin"}, 200),  # a proxy changed the host
+        ({"origin": "http://door.localhost"}, 200),
+        ({"sec-fetch-site": "none"}, 200),
+    ],
+)
+def test_pages_of_other_origins_may_only_read_without_a_key(address: str, headers: dict[str, str], status: int) -> None:
+    answer = ask(address, host="door.localhost", **headers)
+    assert answer.status_code == status
+    assert status == 200 or code(answer) == (403, "origin_not_allowed")
+    upload = httpx.post(f"{address}/v1/files", files={"file": b"x"}, headers={"host": "door.localhost"} | headers)
+    assert upload.status_code == (403 if status == 403 else 400)  # a purpose is missing
+    assert httpx.get(f"{address}/v1/models", headers=headers).status_code == 200
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Chars(Expression):
 
 
 class Row(Expression):
-    """One after the other."""
+    """Expressions, each of which follows the one before it."""
 
     __match_args__ = __slots__ = ("parts",)
 
@@ -93,7 +93,7 @@ class Row(Expression):
 
 
 class Either(Expression):
-    """One of several."""
+    """Any one of several expressions."""
 
     __match_args__ = __slots__ = ("choices",)
 

@@ -31,7 +31,7 @@ _GAP = 8  # tokens: more than the white space after thoughts
 _KEPT = 4  # a part of the spare budget, one in so many, is kept for what follows thoughts
 
 
-class _Kind(Enum):
+class _Stage(Enum):
     THOUGHT = auto()
     BEGIN = auto()
     HEAD = auto()
@@ -78,11 +78,11 @@ def shortest_of(lexers: Lexers) -> int:
     return 0 if lexers.outline is None else lexers.outline.shortest
 
 
-class _Piece:
+class _Segment:
     """A piece that goes on: a literal, of which these tokens are left, or a text of a grammar. `number`: of a head."""
 
     def __init__(
-        self, kind: _Kind, left: Sequence[int] = (), grammar: RuledGrammar | JsonGrammar | None = None, number: int = 0
+        self, kind: _Stage, left: Sequence[int] = (), grammar: RuledGrammar | JsonGrammar | None = None, number: int = 0
     ) -> None:
         self.kind, self.grammar, self.number = kind, grammar, number
         self._left = deque(left)
@@ -122,7 +122,7 @@ class SegmentedGrammar:
         self._left = NEVER  # tokens
         self._thinks_until = 0  # so many are left
         self._may_end, self._calls = False, 0
-        self._going: list[_Piece] = []
+        self._going: list[_Segment] = []
         self._start()
 
     @property
@@ -143,7 +143,7 @@ class SegmentedGrammar:
         mask = torch.empty_like(row)
         for piece in self._going:
             piece.fill_mask(mask)
-            if piece.kind is not _Kind.JSON or self._compiled.tail:
+            if piece.kind is not _Stage.JSON or self._compiled.tail:
                 self._set_ends(mask, allowed=False)
             row |= mask
         if self._may_end:
@@ -171,40 +171,40 @@ class SegmentedGrammar:
             piece.take(token)
             self._follow(piece)
 
-    def _follow(self, piece: _Piece) -> None:
+    def _follow(self, piece: _Segment) -> None:
         """Begin what may come after a piece."""
         compiled = self._compiled
         if piece.ended:
             self._going.remove(piece)
         match piece.kind:
-            case _Kind.THOUGHT if piece.may_end and all(each is piece for each in self._going):
+            case _Stage.THOUGHT if piece.may_end and all(each is piece for each in self._going):
                 self._begin()
-            case _Kind.BEGIN | _Kind.LINK if piece.ended:
+            case _Stage.BEGIN | _Stage.LINK if piece.ended:
                 self._go_on_in_heads()
-            case _Kind.HEAD if piece.ended:
+            case _Stage.HEAD if piece.ended:
                 self._go_on_in_json(piece.number)
-            case _Kind.JSON if piece.ended:
+            case _Stage.JSON if piece.ended:
                 self._may_end = not compiled.tail
                 self._calls += 1
                 if compiled.tail:
-                    self._going.append(_Piece(_Kind.TAIL, compiled.tail))
+                    self._going.append(_Segment(_Stage.TAIL, compiled.tail))
                 roomy = self._left >= len(compiled.link) + min(compiled.calls)
                 if compiled.link and roomy and self._calls < MAX_CALLS:
-                    self._going.append(_Piece(_Kind.LINK, compiled.link))
-            case _Kind.TAIL if piece.ended:
+                    self._going.append(_Segment(_Stage.LINK, compiled.link))
+            case _Stage.TAIL if piece.ended:
                 self._may_end = True
 
     def _start(self) -> None:
         """Begin with a thought, or what comes after it, or whichever the model likes; with no thought without room."""
         compiled, self._going = self._compiled, []
         if compiled.thought is not None and (compiled.opened or self._left > self._thinks_until):
-            self._going = [_Piece(_Kind.THOUGHT, grammar=RuledGrammar(compiled.thought, self._eos))]
+            self._going = [_Segment(_Stage.THOUGHT, grammar=RuledGrammar(compiled.thought, self._eos))]
         if not (compiled.opened and self._going):
             self._begin()
 
     def _begin(self) -> None:
         if self._compiled.begin:
-            self._going.append(_Piece(_Kind.BEGIN, self._compiled.begin))
+            self._going.append(_Segment(_Stage.BEGIN, self._compiled.begin))
         else:
             self._go_on_in_heads()
 
@@ -212,7 +212,7 @@ class SegmentedGrammar:
         """With all whose calls fit."""
         for number, (head, needed) in enumerate(zip(self._compiled.heads, self._compiled.calls, strict=True)):
             if needed <= self._left and head:
-                self._going.append(_Piece(_Kind.HEAD, head, number=number))
+                self._going.append(_Segment(_Stage.HEAD, head, number=number))
             elif needed <= self._left:
                 self._go_on_in_json(number)
 
@@ -221,14 +221,14 @@ class SegmentedGrammar:
         grammar = JsonGrammar(lexers, self._eos)
         if self._left != NEVER:
             grammar.limit(max(shortest_of(lexers), self._left - len(self._compiled.tail)))
-        self._going.append(_Piece(_Kind.JSON, grammar=grammar))
+        self._going.append(_Segment(_Stage.JSON, grammar=grammar))
 
     def _end_thought_in_time(self) -> None:
         """Replace a thought that has begun by its end, once no more is left than is kept."""
         match self._going:
-            case [_Piece(kind=_Kind.THOUGHT) as piece] if self._left <= self._thinks_until and not piece.may_end:
+            case [_Segment(kind=_Stage.THOUGHT) as piece] if self._left <= self._thinks_until and not piece.may_end:
                 self._thinks_until = 0
-                self._going = [_Piece(_Kind.THOUGHT, self._compiled.end_of_thought)]
+                self._going = [_Segment(_Stage.THOUGHT, self._compiled.end_of_thought)]
 
     def _set_ends(self, row: Tensor, *, allowed: bool) -> None:
         words = row.numpy().view(np.uint32)

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from thothy_ai.embedded.process import free_port
-from thothy_ai.foreign import Declared
+from thothy_ai.foreign import DeclaredEngine
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Endpoint:
 
     url: str
     token: str | None = field(default=None, repr=False)
-    declared: Declared | None = None
+    declared: DeclaredEngine | None = None
 
     @property
     def secret(self) -> SecretStr | None:

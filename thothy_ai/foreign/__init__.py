@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from thothy_ai.engine.serving.client import connect as connect_to_ours
-from thothy_ai.foreign.declared import Declared, declared_by
+from thothy_ai.foreign.declared import DeclaredEngine, declared_by
 
 if TYPE_CHECKING:
     from thothy_ai.engine.serving.client import EngineClient
 
-__all__ = ["Declared", "connect", "declared_by", "is_foreign"]
+__all__ = ["DeclaredEngine", "connect", "declared_by", "is_foreign"]
 
 
 def is_foreign(url: str) -> bool:
@@ -27,10 +27,10 @@ def is_foreign(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def connect(url: str, token: str | None = None, declared: Declared | None = None) -> EngineClient:
+def connect(url: str, token: str | None = None, declared: DeclaredEngine | None = None) -> EngineClient:
     """A client, not started. `token` is an engine's, or the server's API key. InvalidRequestError for any other URL."""
     if not is_foreign(url):
         return connect_to_ours(url, token)
     from thothy_ai.foreign.client import ForeignEngineClient  # noqa: PLC0415 - needs httptools
 
-    return ForeignEngineClient(url, token, declared or Declared())
+    return ForeignEngineClient(url, token, declared or DeclaredEngine())

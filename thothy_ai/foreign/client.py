@@ -46,7 +46,7 @@ from thothy_ai.engine.api.messages import joined
 from thothy_ai.engine.serving.client import Generation, Generations
 from thothy_ai.foreign.abilities import Abilities, find_abilities
 from thothy_ai.foreign.bodies import body_of, expected, path_of, wants_logprobs
-from thothy_ai.foreign.declared import Declared
+from thothy_ai.foreign.declared import DeclaredEngine
 from thothy_ai.foreign.http import Answer, HttpServer
 from thothy_ai.foreign.replies import BusyError, Piece, piece_of, refusal_of
 from thothy_ai.foreign.shares import TokenShares
@@ -64,7 +64,7 @@ UNKNOWN = -1  # the id of every token: servers send texts
 
 
 @dataclass(slots=True, eq=False)
-class Text:
+class ForeignText:
     """One of the texts of a request, as far as it has arrived."""
 
     pieces: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Text:
 class ForeignEngineClient:
     """Implements `EngineClient`. Its session begins with it: what the server does besides is unknown here."""
 
-    def __init__(self, url: str, key: str | None, declared: Declared) -> None:
+    def __init__(self, url: str, key: str | None, declared: DeclaredEngine) -> None:
         """InvalidRequestError for a URL or a key that is none."""
         self._server, self._declared = HttpServer(url, key, declared.silence_seconds), declared
         self._generations = Generations()
@@ -169,7 +169,7 @@ class ForeignEngineClient:
         can = await self.abilities()
         bodies = [body_of(request, number, self._model, can) for number in range(request.candidates)]
         generation = self._generations.add(request, self._abort, _ignore)
-        texts = [Text() for _ in bodies]
+        texts = [ForeignText() for _ in bodies]
         self._writing[request.id] = writing = [
             asyncio.create_task(self._write(request, number, body, text))
             for number, (body, text) in enumerate(zip(bodies, texts, strict=True))
@@ -253,7 +253,11 @@ class ForeignEngineClient:
     # ---- requests
 
     async def _conclude(
-        self, request: GenerationRequest, texts: Sequence[Text], writing: Sequence[asyncio.Task[None]], can: Abilities
+        self,
+        request: GenerationRequest,
+        texts: Sequence[ForeignText],
+        writing: Sequence[asyncio.Task[None]],
+        can: Abilities,
     ) -> None:
         """Wait for all texts, or until one fails, or they are aborted; deliver the result, whatever it is."""
         error: EngineError | None = None
@@ -281,7 +285,7 @@ class ForeignEngineClient:
         if isinstance(error, EngineLostError):
             self._lose(error)
 
-    async def _write(self, request: GenerationRequest, number: int, body: dict[str, Any], text: Text) -> None:
+    async def _write(self, request: GenerationRequest, number: int, body: dict[str, Any], text: ForeignText) -> None:
         """Have one text written; again while the server is busy. One that asks too much of the context is cut to it."""
         path, pause, until = path_of(request), MIN_PAUSE, time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -312,7 +316,7 @@ class ForeignEngineClient:
             self._held -= 1
 
     async def _stream(
-        self, request: GenerationRequest, number: int, path: str, body: dict[str, Any], text: Text
+        self, request: GenerationRequest, number: int, path: str, body: dict[str, Any], text: ForeignText
     ) -> None:
         shown = number < request.n and request.candidates == request.n  # ranked texts are shown at the end
         self._shares.enter(text, self._tokens_of(len(str(body))))
@@ -337,7 +341,7 @@ class ForeignEngineClient:
         if text.finish_reason is None:
             raise ConnectionLostError(f"{self._server.url} ended a text without saying why")
 
-    def _take(self, piece: Piece, text: Text) -> int:
+    def _take(self, piece: Piece, text: ForeignText) -> int:
         """Add a piece to its text; how many tokens it has, as far as that can be told."""
         characters = len(piece.text) + len(piece.thoughts) + sum(len(call.arguments) for call in piece.calls)
         gained = len(piece.logprobs) or (max(1, self._tokens_of(characters)) if characters else 0)
@@ -359,7 +363,7 @@ class ForeignEngineClient:
     def _tokens_of(self, characters: int) -> int:
         return round(characters * self._tokens / self._characters)
 
-    def _usage(self, request: GenerationRequest, texts: Sequence[Text]) -> Usage:
+    def _usage(self, request: GenerationRequest, texts: Sequence[ForeignText]) -> Usage:
         """The prompt counts once: the server computes it once, as far as it keeps it."""
         prompt = max(text.prompt_tokens for text in texts)
         cached = min((text.cached_tokens for text in texts if text.prompt_tokens), default=0)

@@ -14,7 +14,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredEngine:
     """`model` None: the only one that it lists. `max_context` is for a server that does not say. `name` is the
     engine's; `capacity`, how many requests are sent to it at once.
     """
@@ -37,10 +37,10 @@ def plain_name(text: str) -> str:
     return _NOT_IN_NAMES.sub("-", text).strip("-")[:100]
 
 
-def declared_by(settings: Settings) -> Declared:
+def declared_by(settings: Settings) -> DeclaredEngine:
     """What these settings say of the server at their engine URL."""
     where = urlsplit(settings.engine_url or "").netloc.rpartition("@")[2]
-    return Declared(
+    return DeclaredEngine(
         gpus=settings.engine_gpus,
         model=settings.engine_model,
         model_name=settings.model_name,

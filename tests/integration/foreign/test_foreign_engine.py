@@ -26,7 +26,7 @@ from thothy_ai.engine.api.errors import (
     ProtocolError,
 )
 from thothy_ai.engine.null.backend import NullEngine
-from thothy_ai.foreign import Declared, client, connect
+from thothy_ai.foreign import DeclaredEngine, client, connect
 from thothy_ai.foreign.abilities import FIELDS, SchemaForm
 from thothy_ai.foreign.client import ForeignEngineClient
 
@@ -76,7 +76,7 @@ def use(fake: FakeServer, body: Callable[[ForeignEngineClient], Awaitable[Any]],
     """Run a test's coroutine with a client of this server."""
 
     async def main() -> Any:
-        engine = ForeignEngineClient(fake.url, "sk-1", Declared(**declared))
+        engine = ForeignEngineClient(fake.url, "sk-1", DeclaredEngine(**declared))
         try:
             async with asyncio.timeout(PATIENCE):
                 await engine.info()

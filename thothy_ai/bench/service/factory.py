@@ -30,7 +30,7 @@ from thothy_ai.embedded.placement import Placement
 from thothy_ai.embedded.stack import SERVICES
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.errors import EngineLostError
-from thothy_ai.foreign import Declared, connect, declared_by, is_foreign
+from thothy_ai.foreign import DeclaredEngine, connect, declared_by, is_foreign
 from thothy_ai.jobs import Request
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.settings import Settings
@@ -164,7 +164,7 @@ def _service(contender: Contender) -> Iterator[tuple[Settings, EngineInfo, Produ
         yield stack.settings, info, producer, stack
 
 
-async def _answered(contender: Contender, declared: Declared) -> EngineInfo:
+async def _answered(contender: Contender, declared: DeclaredEngine) -> EngineInfo:
     client = connect(contender.url, contender.token, declared)
     try:
         async with asyncio.timeout(LEARN_SECONDS):

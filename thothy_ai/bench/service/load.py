@@ -27,7 +27,7 @@ _TAIL = 8192  # bytes of a stream that are kept, for its last events
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Goal:
     """What a good answer has: its first token and each further one within so many seconds."""
 
     first_token: float = 0.2
@@ -35,7 +35,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Timing:
     """One request, in seconds: how late it was sent, then from that moment on. `error`: it has no other values."""
 
     late: float
@@ -49,7 +49,7 @@ class Sample:
         """After the first."""
         return (self.whole - self.first_token) / max(1, self.tokens - 1)
 
-    def meets(self, target: Target) -> bool:
+    def meets(self, target: Goal) -> bool:
         return self.error is None and self.first_token <= target.first_token and self.per_token <= target.per_token
 
 
@@ -60,10 +60,10 @@ class Load:
     rate: float
     seconds: float
     cpu: float
-    samples: tuple[Sample, ...]
+    samples: tuple[Timing, ...]
 
     @property
-    def answered(self) -> list[Sample]:
+    def answered(self) -> list[Timing]:
         return [sample for sample in self.samples if sample.error is None]
 
     def percentile(self, name: str, share: float) -> float | None:
@@ -71,7 +71,7 @@ class Load:
         samples = self.samples if name == "late" else self.answered
         return percentile([getattr(sample, name) for sample in samples], share)
 
-    def attained(self, target: Target) -> float:
+    def attained(self, target: Goal) -> float:
         """The share of all requests whose answers are good."""
         return sum(sample.meets(target) for sample in self.samples) / len(self.samples)
 
@@ -129,16 +129,16 @@ class LoadClient:
         took = time.perf_counter() - began
         return Load(rate, took, (_cpu_seconds() - cpu) / took, tuple(samples))
 
-    async def _sample(self, due: float, body: bytes) -> Sample:
+    async def _sample(self, due: float, body: bytes) -> Timing:
         sent = time.perf_counter()
         try:
             async with asyncio.timeout(self._patience):
                 first, tokens = await self._stream(body)
         except TimeoutError:
-            return Sample(sent - due, error=f"not answered within {self._patience:g} s")
+            return Timing(sent - due, error=f"not answered within {self._patience:g} s")
         except EngineError as error:
-            return Sample(sent - due, error=str(error))
-        return Sample(sent - due, first - sent, time.perf_counter() - sent, tokens)
+            return Timing(sent - due, error=str(error))
+        return Timing(sent - due, first - sent, time.perf_counter() - sent, tokens)
 
     async def _stream(self, body: bytes) -> tuple[float, int]:
         """When the first text arrived, and how many tokens did. Events behind it are counted, and not read."""

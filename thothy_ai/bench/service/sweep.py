@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from thothy_ai.bench.progress import Progress
-from thothy_ai.bench.service.load import Load, LoadClient, Target
+from thothy_ai.bench.service.load import Goal, Load, LoadClient
 from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.foreign.http import HttpServer
 from thothy_ai.foreign.replies import refusal_of
@@ -33,7 +33,7 @@ class SweepOptions:
     prompt_tokens: int = 1000
     output_tokens: int = 200
     seed: int = 0
-    target: Target = field(default_factory=Target)
+    target: Goal = field(default_factory=Goal)
     share: float = 0.99
     patience: float = 120.0
 

@@ -158,7 +158,7 @@ def serve(
     Example: thothy bench serve --url http://127.0.0.1:8000/v1 --prompt-tokens 1000 --output-tokens 200 --plot curve.svg
     """
     from thothy_ai.bench.progress import Progress
-    from thothy_ai.bench.service.load import Target
+    from thothy_ai.bench.service.load import Goal
     from thothy_ai.bench.service.sweep import SweepOptions, measure_sweep, sweep_columns, sweep_rows, verdict
     from thothy_ai.cli.views.load_plot import SUFFIXES, draw
     from thothy_ai.cli.views.tables import Column, print_json, table
@@ -177,7 +177,7 @@ def serve(
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             seed=seed,
-            target=Target(first_token / 1e3, per_token / 1e3),
+            target=Goal(first_token / 1e3, per_token / 1e3),
             share=share,
             patience=patience,
         ),

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from thothy_ai.bench.service.load import Load, Sample, Target, percentile
+from thothy_ai.bench.service.load import Goal, Load, Timing, percentile
 from thothy_ai.bench.service.sweep import NEAR, Sweep, SweepOptions, find_knee, verdict
 
 
@@ -36,8 +36,8 @@ def test_a_search_without_an_end_ends() -> None:
     assert len(tried) == 24
 
 
-def samples(*first: float, late: float = 0.0) -> tuple[Sample, ...]:
-    return tuple(Sample(late, each, each + 0.9, 10) for each in first)
+def samples(*first: float, late: float = 0.0) -> tuple[Timing, ...]:
+    return tuple(Timing(late, each, each + 0.9, 10) for each in first)
 
 
 def test_the_knee_is_below_the_first_rate_that_misses_the_target() -> None:
@@ -47,12 +47,12 @@ def test_the_knee_is_below_the_first_rate_that_misses_the_target() -> None:
         Load(4, 10, 0.1, samples(0.1, 0.3)),
         Load(8, 10, 0.1, samples(0.1, 0.1)),
     )
-    sweep = Sweep(SweepOptions("x", target=Target(0.2, 0.11)), "m", 50, loads)
+    sweep = Sweep(SweepOptions("x", target=Goal(0.2, 0.11)), "m", 50, loads)
     assert (sweep.knee, sweep.bounded) == (2, True)
     assert verdict(sweep)[1] == "Knee: 2 requests per second."
     assert [load["attained"] for load in sweep.to_json()["loads"]] == [1, 1, 0.5, 1]
     assert sweep.to_json()["loads"][2]["goodput"] == 0.1
-    tighter = Sweep(SweepOptions("x", target=Target(0.2, 0.05)), "m", 50, loads)
+    tighter = Sweep(SweepOptions("x", target=Goal(0.2, 0.05)), "m", 50, loads)
     assert tighter.knee is None, "0.1 s per token"
 
 
@@ -64,10 +64,10 @@ def test_a_client_that_lags_says_so() -> None:
 
 
 def test_failed_requests_have_no_latency_and_miss_the_target() -> None:
-    load = Load(4, 10, 0.1, (*samples(0.1), Sample(0.0, error="refused")))
-    assert load.attained(Target(0.2, 0.2)) == 0.5
+    load = Load(4, 10, 0.1, (*samples(0.1), Timing(0.0, error="refused")))
+    assert load.attained(Goal(0.2, 0.2)) == 0.5
     assert load.percentile("first_token", 0.99) == 0.1
-    assert Load(4, 10, 0.1, (Sample(0.0, error="x"),)).percentile("whole", 0.5) is None
+    assert Load(4, 10, 0.1, (Timing(0.0, error="x"),)).percentile("whole", 0.5) is None
 
 
 def test_percentiles() -> None:

@@ -1,28 +1,36 @@
-"""`FileStore`: where the contents of files lie: in their rows, or in a folder if they are larger."""
+"""`FileStore`: where the contents of files lie: in their rows, or in a folder if they are larger.
+
+In the folder, each schema has one of its own: installations may share it, and other programs, too.
+"""
 
 from __future__ import annotations
 
 import io
+import logging
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Container
-from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO, cast
 from uuid import UUID
 
 from thothy_ai.settings import Settings
 
+logger = logging.getLogger(__name__)
+
 ORPHANED_SECONDS = 3600.0  # after which a file in the folder that has no row never gets one
+OURS = re.compile(r"[0-9a-f]{32}(?:\.part)?")  # the names of files that are written here
 
 
 class FileStore:
     """Owns the folder; rows are written by its users."""
 
     def __init__(self, settings: Settings) -> None:
-        self._folder = settings.files_folder or settings.home / "files"
+        self._folder = (settings.files_folder or settings.home / "files") / settings.database_schema
         self._limit = settings.files_in_database
 
     def spool(self) -> BinaryIO:
@@ -52,10 +60,20 @@ class FileStore:
         return self._folder / file_id.hex
 
     def sweep(self, kept: Container[str]) -> None:
-        """Remove what is in the folder and is none of these, by their ids in hexadecimal."""
-        if not self._folder.is_dir():
+        """Remove those of its files that are none of these, by their ids in hexadecimal."""
+        try:
+            paths = [path for path in self._folder.iterdir() if OURS.fullmatch(path.name) and path.name not in kept]
+        except FileNotFoundError:  # nothing was ever placed there
             return
-        for path in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if path.name not in kept and time.time() - path.stat().st_mtime > ORPHANED_SECONDS:
+        except OSError as error:
+            logger.warning("files that nobody needs cannot be removed: %s", error)
+            return
+        for path in paths:
+            try:
+                found = path.lstat()
+                if S_ISREG(found.st_mode) and time.time() - found.st_mtime > ORPHANED_SECONDS:
                     path.unlink()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                logger.warning("a file that nobody needs cannot be removed: %s", error)

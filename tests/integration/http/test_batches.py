@@ -473,15 +473,44 @@ def test_an_upload_that_is_too_large_is_refused_as_it_arrives(address: str, monk
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "file_too_large")
 
 
+def test_uploads_beyond_a_tenant_s_places_are_told_to_come_back(
+    address: str, client: OpenAI, theirs: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PLACE_SECONDS", 0.1)
+    host, port = address.removeprefix("http://").split(":")
+    head = f"POST /v1/files HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+    with ExitStack() as stack:
+        for _ in range(files.TENANT_UPLOADS):  # whose bodies do not come
+            slow = stack.enter_context(socket.create_connection((host, int(port))))
+            slow.sendall(f"{head}content-length: 100\r\n\r\n".encode())
+
+        def is_full() -> bool:
+            try:
+                client.files.create(file=("a", b"x"), purpose="batch")
+            except openai.RateLimitError as refused:
+                return refused.code == "too_many_requests" and "retry-after" in refused.response.headers
+            return False
+
+        eventually(is_full)
+        assert theirs.files.create(file=("a", b"x"), purpose="batch").bytes == 1
+    eventually(lambda: client.files.create(file=("a", b"x"), purpose="batch").bytes == 1)
+
+
 def test_files_that_no_batch_reads_are_removed(queue: Queue, client: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thothy_ai.batches.storage.ORPHANED_SECONDS", -1.0)
     gone, kept = (client.files.create(file=("a", b"x" * 5_000), purpose="batch") for _ in range(2))
     batch = batch_of(client, jsonl(line("a", "ok " * 2_000)))
     for file_id in (gone.id, batch.input_file_id):
         client.files.delete(file_id)
-    folder = queue.settings.home / "files"
+    folder = queue.settings.home / "files" / queue.settings.database_schema
     assert len(list(folder.iterdir())) == 3
-    still = {file_id.removeprefix("file-") for file_id in (kept.id, batch.input_file_id)}
+    foreign = {"theirs.txt", "lost+found", "0" * 32, "1" * 32}
+    for name in ("lost+found", "0" * 32):
+        (folder / name).mkdir()
+    (folder / "theirs.txt").touch()
+    (folder / ("1" * 32)).symlink_to(folder / "theirs.txt")
+    (folder / f"{'2' * 32}.part").touch()
+    still = foreign | {file_id.removeprefix("file-") for file_id in (kept.id, batch.input_file_id)}
     with running(BatchKeeper(queue.settings)):
         eventually(lambda: {path.name for path in folder.iterdir()} == still)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from thothy_ai.batches import keeper, lines
 from thothy_ai.batches.keeper import BatchKeeper
 from thothy_ai.errors import DatabaseError, InvalidJobError, ThothyError
 from thothy_ai.http.access import Caller, Everybody, header
+from thothy_ai.http.openai import files
 from thothy_ai.producer import Producer
 from thothy_ai.settings import Settings
 
@@ -461,6 +464,11 @@ def test_what_is_no_upload_is_refused(address: str) -> None:
     assert posted(files={"file": ("a", b"")}, data={"purpose": "batch"}) == (400, "empty_file", "file")
     short = {"purpose": "batch", "expires_after[anchor]": "created_at", "expires_after[seconds]": "9"}
     assert posted(files=file, data=short) == (400, "invalid_value", "expires_after.seconds")
+    for mixed in (
+        {"purpose": "batch", "expires_after": "x", "expires_after[seconds]": "3600"},
+        {"purpose": "batch", "expires_after[seconds]": "3600", "expires_after": "x"},
+    ):
+        assert posted(files=file, data=mixed) == (400, "invalid_value", "expires_after")
     assert posted(json={"purpose": "batch"}) == (400, "invalid_form", "file")
     broken = {"content-type": "multipart/form-data; boundary=x"}
     assert posted(content=b"--y\r\n\r\n", headers=broken)[:2] == (400, "invalid_form")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any, BinaryIO, Literal
 from uuid import UUID
@@ -21,7 +23,7 @@ from uuid_utils.compat import uuid7
 from thothy_ai.batches.storage import FileStore
 from thothy_ai.db.states import FilePurpose
 from thothy_ai.http.access import caller_of
-from thothy_ai.http.errors import ApiError
+from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.openai.fields import Body, parsed
 from thothy_ai.http.openai.pages import Page, page_of, parse_id, spell_id, whole
 from thothy_ai.http.record import DoorRecord
@@ -30,6 +32,8 @@ PREFIX = "file-"
 MAX_FILE = 200_000_000  # bytes: OpenAI's limit for the input of a batch
 MAX_FORM = MAX_FILE + 64 * 1024  # with the other fields and what is between them
 UPLOADS = 8  # at once: each may take as much of the disk
+TENANT_UPLOADS = 4  # of them, of one tenant
+PLACE_SECONDS = 5.0  # for which an upload waits for others, while the time of its body runs
 DAY = 86_400
 INPUT_SECONDS = 30 * DAY  # for which an input is kept
 CHUNK = 256 * 1024
@@ -64,6 +68,7 @@ class Files:
     def __init__(self, record: DoorRecord, store: FileStore) -> None:
         self._record, self._store = record, store
         self._uploads = asyncio.Semaphore(UPLOADS)
+        self._tenants_uploads = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(TENANT_UPLOADS))
         path = "/v1/files/{id}"
         self.routes = [
             Route("/v1/files", self.create, methods=["POST"]),
@@ -78,7 +83,7 @@ class Files:
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             raise UNREADABLE
         bounded = Request(request.scope, _bounded(request.receive))
-        async with self._uploads:
+        async with self._place(tenant):
             try:
                 async with bounded.form(max_files=1, max_fields=8) as form:
                     row = await self._add(tenant, form)
@@ -86,6 +91,19 @@ class Files:
                 says = f"the form cannot be read: {getattr(error, 'detail', None) or error}"
                 raise ApiError(400, says, code="invalid_form") from None
         return JSONResponse(file_object(row))
+
+    @asynccontextmanager
+    async def _place(self, tenant: str) -> AsyncIterator[None]:
+        """A place for an upload; ApiError 429 if none becomes free soon."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(PLACE_SECONDS):
+                    await stack.enter_async_context(self._tenants_uploads[tenant])
+                    await stack.enter_async_context(self._uploads)
+            except TimeoutError:
+                says = "too many files are being uploaded"
+                raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS) from None
+            yield
 
     async def _add(self, tenant: str, form: Mapping[str, Any]) -> Any:
         upload = form.get("file")
@@ -207,7 +225,10 @@ def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
         outer, bracket, inner = name.removesuffix("]").partition("[")
         if bracket:
             number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10
-            found.setdefault(outer, {})[inner] = int(value) if number else value
+            fields = found.setdefault(outer, {})
+            if not isinstance(fields, dict):
+                raise ApiError(400, f"{outer}: is both a value and {name!r}", code="invalid_value", param=outer)
+            fields[inner] = int(value) if number else value
         else:
             found[name] = value
     return found

@@ -58,9 +58,9 @@ class Accounts:
             await self._admit(exchange, caller, KeyLimits(caller.limits.requests_per_minute), Account())
 
     @asynccontextmanager
-    async def open(self, exchange: Exchange, caller: Caller, size: int) -> AsyncIterator[Account]:
-        """An account for a request for text with a body of so many bytes; ApiError 429 if a limit is reached."""
-        account = Account(taken=size // BYTES_PER_TOKEN)
+    async def open(self, exchange: Exchange, caller: Caller) -> AsyncIterator[Account]:
+        """An account for a request for text, whose body was not read yet; ApiError 429 if a limit is reached."""
+        account = Account(taken=exchange.size // BYTES_PER_TOKEN)
         if caller.limits != UNLIMITED:
             await self._admit(exchange, caller, caller.limits, account)
         try:

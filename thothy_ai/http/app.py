@@ -71,8 +71,7 @@ def make_app(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoute
 async def _generate(exchange: Exchange, fleet: Fleet, accounts: Accounts) -> None:
     caller, wanted = caller_of(exchange.scope, "chat"), GENERATIONS[exchange.scope["path"]]
     with metrics.IN_FLIGHT.track_inprogress():
-        body = await exchange.body()
-        async with accounts.open(exchange, caller, len(body)) as account:
+        async with accounts.open(exchange, caller) as account, exchange.body() as body:
             made = await parsed(body, lambda value: wanted(value, caller.tenant))
             await texts.write(exchange, fleet, made, account)
 

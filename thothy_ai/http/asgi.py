@@ -7,21 +7,24 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, ClassVar, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from thothy_ai.http.errors import ApiError
+from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.threads import PARSERS
 from thothy_ai.queue.strict_json import read
 
 MAX_BODY = 8 * 1024 * 1024  # bytes: a prompt of a million tokens, and room beside it
 MAX_VALUES = 1_100_000  # of a body, as its punctuation counts: no thread can parse a list beside the event loop
+MAX_HELD = 512 * 1024 * 1024  # bytes of the bodies of all requests that run
 LARGE = 64 * 1024  # bytes from which a body is parsed on a thread
 BODY_SECONDS = 30.0  # for a body to arrive, and one second more for each `SLOWEST` bytes
 SLOWEST = 64 * 1024
+LINGER_SECONDS = 2.0  # for the rest of a body that is refused: a client that still sends would miss the answer
 T = TypeVar("T")
 HALVES, NUL = re.compile("[\ud800-\udfff]"), re.compile("\0")
 JSON_TYPE = b"application/json"
@@ -35,6 +38,8 @@ EVENTS = (
 class Exchange:
     """A request and its answer, each sent once."""
 
+    held: ClassVar[int] = 0  # bytes of bodies, of all exchanges
+
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
         self.id = new_id()
@@ -44,21 +49,40 @@ class Exchange:
         self._events = self._ended = False
         self._begun, self._received = time.monotonic(), 0
 
-    async def body(self) -> bytes:
-        """All of a body that is JSON; ApiError for one that is too large, too slow, or of another type."""
+    @property
+    def size(self) -> int:
+        """Bytes of the body, as its length was announced; 0 if it was not."""
+        lengths = [int(value) for name, value in self.scope["headers"] if name == b"content-length"]
+        return min(sum(lengths), MAX_BODY)
+
+    @asynccontextmanager
+    async def body(self) -> AsyncIterator[bytes]:
+        """All of a body that is JSON, which counts among those that are held until its block ends.
+
+        ApiError for one that is too large, too slow, of another type, or too much beside the others.
+        """
         kinds = [value for name, value in self.scope["headers"] if name == b"content-type"]
         if [kind.partition(b";")[0].strip().lower() for kind in kinds] != [JSON_TYPE]:
             # A web page may post other types to this machine without asking.
             raise ApiError(415, "the body's content type is not application/json", code="unsupported_media_type")
         parts: list[bytes] = []
-        while not self._whole:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ApiError(408, "the client has gone", code="client_disconnected")
-            parts.append(message["body"])
-            if self._received > MAX_BODY:
-                raise ApiError(413, f"the body has more than {MAX_BODY:,} bytes", code="request_too_large")
-        return b"".join(parts)
+        try:
+            while not self._whole:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ApiError(408, "the client has gone", code="client_disconnected")
+                parts.append(message["body"])
+                Exchange.held += len(message["body"])
+                if self._received > MAX_BODY:
+                    raise ApiError(413, f"the body has more than {MAX_BODY:,} bytes", code="request_too_large")
+                if Exchange.held > MAX_HELD:
+                    says = "the bodies of all requests have too many bytes"
+                    raise ApiError(503, says, code="server_busy", retry_after=RETRY_SECONDS)
+            data = b"".join(parts)
+            parts = [data]
+            yield data
+        finally:
+            Exchange.held -= sum(map(len, parts))
 
     async def receive(self) -> Message:
         """The next message of the request; ApiError if its body arrives too slowly."""
@@ -85,6 +109,7 @@ class Exchange:
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error's envelope, or end events with it; nothing once another answer has begun."""
         if self.status is None:
+            await self._discard()
             headers = ((name.encode(), value.encode()) for name, value in error.headers.items())
             await self.answer(error.status, error.body, headers)
         elif self._events and not self._ended:
@@ -114,6 +139,14 @@ class Exchange:
             await self._begin(message["status"], message.get("headers", ()))
         else:
             await self._send(message)
+
+    async def _discard(self) -> None:
+        """Read the rest of a body without keeping it, unless that takes long."""
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while not self._whole and self._received <= MAX_BODY:
+                    if (await self.receive())["type"] == "http.disconnect":
+                        return
 
     async def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
@@ -179,4 +212,5 @@ async def body_of(request: Request) -> Any:
         _refuse(NUL, "a NUL character cannot be kept", value)
         return value
 
-    return await parsed(await Exchange(request.scope, request.receive, request._send).body(), kept)
+    async with Exchange(request.scope, request.receive, request._send).body() as data:
+        return await parsed(data, kept)

@@ -7,6 +7,8 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -115,6 +117,36 @@ def test_requests_at_the_same_time(doors: tuple[str, str], backend: AnsweringBac
     backend.hang = False
     eventually(lambda: ask(doors[1], key).status_code == 200)
     assert not backend.open
+
+
+def test_bodies_are_read_only_of_requests_that_may_run(
+    doors: tuple[str, str], engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = made(engine, limits=KeyLimits(requests_per_minute=3, tokens_per_minute=100))
+    headers = {"authorization": f"Bearer {counted}", "content-type": "text/plain"}
+    wrong = httpx.post(f"{doors[0]}{ROUTE}", content="x" * 200, headers=headers)
+    assert code(wrong) == (415, "unsupported_media_type")
+    left = [wrong.headers[f"x-ratelimit-remaining-{name}"] for name in ("requests", "tokens")]
+    assert left == ["2", "50"]  # a quarter of its bytes, which it has back once it is refused
+    monkeypatch.setattr("thothy_ai.http.asgi.LINGER_SECONDS", 0.0)
+    key = made(engine, limits=KeyLimits(concurrent_requests=1))
+    with closing(begun(doors[1], key, 40)):  # it is what runs
+        eventually(lambda: ask(doors[0], key).status_code == 429)
+        with closing(begun(doors[1], key, 40)) as another:
+            assert another.getresponse().status == 429
+    eventually(lambda: ask(doors[0], key).status_code == 200)
+
+
+def begun(address: str, key: str, size: int) -> HTTPConnection:
+    """A request for text whose body does not come."""
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=PATIENCE)
+    connection.putrequest("POST", ROUTE)
+    for name, value in (
+        ("authorization", f"Bearer {key}"), ("content-type", "application/json"), ("content-length", str(size)),
+    ):  # fmt: skip
+        connection.putheader(name, value)
+    connection.endheaders()
+    return connection
 
 
 def test_a_client_that_leaves_gives_its_place_back(

@@ -476,6 +476,24 @@ def test_bodies_and_headers_are_bounded(address: str) -> None:
     connection.close()
 
 
+def test_the_bodies_of_all_requests_are_bounded(
+    address: str, backend: AnsweringBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.http.asgi.MAX_HELD", 1_000)
+    large = chat(messages=[{"role": "user", "content": "x" * 600}])
+    backend.hang = True
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(post, address, "chat/completions", large)
+        eventually(lambda: len(backend.open) == 1)
+        busy = post(address, "chat/completions", large)
+        assert (busy.status_code, busy.json()["error"]["code"]) == (503, "server_busy")
+        assert "connection" not in busy.headers  # its body was read, and left
+        backend.finish_all("one")
+        assert first.result().status_code == 200
+    backend.hang = False
+    assert post(address, "chat/completions", large).status_code == 200
+
+
 def test_slow_headers_end_the_connection(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thothy_ai.http.server.HEADER_SECONDS", 0.2)
     parts = urlsplit(address)

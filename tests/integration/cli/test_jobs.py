@@ -178,7 +178,13 @@ class TestShow:
         add_attempt(engine, job_id, 1, outcome="rejected", engine_session_id=session, compute_seconds=1.5)
         add_attempt(engine, job_id, 2, engine_session_id=session, compute_seconds=0.5)
         document = shown(run, job_id)
-        assert document["cost"] == {"compute_seconds": 4, "useful_seconds": 1, "price": None, "currency": "USD"}
+        assert document["cost"] == {
+            "compute_seconds": 4,
+            "useful_seconds": 1,
+            "price": None,
+            "currency": "USD",
+            "declared": False,
+        }
         assert [each["model"] for each in document["attempts"]] == ["tiny", "tiny"]
         printed = run("jobs", "show", job_id).stdout
         assert "cost        4.00 GPU-seconds, 3.00 of them in attempts without an artifact\n" in printed

@@ -90,7 +90,7 @@ class TestFilled:
         with engine.begin() as connection:
             connection.execute(text("UPDATE engine_session SET busy_seconds = 5"))
         done = run("report", "check", exit_code=1)
-        assert "past the queue for 2.0 s, unattributed: 2.0 s" in done.stdout
+        assert "past the queue for 2.0 s (0.0 s over HTTP), unattributed: 2.0 s" in done.stdout
         assert (
             "was busy for 5.0 s, for 2.0 s past the queue, and its attempts are billed for 1.0 s: 2.0 s are una"
             in done.stdout

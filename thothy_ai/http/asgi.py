@@ -46,7 +46,8 @@ class Exchange:
         self.headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]  # of whatever is answered
         self.status: int | None = None  # once the answer has begun
         self._whole = False  # the body has been read
-        self._events = self._ended = False
+        self._failed: Callable[[ApiError], bytes] | None = None  # once there are events, the last one after an error
+        self._ended = False
         self._begun, self._received = time.monotonic(), 0
 
     @property
@@ -112,13 +113,13 @@ class Exchange:
             await self._discard()
             headers = ((name.encode(), value.encode()) for name, value in error.headers.items())
             await self.answer(error.status, error.body, headers)
-        elif self._events and not self._ended:
-            await self.send(b"data: " + json.dumps(error.body, ensure_ascii=False).encode() + b"\n\n")
+        elif self._failed is not None and not self._ended:
+            await self.send(self._failed(error))
             await self.end()
 
-    async def begin_events(self) -> None:
-        """Begin an answer of server-sent events, which `send` sends and `end` ends."""
-        self._events = True
+    async def begin_events(self, failed: Callable[[ApiError], bytes]) -> None:
+        """Begin an answer of server-sent events, which `send` sends, and `end` ends, or the event of an error."""
+        self._failed = failed
         await self._begin(200, EVENTS)
 
     async def send(self, data: bytes) -> None:
@@ -136,8 +137,11 @@ class Exchange:
     async def pass_on(self, message: Message) -> None:
         """Send a message of another application's answer."""
         if message["type"] == "http.response.start":
-            await self._begin(message["status"], message.get("headers", ()))
+            headers = message.get("headers", ())
+            self._failed = error_event if EVENTS[0] in headers else None
+            await self._begin(message["status"], headers)
         else:
+            self._ended = not message.get("more_body", False)
             await self._send(message)
 
     async def _discard(self) -> None:
@@ -156,6 +160,11 @@ class Exchange:
             # The rest of the body could keep the connection for ever.
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def error_event(error: ApiError) -> bytes:
+    """The event of an error among named ones."""
+    return b"event: error\ndata: " + json.dumps(error.body, ensure_ascii=False).encode() + b"\n\n"
 
 
 def new_id() -> str:

@@ -117,9 +117,11 @@ def test_scopes_and_ends(address: str, engine: Engine, caplog: pytest.LogCapture
     assert "expired" in ask(address, short).json()["error"]["message"]
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("route", "stream"), [("chat/completions", True), ("chat/completions", False), ("responses", True)]
+)
 def test_a_revoked_key_ends_what_runs_under_it(
-    address: str, backend: AnsweringBackend, engine: Engine, stream: bool
+    address: str, backend: AnsweringBackend, engine: Engine, route: str, stream: bool
 ) -> None:
     key, other = made(engine), made(engine)
     eventually(lambda: ask(address).status_code == 401)
@@ -128,9 +130,9 @@ def test_a_revoked_key_ends_what_runs_under_it(
 
     def request(key: str) -> None:
         headers = {"authorization": f"Bearer {key}"}
-        answers.append(
-            httpx.post(f"{address}{ROUTE}", json={**HELLO, "stream": stream}, headers=headers, timeout=PATIENCE)
-        )
+        said = {"input": "hello"} if route == "responses" else {"messages": HELLO["messages"]}
+        body = {"model": "answering", "stream": stream, **said}
+        answers.append(httpx.post(f"{address}/v1/{route}", json=body, headers=headers, timeout=PATIENCE))
 
     threads = [threading.Thread(target=request, args=(each,)) for each in (key, other)]
     for thread in threads:
@@ -141,6 +143,7 @@ def test_a_revoked_key_ends_what_runs_under_it(
     [ended] = answers
     assert '"code":"invalid_api_key"' in ended.text.replace(": ", ":")
     assert (ended.status_code, "[DONE]" in ended.text) == (200 if stream else 401, False)
+    assert route != "responses" or "event: error\ndata: {" in ended.text
     assert backend.aborted.wait(PATIENCE)
     eventually(lambda: len(backend.open) == 1)
     backend.finish_all("x")

@@ -382,6 +382,19 @@ class TestErrors:
                 eventually(lambda: post(address, "chat/completions", chat()).status_code == 503)
 
 
+@pytest.mark.parametrize("route", ["chat/completions", "completions", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_that_the_engine_gave_up_is_none(
+    address: str, backend: AnsweringBackend, route: str, stream: bool
+) -> None:
+    backend.reason = FinishReason.ABORTED
+    body = {"chat/completions": {"messages": HELLO}, "completions": {"prompt": "a"}, "responses": {"input": "a"}}
+    answer = post(address, route, {"model": "answering", "stream": stream, **body[route]})
+    assert answer.status_code == (200 if stream else 503)
+    assert '"engine_unavailable"' in answer.text.rsplit("data: ", 1)[-1]
+    assert "[DONE]" not in answer.text
+
+
 def inner(key: str, levels: int) -> Any:
     """Objects that are nested so deep."""
     return {key: inner(key, levels - 1)} if levels else {}

@@ -12,7 +12,6 @@ FINISHED = {
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
     FinishReason.REPETITION: "length",  # it is no whole text, either
-    FinishReason.ABORTED: "length",
 }
 
 

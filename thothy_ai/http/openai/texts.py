@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from thothy_ai.engine.api import Delta, EngineInfo, GenerationRequest, GenerationResult
+from thothy_ai.engine.api import Delta, EngineInfo, FinishReason, GenerationRequest, GenerationResult
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.serving.client import Generation
 from thothy_ai.http import metrics
 from thothy_ai.http.accounts import Account
 from thothy_ai.http.asgi import Exchange
 from thothy_ai.http.engines import Engine, Fleet
-from thothy_ai.http.errors import ApiError, Fields, of_engine
+from thothy_ai.http.errors import RETRY_SECONDS, ApiError, Fields, of_engine
 from thothy_ai.http.openai.events import PING
 
 PING_SECONDS = 15.0  # without anything sent: proxies end idle connections
@@ -57,7 +57,7 @@ class Wanted(Protocol):
 
 
 async def write(exchange: Exchange, fleet: Fleet, wanted: Wanted, account: Account) -> None:
-    """Have it written, and send it. ApiError before anything is sent. A client that leaves ends its generations."""
+    """Have it written, and send it. ApiError, which `exchange` can tell. A client that leaves ends its generations."""
     answer = _Answer(exchange, wanted, account)
     watching = asyncio.create_task(answer.watch())
     writing = asyncio.create_task(answer.write(fleet))
@@ -115,16 +115,13 @@ class _Answer:
                 self._account.follow(info, self._generations[-1])
             await (self._stream() if self._wanted.streams else self._whole())
         except EngineError as error:
-            await self._fail(of_engine(error, self._wanted.fields))
-        except ApiError as error:
-            await self._fail(error)
+            raise of_engine(error, self._wanted.fields) from error
         finally:
             for generation in self._generations:  # of several prompts, one may have failed
                 await generation.abort()
 
     async def _whole(self) -> None:
-        results = [await generation.result() for generation in self._generations]
-        await self._exchange.answer(200, self._wanted.whole(results))
+        await self._exchange.answer(200, self._wanted.whole(await self._results()))
 
     async def _stream(self) -> None:
         several = len(self._generations) > 1
@@ -135,25 +132,24 @@ class _Answer:
                     metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
                 await self._send(opening + self._wanted.written(number, deltas))
                 opening = b""
-        results = [await generation.result() for generation in self._generations]
-        await self._send(opening + self._wanted.closing(results) + self._wanted.done)
+        await self._send(opening + self._wanted.closing(await self._results()) + self._wanted.done)
         await self._exchange.end()
+
+    async def _results(self) -> Sequence[GenerationResult]:
+        results = [await generation.result() for generation in self._generations]
+        if any(choice.finish_reason is FinishReason.ABORTED for result in results for choice in result.choices):
+            says = "the engine gave the text up before its end"
+            raise ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
+        return results
 
     async def _send(self, data: bytes) -> None:
         if not self._events:
             self._events = True
-            await self._exchange.begin_events()
+            await self._exchange.begin_events(self._wanted.failed)
         self._sent_at = time.monotonic()
         self._sending = True
         await self._exchange.send(data)
         self._sending = False
-
-    async def _fail(self, error: ApiError) -> None:
-        """Answer with the error, or send it as the last event."""
-        if not self._events:
-            raise error
-        await self._send(self._wanted.failed(error))
-        await self._exchange.end()
 
 
 async def _numbered(number: int, generation: Generation) -> AsyncGenerator[Numbered]:

@@ -20,6 +20,8 @@ from tests.integration.http.test_batches import NamedTenants
 from tests.support.door import PATIENCE, served_door
 from tests.support.engine_rows import register
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench, running
+from thothy_ai.admin.job_watch import JobSnapshot, JobWatch
+from thothy_ai.errors import DatabaseUnreachableError
 from thothy_ai.http.queue_routes import QueueRoutes
 from thothy_ai.queue.webhooks.deliverer import Deliverer
 
@@ -222,6 +224,54 @@ def test_events_tell_the_states_of_a_job(api: httpx.Client, bench: RunnerBench) 
         said += list(lines)
     assert said[:2] == ["event: state", 'data: {"state":"queued","attempt":0}']
     assert said[-3:-1] == ["event: end", 'data: {"state":"succeeded","reason":null,"detail":null}']
+
+
+def test_events_outlive_the_database_and_end_with_the_job(api: httpx.Client, queue: Queue) -> None:
+    job_id = enqueued(api, "ok")
+    look, failures = JobWatch.look, [DatabaseUnreachableError("Postgres is away")]
+
+    def looked(watch: JobWatch) -> JobSnapshot:
+        snapshot = look(watch)  # the first one is told
+        if watch in seen and failures:
+            raise failures.pop()
+        seen.append(watch)
+        return snapshot
+
+    seen: list[JobWatch] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobWatch, "look", looked)
+        with api.stream("GET", f"/jobs/{job_id}/events") as answer:
+            lines = answer.iter_lines()
+            assert next(lines) == "event: state"
+            eventually(lambda: not failures)
+            queue.rows("DELETE FROM job")
+            said = list(lines)
+    assert said[-3] == "event: error"
+    assert json.loads(said[-2].removeprefix("data: "))["error"]["code"] == "not_found"
+
+
+def test_streams_of_events_are_bounded(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thothy_ai.http.api.jobs.WATCHERS", 1)
+    path = f"/jobs/{enqueued(api, 'ok')}/events"
+    with api.stream("GET", path) as first:
+        lines = first.iter_lines()
+        assert next(lines) == "event: state"
+        assert error_of(api.get(path)) == (429, "too_many_requests", None)
+
+    def is_free() -> bool:
+        with api.stream("GET", path) as answer:
+            return answer.status_code == 200
+
+    eventually(is_free)
+
+
+def test_an_export_that_cannot_begin_has_its_status(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> Iterator[Any]:
+        raise DatabaseUnreachableError("Postgres is away")
+        yield
+
+    monkeypatch.setattr("thothy_ai.http.api.artifacts.stream_artifacts", away)
+    assert error_of(api.get("/artifacts/export")) == (503, "database_unavailable", None)
 
 
 def test_events_tell_what_a_job_writes(api: httpx.Client, bench: RunnerBench) -> None:

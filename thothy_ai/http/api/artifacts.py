@@ -8,13 +8,14 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Engine
+from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import StreamingResponse
 
 from thothy_ai.admin.artifacts import Place, list_artifacts, stream_artifacts
 from thothy_ai.db.connect import reaching
 from thothy_ai.http.api.jobs import JobOperations, filter_of
 from thothy_ai.http.api.models import ArtifactAnswer, ArtifactFilters, ArtifactList, ArtifactQuery
-from thothy_ai.http.api.operations import Operation, OperationCall
+from thothy_ai.http.api.operations import Operation, OperationCall, stream_of
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
@@ -69,7 +70,7 @@ class ArtifactOperations:
                 for each in found:
                     yield ArtifactAnswer.model_validate(each).model_dump_json().encode() + b"\n"
 
-        return StreamingResponse(lines(), media_type="application/jsonl")  # which reads it on threads
+        return await stream_of(iterate_in_threadpool(lines()), "application/jsonl")
 
 
 def _cursor_of(last: ArtifactAnswer) -> str:

@@ -17,6 +17,7 @@ from thothy_ai.admin.filters import JobFilter
 from thothy_ai.admin.job_watch import JobWatch
 from thothy_ai.db.connect import reaching
 from thothy_ai.errors import (
+    DatabaseUnreachableError,
     EntryError,
     IdempotencyConflictError,
     InvalidJobError,
@@ -34,7 +35,8 @@ from thothy_ai.http.api.models import (
     Parameters,
     WaitQuery,
 )
-from thothy_ai.http.api.operations import Operation, OperationCall, missing
+from thothy_ai.http.api.operations import Operation, OperationCall, missing, stream_of
+from thothy_ai.http.asgi import error_event
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.openai.events import PING, encoded
 from thothy_ai.http.record import DoorRecord
@@ -148,19 +150,25 @@ class JobOperations:
         if self._watching >= WATCHERS:
             says = f"{WATCHERS} jobs are being watched already"
             raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS)
-        return StreamingResponse(self._watched(call.id), media_type="text/event-stream", headers=EVENT_HEADERS)
+        return await stream_of(self._watched(call.id), "text/event-stream; charset=utf-8", EVENT_HEADERS)
 
     async def _watched(self, job_id: UUID) -> AsyncIterator[bytes]:
         """A job's states, and what its attempts write, until it has ended."""
         loop = asyncio.get_running_loop()
         job, live = JobWatch(self._database, job_id), TextWatcher(self._settings, job_id)
         state, sent_at = None, time.monotonic()
-        self._watching += 1
+        self._watching += 1  # nothing was awaited since it was compared
         try:
             while True:
-                snapshot = await self.read(job.look)
-                now = (snapshot.state, snapshot.attempt)
-                if now != state:
+                try:
+                    snapshot = await self.read(job.look)
+                except DatabaseUnreachableError:  # which passes
+                    if state is None:
+                        raise
+                except UnknownJobError:  # deleted meanwhile
+                    yield error_event(missing("job", job_id))
+                    return
+                if (now := (snapshot.state, snapshot.attempt)) != state:
                     state = now
                     yield _event("state", {"state": snapshot.state, "attempt": snapshot.attempt})
                     sent_at = time.monotonic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from thothy_ai.http.access import Caller, Right, caller_of, header
@@ -84,6 +84,20 @@ class Operation:
         )
         answer = await self.run(call)
         return answer if isinstance(answer, Response) else JSONResponse(answer.model_dump(mode="json"))
+
+
+async def stream_of(
+    pieces: AsyncIterator[bytes], media: str, headers: Mapping[str, str] | None = None
+) -> StreamingResponse:
+    """A stream whose first piece has been made: what fails until then is answered with its status."""
+    first = await anext(pieces, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    return StreamingResponse(whole(), media_type=media, headers=headers)
 
 
 def missing(what: str, given: object) -> ApiError:

@@ -43,7 +43,8 @@ class Single:
     """Implements `Directory`: the engine at `THOTHY_ENGINE_URL`, where there is no database."""
 
     def __init__(self, settings: Settings) -> None:
-        self._known = Known("", settings.require_engine_url(), token=settings.reveal_engine_token())
+        url, token = settings.require_engine_url(), settings.reveal_engine_token()
+        self._known = Known("", url, capacity=settings.worker_in_flight, token=token)
 
     async def look(self) -> Collection[Known]:
         return (self._known,)

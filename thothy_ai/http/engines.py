@@ -72,10 +72,6 @@ class Engine:
         """Sequences that run, by those that may run."""
         return self.running / self.limit
 
-    def takes(self, sequences: int) -> bool:
-        """Whether so many more may run now. More than all count as all."""
-        return not self.running or self.running + sequences <= self.limit
-
     async def token_bytes(self) -> tuple[bytes, ...]:
         """The bytes of each token of its model, asked for once per session."""
         session = (await self.client.info()).session_id
@@ -86,11 +82,16 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """What a request that waits for a place asks for."""
+    """What a request that waits for a place asks for: `sequences` for each of its prompts."""
 
     model: str
     beginning: str
     sequences: int
+    prompts: int
+
+    def places(self, engine: Engine) -> int:
+        """How many it takes there: for as many prompts at once as may ever run."""
+        return self.sequences * min(self.prompts, engine.limit // self.sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +138,17 @@ class Fleet:
             await engine.client.close()
 
     @asynccontextmanager
-    async def place(self, model: str, beginning: str, sequences: int) -> AsyncIterator[Engine]:
+    async def place(self, model: str, beginning: str, sequences: int, prompts: int = 1) -> AsyncIterator[TakenPlace]:
         """A place at an engine with this model: at the one that had a prompt with this beginning, if it has room, or at
-        the first one that has. ApiError if there is none.
+        the first one that has. It may be for fewer prompts than wanted, one at least, each of so many sequences.
+        ApiError if there is none.
         """
-        if len(self._queue) >= MAX_WAITING * len(self._able(model)):
+        waiting = WaitingRequest(model, beginning, sequences, prompts)
+        if len(self._queue) >= MAX_WAITING * len(self._able(waiting)):
             says = f"{len(self._queue):,} requests wait already"
             raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS)
         turn: asyncio.Future[TakenPlace] = asyncio.get_running_loop().create_future()
-        self._queue[turn] = WaitingRequest(model, beginning, sequences)
+        self._queue[turn] = waiting
         self._admit()
         try:
             place = await turn
@@ -156,7 +159,7 @@ class Fleet:
             self._admit()
             raise
         try:
-            yield place.engine
+            yield place
         finally:
             place.engine.running -= place.taken
             self._admit()
@@ -170,28 +173,37 @@ class Fleet:
             engines = [engine for engine in self.engines if engine.url not in kept]
             if not engines:
                 return
-            able = [engine for engine in engines if waiting.model in engine.known.models]
-            free = [engine for engine in able if engine.takes(waiting.sequences)]
+            able = [
+                engine
+                for engine in engines
+                if waiting.model in engine.known.models and waiting.sequences <= engine.limit
+            ]
+            free = [engine for engine in able if engine.running + waiting.places(engine) <= engine.limit]
             if turn.done():  # it was given up
                 del self._queue[turn]
             elif free:
                 del self._queue[turn]
                 engine = self._warmest(free, waiting)
-                place = TakenPlace(engine, min(waiting.sequences, engine.limit))
+                place = TakenPlace(engine, waiting.places(engine))
                 engine.running += place.taken
                 turn.set_result(place)
             else:
                 kept |= {engine.url for engine in able}
 
-    def _able(self, model: str) -> list[Engine]:
-        """The engines with this model; ApiError if there are none."""
+    def _able(self, waiting: WaitingRequest) -> list[Engine]:
+        """The engines with its model that may run its sequences; ApiError if there are none."""
         reached = self.engines
         if not reached:
             raise ApiError(503, "no engine is ready", code="engine_unavailable", retry_after=RETRY_SECONDS)
-        if able := [engine for engine in reached if model in engine.known.models]:
+        serving = [engine for engine in reached if waiting.model in engine.known.models]
+        if not serving:
+            says = f"the model {waiting.model!r} does not exist; there are {', '.join(self.models)}"
+            raise ApiError(404, says, code="model_not_found", param="model")
+        if able := [engine for engine in serving if waiting.sequences <= engine.limit]:
             return able
-        says = f"the model {model!r} does not exist; there are {', '.join(self.models)}"
-        raise ApiError(404, says, code="model_not_found", param="model")
+        most = max(engine.limit for engine in serving)
+        says = f"n: an engine writes at most {most:,} texts at once for requests over HTTP, not {waiting.sequences:,}"
+        raise ApiError(400, says, code="invalid_value", param="n")
 
     def _warmest(self, free: Sequence[Engine], waiting: WaitingRequest) -> Engine:
         """The one that had a prompt with this beginning, or else the one with the least to do."""
@@ -247,14 +259,16 @@ class Fleet:
         except EngineError:
             return NOTHING
         if "" in sessions:
-            return Known(info.session_id, engine.url, frozenset({info.model_name}), info.capacity or 1)
+            return Known(
+                info.session_id, engine.url, frozenset({info.model_name}), info.capacity or sessions[""].capacity
+            )
         return sessions.get(info.session_id, NOTHING)
 
     def _refuse_unserved(self) -> None:
         """Let nobody wait for a model that no engine serves any more."""
         for turn, waiting in self._queue.items():
             try:
-                self._able(waiting.model)
+                self._able(waiting)
             except ApiError as error:
                 if not turn.done():
                     turn.set_exception(error)

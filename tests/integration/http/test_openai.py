@@ -303,6 +303,30 @@ class TestStreams:
             backend.finish_all("two")
             assert (first.result().status_code, second.result().status_code) == (200, 200)
 
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_many_prompts_take_no_more_places_than_there_are(
+        self, backend: AnsweringBackend, tmp_path: Path, stream: bool
+    ) -> None:
+        backend.hang = True
+        body = {"model": "answering", "prompt": ["a", "b", "c"], "n": 2, "stream": stream}
+        with door(backend, tmp_path) as address, ThreadPoolExecutor() as pool:  # four places
+            asked = pool.submit(post, address, "completions", body)
+            eventually(lambda: len(backend.open) == 2)
+            assert len(backend.requests) == 2
+            backend.finish_all("one")
+            eventually(lambda: len(backend.open) == 1)
+            backend.finish_all("two")
+            said = asked.result()
+            refused = post(address, "completions", {**body, "n": 5})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
+        lines = [json.loads(line[6:]) for line in said.text.splitlines() if line.startswith("data: {")]
+        choices = [choice for part in (lines if stream else [said.json()]) for choice in part["choices"]]
+        if stream:
+            assert {0, 2, 4} <= {choice["index"] for choice in choices if choice["text"]}
+            assert said.text.endswith("data: [DONE]\n\n")
+        else:
+            assert [choice["text"] for choice in choices] == ["one", "one", "two"]
+
     def test_a_refusal_after_a_comment_is_an_event(
         self, backend: AnsweringBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -162,7 +162,7 @@ class ChatCompletion:
         self.model = body_.model
         self.streams = bool(body_.stream)
         self.wants_tokens = bool(body_.logprobs)
-        self.sequences = body_.sequences
+        self.sequences, self.prompts = body_.sequences, 1
         self.fields, self.done = Fields("messages", "max_completion_tokens"), DONE
         self.beginning = self._messages[0].content[:BEGINNING]
         self._head: dict[str, Any] = {

@@ -53,7 +53,7 @@ class TextCompletion:
         self.model = self._body.model
         self.streams = bool(self._body.stream)
         self.wants_tokens = self._body.logprobs is not None
-        self.sequences = len(self._prompts) * self._body.sequences
+        self.sequences, self.prompts = self._body.sequences, len(self._prompts)
         self.fields, self.done = COMPLETION, DONE
         self.beginning = str(self._prompts[0][:BEGINNING])
         self._n = self._body.n or 1

@@ -138,7 +138,7 @@ class ModelResponse:
         self.model = body_.model
         self.streams = bool(body_.stream)
         self.wants_tokens = body_.top_logprobs is not None or LOGPROBS in (body_.include or ())
-        self.sequences = 1
+        self.sequences = self.prompts = 1
         self.fields, self.done = FIELDS, b""
         self.beginning = self._messages[0].content[:BEGINNING]
         self._events = Events()

@@ -17,7 +17,7 @@ from thothy_ai.engine.serving.client import Generation
 from thothy_ai.http import metrics
 from thothy_ai.http.accounts import Account
 from thothy_ai.http.asgi import Exchange
-from thothy_ai.http.engines import Engine, Fleet
+from thothy_ai.http.engines import Fleet, TakenPlace
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError, Fields, of_engine
 from thothy_ai.http.openai.events import PING
 
@@ -33,7 +33,8 @@ class Wanted(Protocol):
     beginning: str  # of its prompt
     streams: bool
     wants_tokens: bool  # the bytes of tokens, for log-probabilities
-    sequences: int  # that the engine runs for it
+    prompts: int
+    sequences: int  # that the engine runs for each prompt
     fields: Fields
     done: bytes  # the last event
 
@@ -81,6 +82,7 @@ class _Answer:
     def __init__(self, exchange: Exchange, wanted: Wanted, account: Account) -> None:
         self._exchange, self._wanted, self._account = exchange, wanted, account
         self._generations: list[Generation] = []
+        self._results: list[GenerationResult] = []
         self._begun = time.monotonic()
         self._sent_at = self._begun
         self._events = False  # whether headers of events have been sent
@@ -103,44 +105,54 @@ class _Answer:
 
     async def write(self, fleet: Fleet) -> None:
         """Wait for a place, and have the answer written and sent."""
-        async with fleet.place(self._wanted.model, self._wanted.beginning, self._wanted.sequences) as engine:
-            await self._write_at(engine)
+        wanted = self._wanted
+        async with fleet.place(wanted.model, wanted.beginning, wanted.sequences, wanted.prompts) as place:
+            await self._write_at(place)
 
-    async def _write_at(self, engine: Engine) -> None:
+    async def _write_at(self, place: TakenPlace) -> None:
         try:
-            info = await engine.client.info()
-            vocabulary = await engine.token_bytes() if self._wanted.wants_tokens else ()
-            for request in self._wanted.requests(info, vocabulary):
-                self._generations.append(await engine.client.submit(request))
-                self._account.follow(info, self._generations[-1])
-            await (self._stream() if self._wanted.streams else self._whole())
+            async with aclosing(self._portions(place)) as portions:
+                await (self._stream(portions) if self._wanted.streams else self._whole(portions))
         except EngineError as error:
             raise of_engine(error, self._wanted.fields) from error
         finally:
             for generation in self._generations:  # of several prompts, one may have failed
                 await generation.abort()
 
-    async def _whole(self) -> None:
-        await self._exchange.answer(200, self._wanted.whole(await self._results()))
+    async def _portions(self, place: TakenPlace) -> AsyncGenerator[Sequence[Generation]]:
+        """The generations of all prompts: of as many at once as the place is for, once those before have ended."""
+        client, at_once = place.engine.client, place.taken // self._wanted.sequences
+        info = await client.info()
+        vocabulary = await place.engine.token_bytes() if self._wanted.wants_tokens else ()
+        requests = self._wanted.requests(info, vocabulary)
+        for first in range(0, len(requests), at_once):
+            for request in requests[first : first + at_once]:
+                self._generations.append(await client.submit(request))
+                self._account.follow(info, self._generations[-1])
+            yield self._generations[first:]
+            results = [await generation.result() for generation in self._generations[first:]]
+            if any(choice.finish_reason is FinishReason.ABORTED for result in results for choice in result.choices):
+                says = "the engine gave the text up before its end"
+                raise ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
+            self._results += results
 
-    async def _stream(self) -> None:
-        several = len(self._generations) > 1
+    async def _whole(self, portions: AsyncGenerator[Sequence[Generation]]) -> None:
+        async for _ in portions:
+            pass
+        await self._exchange.answer(200, self._wanted.whole(self._results))
+
+    async def _stream(self, portions: AsyncGenerator[Sequence[Generation]]) -> None:
         opening = self._wanted.opening()  # goes with the first text
-        async with aclosing(_merged(self._generations) if several else _numbered(0, self._generations[0])) as batches:
-            async for number, deltas in batches:
-                if opening:
-                    metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
-                await self._send(opening + self._wanted.written(number, deltas))
-                opening = b""
-        await self._send(opening + self._wanted.closing(await self._results()) + self._wanted.done)
+        async for portion in portions:
+            first = len(self._results)
+            async with aclosing(_merged(portion) if len(portion) > 1 else _numbered(0, portion[0])) as batches:
+                async for number, deltas in batches:
+                    if opening:
+                        metrics.FIRST_TEXT.observe(time.monotonic() - self._begun)
+                    await self._send(opening + self._wanted.written(first + number, deltas))
+                    opening = b""
+        await self._send(opening + self._wanted.closing(self._results) + self._wanted.done)
         await self._exchange.end()
-
-    async def _results(self) -> Sequence[GenerationResult]:
-        results = [await generation.result() for generation in self._generations]
-        if any(choice.finish_reason is FinishReason.ABORTED for result in results for choice in result.choices):
-            says = "the engine gave the text up before its end"
-            raise ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
-        return results
 
     async def _send(self, data: bytes) -> None:
         if not self._events:

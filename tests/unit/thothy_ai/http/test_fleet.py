@@ -60,14 +60,15 @@ async def fleet(known: dict[str, Known]) -> AsyncIterator[tuple[Fleet, Engines]]
 class Asked:
     """A request for a place: once it has one, `engine` says where."""
 
-    def __init__(self, of: Fleet, model: str = "m", beginning: str = "", sequences: int = 1) -> None:
+    def __init__(self, of: Fleet, model: str = "m", beginning: str = "", *numbers: int) -> None:
         self.engine: str | None = None
+        self.taken = 0
         self._leave = asyncio.Event()
-        self.task = asyncio.create_task(self._run(of, model, beginning, sequences))
+        self.task = asyncio.create_task(self._run(of, model, beginning, *(numbers or (1,))))
 
     async def _run(self, of: Fleet, *wanted: Any) -> None:
-        async with of.place(*wanted) as engine:
-            self.engine = engine.url
+        async with of.place(*wanted) as place:
+            self.engine, self.taken = place.engine.url, place.taken
             await self._leave.wait()
 
     async def leave(self) -> None:
@@ -140,6 +141,21 @@ async def test_one_that_needs_much_is_not_overtaken_for_ever() -> None:
             await each.leave()
         assert alias.engine == "a"
         await alias.leave()
+
+
+@on_loop
+async def test_no_more_run_than_may() -> None:
+    async with fleet({"a": Known("a", "a", frozenset({"m"}), 5)}) as (of, _):
+        many = await asked(of, "m", "", 2, 64)
+        assert many.taken == 4  # two of its prompts at once
+        small, other = await asked(of), await asked(of)
+        assert (small.engine, other.engine) == ("a", None)
+        with pytest.raises(ApiError) as refused:
+            async with of.place("m", "", 6):
+                pass
+        assert (refused.value.status, refused.value.param) == (400, "n")
+        for each in (many, small, other):
+            await each.leave()
 
 
 @on_loop

@@ -209,7 +209,7 @@ CREATE TABLE api_key (
     requests_per_minute integer,
     tokens_per_minute bigint,
     concurrent_requests integer,
-    gpu_seconds_per_day double precision,
+    interactive_seconds_per_day double precision,
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz,
     revoked_at timestamptz,
@@ -217,7 +217,7 @@ CREATE TABLE api_key (
         cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'admin']
     ),
     CONSTRAINT ck_api_key_limits CHECK (
-        least(requests_per_minute, tokens_per_minute, concurrent_requests, gpu_seconds_per_day) > 0
+        least(requests_per_minute, tokens_per_minute, concurrent_requests, interactive_seconds_per_day) > 0
     )
 );
 

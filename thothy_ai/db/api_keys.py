@@ -31,7 +31,7 @@ class KeyLimits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None  # of prompts and outputs
     concurrent_requests: int | None = None
-    gpu_seconds_per_day: float | None = None  # in UTC
+    interactive_seconds_per_day: float | None = None  # in UTC
 
 
 UNLIMITED: Final = KeyLimits()
@@ -78,7 +78,7 @@ def create_key(
         "requests_per_minute": limits.requests_per_minute,
         "tokens_per_minute": limits.tokens_per_minute,
         "concurrent_requests": limits.concurrent_requests,
-        "gpu_seconds_per_day": limits.gpu_seconds_per_day,
+        "interactive_seconds_per_day": limits.interactive_seconds_per_day,
         "expires_at": expires_at,
     }
     with engine.begin() as connection:
@@ -95,7 +95,9 @@ def list_keys(connection: Connection) -> list[ApiKey]:
             row.tenant,
             row.name,
             frozenset(row.scopes),
-            KeyLimits(row.requests_per_minute, row.tokens_per_minute, row.concurrent_requests, row.gpu_seconds_per_day),
+            KeyLimits(
+                row.requests_per_minute, row.tokens_per_minute, row.concurrent_requests, row.interactive_seconds_per_day
+            ),
             row.created_at,
             row.expires_at,
             row.revoked_at,

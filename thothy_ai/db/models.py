@@ -349,7 +349,7 @@ class ApiKeyRow(Base):
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[Big | None]
     concurrent_requests: Mapped[int | None]
-    gpu_seconds_per_day: Mapped[float | None]
+    interactive_seconds_per_day: Mapped[float | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
@@ -357,7 +357,7 @@ class ApiKeyRow(Base):
     __table_args__ = (
         CheckConstraint("cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'admin']", name="scopes"),
         CheckConstraint(
-            "least(requests_per_minute, tokens_per_minute, concurrent_requests, gpu_seconds_per_day) > 0",
+            "least(requests_per_minute, tokens_per_minute, concurrent_requests, interactive_seconds_per_day) > 0",
             name="limits",
         ),
     )

@@ -111,7 +111,7 @@ REFUSALS: Final = {
     "requests": "{0.requests_per_minute:,} requests per minute",
     "tokens": "{0.tokens_per_minute:,} tokens per minute",
     "concurrent": "{0.concurrent_requests:,} requests at the same time",
-    "seconds": "{0.gpu_seconds_per_day:,g} GPU-seconds per day",
+    "seconds": "{0.interactive_seconds_per_day:,g} GPU-seconds of requests for text per day",
 }
 
 
@@ -168,7 +168,7 @@ class Local:
         left = [self._level("requests", requests, now), self._level("tokens", tokens, now)]
         day = int(now // DAY)
         spent = max(spent, self.used[1] if self.used[0] == day else 0.0)
-        if limits.gpu_seconds_per_day is not None and spent >= limits.gpu_seconds_per_day:
+        if limits.interactive_seconds_per_day is not None and spent >= limits.interactive_seconds_per_day:
             return Room("seconds", (day + 1) * DAY - now, *left)
         if requests is not None and left[0] < 1:
             return Room("requests", (1 - left[0]) * 60 / requests, *left)
@@ -181,7 +181,7 @@ class Local:
         self.levels |= {
             name: (level, now) for level, (name, limit) in zip(left, bounds, strict=True) if limit is not None
         }
-        if limits.gpu_seconds_per_day is not None:
+        if limits.interactive_seconds_per_day is not None:
             self.used = (day, spent)
         return Room("", 0.0, *left)
 
@@ -239,7 +239,8 @@ class Limiter:
         `spent`: seconds that are on the day's bill.
         """
         bounds = (
-            limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent_requests, limits.gpu_seconds_per_day
+            limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent_requests,
+            limits.interactive_seconds_per_day,
         )  # fmt: skip
         words = ["" if bound is None else bound for bound in bounds]
         found = await self._ask(ADMIT, key, *words, taken, lease, LEASE_SECONDS, spent)

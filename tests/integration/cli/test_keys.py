@@ -41,7 +41,7 @@ def test_limits_scopes_and_the_end(run: Run) -> None:
     options = ("--requests-per-minute", "600", "--tokens-per-minute", "1000000", "--concurrent", "8")
     made = json.loads(
         run("keys", "create", "--tenant", "b", "--scope", "admin", "--scope", "chat", "--expires", "30d", *options,
-            "--gpu-seconds-per-day", "3600.5", "--json").stdout
+            "--interactive-seconds-per-day", "3600.5", "--json").stdout
     )  # fmt: skip
     assert made["key"].startswith(f"{made['id']}_")
     listed = run("keys", "list", "--tenant", "b").stdout
@@ -57,6 +57,6 @@ def test_wrong_input_is_named(run: Run) -> None:
     assert "--tenant: must be" in one_line(run("keys", "create", "--tenant", "../x", exit_code=2))
     assert "--name must be" in one_line(run("keys", "create", "--tenant", "a", "--name", "a\nb", exit_code=2))
     assert "duration" in one_line(run("keys", "create", "--tenant", "a", "--expires", "soon", exit_code=2))
-    for option in ("--requests-per-minute", "--tokens-per-minute", "--concurrent", "--gpu-seconds-per-day"):
+    for option in ("--requests-per-minute", "--tokens-per-minute", "--concurrent", "--interactive-seconds-per-day"):
         assert option in one_line(run("keys", "create", "--tenant", "a", option, "0", exit_code=2))
     assert "no such key" in one_line(run("keys", "revoke", "thothy_nothing", "--yes", exit_code=1))

@@ -95,12 +95,12 @@ def test_tokens_are_settled_after_the_answer(doors: tuple[str, str], engine: Eng
 
 
 def test_gpu_seconds_of_a_day(doors: tuple[str, str], engine: Engine) -> None:
-    key = made(engine, limits=KeyLimits(gpu_seconds_per_day=2.0))
+    key = made(engine, limits=KeyLimits(interactive_seconds_per_day=2.0))
     assert ask(doors[0], key).status_code == 200  # 1.5 s
     assert ask(doors[1], key).status_code == 200
     eventually(lambda: ask(doors[0], key).status_code == 429)
     refused = ask(doors[1], key)
-    assert "2 GPU-seconds per day" in refused.json()["error"]["message"]
+    assert "2 GPU-seconds of requests for text per day" in refused.json()["error"]["message"]
     assert 0 < int(refused.headers["retry-after"]) <= 86_400
 
 

@@ -40,9 +40,11 @@ def create(
     concurrent: Annotated[
         int | None, typer.Option(min=1, max=10**6, help="Maximum of requests for text at the same time.")
     ] = None,
-    gpu_seconds_per_day: Annotated[
+    interactive_seconds_per_day: Annotated[
         float | None,
-        typer.Option(min=0.001, max=10**9, help="Maximum of GPU-seconds of requests for text in a UTC day."),
+        typer.Option(
+            min=0.001, max=10**9, help="Maximum of GPU-seconds of requests for text in a UTC day. Jobs are not counted."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +67,7 @@ def create(
             usage(f"--scope: {scope!r} is not one of {', '.join(SCOPES)}")
     if not _NAME.fullmatch(name):
         usage("--name must be at most 100 characters, none of which is a control character")
-    limits = KeyLimits(requests_per_minute, tokens_per_minute, concurrent, gpu_seconds_per_day)
+    limits = KeyLimits(requests_per_minute, tokens_per_minute, concurrent, interactive_seconds_per_day)
     until = ahead(expires) if expires else None
     with database() as engine:
         key = create_key(engine, tenant, wanted, limits, name=name, expires_at=until)
@@ -93,11 +95,11 @@ def list_keys(
     if not found:
         return typer.echo("No keys.")
     heads = ["key", "tenant", "name", "scopes", "state"]
-    limits = [Column(head, number=True) for head in ("requests/min", "tokens/min", "concurrent", "GPU-s/day")]
+    limits = [Column(head, number=True) for head in ("requests/min", "tokens/min", "concurrent", "interactive s/day")]
     rows = []
     for key in found:
         of = key.limits
-        bounds = (of.requests_per_minute, of.tokens_per_minute, of.concurrent_requests, of.gpu_seconds_per_day)
+        bounds = (of.requests_per_minute, of.tokens_per_minute, of.concurrent_requests, of.interactive_seconds_per_day)
         scopes = " ".join(scope for scope in api_keys.SCOPES if scope in key.scopes)
         shown = ("-" if each is None else f"{each:,}" for each in bounds)
         rows.append([key.id, key.tenant, key.name, scopes, _state(key), *shown])

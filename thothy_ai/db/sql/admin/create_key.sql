@@ -1,9 +1,9 @@
 -- Stores a new key of the HTTP API.
 INSERT INTO api_key (
     id, hash, tenant, name, scopes,
-    requests_per_minute, tokens_per_minute, concurrent_requests, gpu_seconds_per_day, expires_at
+    requests_per_minute, tokens_per_minute, concurrent_requests, interactive_seconds_per_day, expires_at
 )
 VALUES (
     :id, :hash, :tenant, :name, CAST(:scopes AS text[]),
-    :requests_per_minute, :tokens_per_minute, :concurrent_requests, :gpu_seconds_per_day, :expires_at
+    :requests_per_minute, :tokens_per_minute, :concurrent_requests, :interactive_seconds_per_day, :expires_at
 )

@@ -29,6 +29,7 @@ from thothy_ai.http.queue_routes import QueueRoutes
 log = logging.getLogger(__name__)
 
 DENIALS = {401, 403, 429}
+CLIENT_LEFT = 499  # before the answer began: nginx's, in metrics
 
 GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
     "/v1/chat/completions": ChatCompletion,
@@ -63,7 +64,7 @@ def make_app(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoute
             log.exception("request %s failed", exchange.id)
             await exchange.refuse(ApiError(500, "the server failed; its log says why", code="server_error"))
         if scope["path"] in GENERATIONS:
-            metrics.REQUESTS.labels(scope["path"], exchange.status).inc()
+            metrics.REQUESTS.labels(scope["path"], exchange.status or CLIENT_LEFT).inc()
 
     return app
 
@@ -111,7 +112,7 @@ def _others(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes
         if queue is not None:
             await queue.close()
 
-    return Starlette(
+    application = Starlette(
         routes=[
             Route("/v1/models", list_models),
             Route("/v1/models/{name:path}", find_model),
@@ -120,6 +121,8 @@ def _others(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes
         exception_handlers={HTTPException: _refused, ApiError: _refused, DatabaseError: _refused, Exception: _refused},
         lifespan=lifespan,
     )
+    application.router.redirect_slashes = False  # a redirection would lose a request's body
+    return application
 
 
 async def _refused(request: Request, error: Exception) -> Response:

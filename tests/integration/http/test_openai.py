@@ -381,6 +381,8 @@ class TestErrors:
         with pytest.raises(openai.NotFoundError) as nowhere:
             client.embeddings.create(model="answering", input="x")
         assert nowhere.value.code == "unknown_url"
+        slash = httpx.get(f"{address}/v1/models/", follow_redirects=False)
+        assert (slash.status_code, "error" in slash.json()) == (404, True)
         answer = httpx.get(f"{address}/v1/chat/completions")
         assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
         assert answer.headers["x-request-id"].startswith("req_")
@@ -471,6 +473,17 @@ WRONG = [
     (chat(top_logprobs=2), "invalid_value", "top_logprobs"),
     (chat(logprobs=True, top_logprobs=21), "invalid_value", "top_logprobs"),
     (chat(stream="yes"), "invalid_value", "stream"),
+    (chat(stream_options={"include_usage": True}), "invalid_value", "stream_options"),
+    (chat(messages=[{"role": "user", "content": []}]), "missing_required_parameter", "messages.0.content"),
+    (chat(messages=[*HELLO, {"role": "user", "content": "x", "refusal": "no"}]), "invalid_value", "messages.1.refusal"),
+    (
+        chat(messages=[{"role": "user", "content": [{"type": "refusal", "refusal": "no"}]}]),
+        "invalid_value",
+        "messages.0.content",
+    ),
+    (chat(top_k=10**30), "invalid_value", "top_k"),
+    (chat(stop_token_ids=[2**31]), "invalid_value", "stop_token_ids.0"),
+    (chat(min_tokens=10**30), "invalid_value", "min_tokens"),
     (chat(store=True), "invalid_value", "store"),
     (chat(response_format={"type": "xml"}), "invalid_value", "response_format.type"),
     (chat(response_format={"type": "json_schema"}), "missing_required_parameter", "response_format.json_schema"),
@@ -494,6 +507,27 @@ def test_bad_input_is_named(address: str, backend: AnsweringBackend, body: Any, 
     assert (answer.status_code, said["code"], said["param"]) == (400, code, param), said
     assert said["message"]
     assert not backend.requests
+
+
+def test_token_ids_are_bounded(address: str, backend: AnsweringBackend) -> None:
+    answer = post(address, "completions", {"model": "answering", "prompt": [1, 10**30]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt.1")
+    assert post(address, "chat/completions", chat(chat_template_kwargs={"a": 10**30})).status_code == 200
+    assert asked(backend).template_options == {"a": 1e30}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"content": None, "refusal": "I will not."},
+        {"refusal": "I will not."},
+        {"content": [{"type": "refusal", "refusal": "I will not."}]},
+    ],
+)
+def test_a_refusal_is_sent_back(address: str, backend: AnsweringBackend, said: dict[str, Any]) -> None:
+    messages = [*HELLO, {"role": "assistant", **said}, *HELLO]
+    assert post(address, "chat/completions", chat(messages=messages)).status_code == 200
+    assert asked(backend).messages[1].content == "I will not."
 
 
 def test_fields_that_are_null_are_left_out(address: str, backend: AnsweringBackend) -> None:

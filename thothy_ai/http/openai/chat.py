@@ -15,7 +15,7 @@ from thothy_ai.engine.api import Delta, EngineInfo, FinishReason, GenerationRequ
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.http.errors import ApiError, Fields, unsupported
 from thothy_ai.http.openai.events import DONE, encoded, event
-from thothy_ai.http.openai.fields import BEGINNING, Body, GenerationBody, Text, parsed
+from thothy_ai.http.openai.fields import BEGINNING, Body, GenerationBody, Option, Text, parsed
 from thothy_ai.http.openai.objects import FINISHED, token_logprobs, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 from thothy_ai.http.openai.tools import Choice, FunctionTools, NamedTool, ToolName, new_call_id, tools_of
@@ -41,7 +41,15 @@ class ImagePart(Body):
     file: Any = None
 
 
-Parts = Annotated[list[Annotated[TextPart | ImagePart, Field(discriminator="type")]], Field(max_length=1_000)]
+class RefusalPart(Body):
+    """A part of an assistant's message that says why it does not answer."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+Part = Annotated[TextPart | RefusalPart | ImagePart, Field(discriminator="type")]
+Parts = Annotated[list[Part], Field(max_length=1_000)]
 
 
 class CalledFunction(Body):
@@ -68,8 +76,8 @@ class ChatMessage(Body):
     tool_calls: Annotated[list[CalledTool], Field(max_length=MAX_CALLS)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    refusal: str | None = None
     # What the API's answers have, and say nothing.
-    refusal: None = None
     audio: None = None
     function_call: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -77,16 +85,21 @@ class ChatMessage(Body):
     def text(self, at: int) -> str:
         """All of its text; ApiError for a message without any, or with parts that are no text."""
         if isinstance(self.content, str):
-            return self.content
+            return self.content or self.refusal or ""
         where = f"messages.{at}.content"
-        if self.content is None:
-            if self.tool_calls:
-                return ""
+        if not self.content:
+            if self.tool_calls or self.refusal:
+                return self.refusal or ""
             raise ApiError(400, f"{where} is missing", code="missing_required_parameter", param=where)
+        texts = []
         for part in self.content:
             if isinstance(part, ImagePart):
                 raise unsupported(where, f": the engine reads text, and no {part.type}")
-        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+            if isinstance(part, RefusalPart) and self.role != "assistant":
+                says = f"{where}: a refusal is not for the role {self.role!r}"
+                raise ApiError(400, says, code="invalid_value", param=where)
+            texts.append(part.text if isinstance(part, TextPart) else part.refusal)
+        return "\n".join(texts)
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
@@ -98,6 +111,7 @@ def messages_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
         strays = {
             "tool_calls": calls and message.role != "assistant",
             "tool_call_id": message.tool_call_id is not None and message.role != "tool",
+            "refusal": message.refusal and message.role != "assistant",
             "reasoning_content": message.reasoning_content and message.role != "assistant",
         }
         for field, strays_here in strays.items():
@@ -132,7 +146,7 @@ class ChatBody(GenerationBody):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    chat_template_kwargs: dict[str, str | bool | int | float] | None = None
+    chat_template_kwargs: dict[str, Option] | None = None
     tools: FunctionTools | None = None
     tool_choice: Choice | NamedTool | None = None
     parallel_tool_calls: bool | None = None

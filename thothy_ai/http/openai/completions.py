@@ -13,7 +13,7 @@ from pydantic import Field
 from thothy_ai.engine.api import Choice, Delta, EngineInfo, GenerationRequest, GenerationResult
 from thothy_ai.http.errors import COMPLETION, ApiError
 from thothy_ai.http.openai.events import DONE, event
-from thothy_ai.http.openai.fields import BEGINNING, GenerationBody, Text, parsed
+from thothy_ai.http.openai.fields import BEGINNING, GenerationBody, Text, Token, parsed
 from thothy_ai.http.openai.objects import FINISHED, finite, spelled, usage_of
 from thothy_ai.http.openai.response_format import ResponseFormat
 
@@ -21,7 +21,6 @@ MAX_PROMPTS = 64
 LOGPROBS = 5  # OpenAI's limit
 DEFAULT_TOKENS = 16  # OpenAI's
 
-Token = Annotated[int, Field(ge=0)]
 Tokens = Annotated[list[Token], Field(min_length=1)]
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from thothy_ai.engine.api import MAX_PRIORITY, GenerationRequest, SamplingParams
 from thothy_ai.engine.api.errors import InvalidRequestError
@@ -19,11 +19,14 @@ from thothy_ai.http.errors import ApiError, of_engine, unsupported
 INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
 LOWEST = 101 - INTERACTIVE  # above all jobs, which have 100 at most
 SEEDS = 2**63
+IDS = 2**31  # of tokens; no vocabulary has so many
 BEGINNING = 1_000  # characters of a prompt, or its tokens, by which an engine is chosen that had it before
 
 Parsed = TypeVar("Parsed", bound="Body")
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
+Token = Annotated[int, Field(ge=0, lt=IDS)]
+Option = str | bool | Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | float  # of a chat template
 
 
 class Body(BaseModel):
@@ -47,13 +50,13 @@ class GenerationBody(Body):
     stream_options: StreamOptions | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=IDS)] | None = None
     min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS)] | None = None
     stop: str | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[Token], Field(max_length=MAX_STOPS)] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None  # clients send it to both routes
     min_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -71,6 +74,13 @@ class GenerationBody(Body):
     metadata: dict[str, str] | None = None
     store: Literal[False] | None = None
     service_tier: str | None = None
+
+    @field_validator("stream_options")
+    @classmethod
+    def _check_stream(cls, options: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
+        if options is not None and not info.data.get("stream"):
+            raise PydanticCustomError("no_stream", "is only for a request with stream: true")
+        return options
 
     @property
     def wants_usage(self) -> bool:

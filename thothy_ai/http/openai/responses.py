@@ -21,7 +21,7 @@ from thothy_ai.engine.api import (
 )
 from thothy_ai.engine.api.sampling import MAX_LOGPROBS
 from thothy_ai.http.errors import ApiError, Fields
-from thothy_ai.http.openai.fields import BEGINNING, Body, Count, GenerationBody, StreamOptions, parsed
+from thothy_ai.http.openai.fields import BEGINNING, Body, Count, GenerationBody, Option, StreamOptions, parsed
 from thothy_ai.http.openai.objects import token_logprobs
 from thothy_ai.http.openai.response_format import ANY_OBJECT
 from thothy_ai.http.openai.response_input import Input, messages_of
@@ -101,7 +101,7 @@ class ResponseBody(GenerationBody):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     # Thoughts come in plain, so that they need not be encrypted to be sent back.
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
-    chat_template_kwargs: dict[str, str | bool | int | float] | None = None
+    chat_template_kwargs: dict[str, Option] | None = None
     reasoning: ReasoningOptions | None = None
     stream_options: ResponseStreamOptions | None = None
     truncation: Literal["disabled"] | None = None

@@ -413,6 +413,8 @@ CREATE TABLE api_batch (
     errors jsonb,
     model text,
     usage jsonb,
+    idempotency_key text,
+    CONSTRAINT uq_api_batch_tenant_idempotency_key UNIQUE (tenant, idempotency_key),
     CONSTRAINT ck_api_batch_status CHECK (
         status IN (
             'validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling', 'cancelled'

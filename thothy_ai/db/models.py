@@ -468,9 +468,11 @@ class ApiBatchRow(Base):
     errors: Mapped[dict[str, Any] | None]  # of the input, as the API shows them
     model: Mapped[str | None]  # if it is the same for all requests
     usage: Mapped[dict[str, Any] | None]
+    idempotency_key: Mapped[str | None]
 
     __table_args__ = (
         one_of("status", BatchStatus),
+        UniqueConstraint("tenant", "idempotency_key"),
         Index("ix_api_batch_tenant", "tenant", "id"),
         Index("ix_api_batch_open", "id", postgresql_where=sql(OPEN_BATCH)),
     )

@@ -228,7 +228,7 @@ def _checked(options: EnqueueOptions, settings: Settings, usual: str | None, now
     require_whole("max_attempts", attempts, 1, 32767)
     _require_positive("max_compute_seconds", options.max_compute_seconds)
     require_times(options.deadline, options.not_before, now)
-    _require_key(options.idempotency_key)
+    require_key(options.idempotency_key)
     if model is not None:
         check_model_name("model", model)
     return replace(options, max_attempts=attempts, model=model)
@@ -249,7 +249,8 @@ def _require_positive(field: str, value: object) -> None:
         raise InvalidJobError(field, f"{value!r} is not a number above 0")
 
 
-def _require_key(key: object) -> None:
+def require_key(key: object) -> None:
+    """Raise `InvalidJobError` for what cannot be an idempotency key."""
     if key is None:
         return
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_LENGTH:

@@ -357,9 +357,9 @@ def test_an_expired_batch_keeps_what_has_ended(client: OpenAI, queue: Queue, ben
                 ("invalid_value", 13, r"body.\x00"),
                 ("unknown_parameter", 14, r"\x00"),
                 ("unknown_parameter", 15, r"\ud800"),
-                ("invalid_value", 16, "body.tools"),
-                ("invalid_value", 17, "body.tools"),
-                ("invalid_value", 18, "body.messages"),
+                ("invalid_json_line", 16, None),
+                ("invalid_json_line", 17, None),
+                ("invalid_json_line", 18, None),
             ],
         ),
     ],
@@ -401,6 +401,26 @@ def test_what_cannot_be_a_batch_is_refused(client: OpenAI, theirs: OpenAI) -> No
     client.files.delete(file.id)
     with pytest.raises(openai.NotFoundError):
         client.batches.create(**right)  # type: ignore[arg-type]
+
+
+def test_a_request_that_is_sent_twice_makes_one_batch(client: OpenAI, theirs: OpenAI, queue: Queue) -> None:
+    content = jsonl(line("a"))
+    keyed: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "k: 1"}, "metadata": {"for": "a test"}}
+    first = batch_of(client, content, **keyed)
+    again: dict[str, Any] = {"input_file_id": first.input_file_id, "endpoint": CHAT, "completion_window": "24h"}
+    assert client.batches.create(**again, **keyed) == first
+    other = client.files.create(file=("input.jsonl", content), purpose="batch").id
+    for change in ({"input_file_id": other}, {"metadata": {}}, {"endpoint": "/v1/completions"}):
+        with pytest.raises(openai.ConflictError) as refused:
+            client.batches.create(**(again | keyed | change))
+        assert (refused.value.code, refused.value.param) == ("idempotency_conflict", "idempotency_key")
+    for key in ("k" * 501, "a\tb"):
+        with pytest.raises(openai.BadRequestError) as invalid:
+            client.batches.create(**again, extra_headers={"Idempotency-Key": key})
+        assert invalid.value.param == "idempotency_key"
+    assert client.batches.create(**again).id != first.id
+    assert batch_of(theirs, content, **keyed).id != first.id
+    assert len(queue.rows("SELECT FROM api_batch")) == 3
 
 
 def test_tenants_do_not_see_each_other_s(client: OpenAI, theirs: OpenAI) -> None:

@@ -14,7 +14,8 @@ from uuid_utils.compat import uuid7
 
 from thothy_ai.batches.lines import ENDPOINTS
 from thothy_ai.db.states import BatchStatus
-from thothy_ai.http.access import caller_of
+from thothy_ai.errors import InvalidJobError
+from thothy_ai.http.access import caller_of, header
 from thothy_ai.http.asgi import body_of
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.openai import files
@@ -22,6 +23,7 @@ from thothy_ai.http.openai.fields import Body, parsed
 from thothy_ai.http.openai.files import ExpiresAfter, file_id_of, missing_file, unix
 from thothy_ai.http.openai.pages import Page, page_of, parse_id, spell_id, whole
 from thothy_ai.http.record import DoorRecord
+from thothy_ai.producer.drafts import require_key
 
 PREFIX = "batch_"
 TIMES = (
@@ -65,6 +67,12 @@ class ApiBatches:
             file_id = parse_id(body.input_file_id, files.PREFIX, "file")
         except ApiError:
             raise missing_file(body.input_file_id, "input_file_id") from None
+        key = header(request.scope, b"idempotency-key")
+        try:
+            require_key(key)
+        except InvalidJobError as error:
+            raise ApiError(400, f"Idempotency-Key {error.message}", code="invalid_value", param=error.field) from None
+        output_seconds = body.output_expires_after.seconds if body.output_expires_after else None
         rows = await self._record.ask(
             "batches/create",
             id=uuid7(),
@@ -72,11 +80,17 @@ class ApiBatches:
             endpoint=body.endpoint,
             file=file_id,
             metadata=None if body.metadata is None else json.dumps(body.metadata),
-            output_seconds=body.output_expires_after.seconds if body.output_expires_after else None,
+            output_seconds=output_seconds,
+            key=key,
         )
         if not rows:
             raise missing_file(body.input_file_id, "input_file_id")
-        return JSONResponse(batch_object(rows[0]))
+        [row] = rows
+        first = (row.endpoint, row.input_file_id, row.metadata, row.output_seconds)
+        if first != (body.endpoint, file_id, body.metadata, output_seconds):
+            says = f"the idempotency key belongs to a different request, that of {spell_id(PREFIX, row.id)}"
+            raise ApiError(409, says, code="idempotency_conflict", param="idempotency_key")
+        return JSONResponse((await self._objects(tenant, rows))[0])
 
     async def list_(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "read").tenant

@@ -39,7 +39,7 @@ class Access(Protocol):
         """Learn what there is to know."""
 
     async def close(self) -> None:
-        """Stop learning it."""
+        """Stop learning it, for good."""
 
     async def caller(self, scope: Scope) -> Caller:
         """ApiError 401 for a key that is not valid."""

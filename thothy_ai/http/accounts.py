@@ -30,7 +30,7 @@ class Account:
     generations: list[tuple[EngineInfo, Generation]] = field(default_factory=list)
 
     def follow(self, info: EngineInfo, generation: Generation) -> None:
-        """A generation was submitted."""
+        """Note that a generation was submitted."""
         self.generations.append((info, generation))
 
 

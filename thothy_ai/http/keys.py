@@ -101,7 +101,7 @@ class Keys:
             running.discard(end)
 
     def _left(self, key: ApiKey) -> float:
-        """Seconds until it expires."""
+        """How many seconds are left until it expires."""
         return math.inf if key.ends_in is None else key.ends_in - (time.monotonic() - self._read_at)
 
     async def _keep_reading(self) -> None:

@@ -82,7 +82,7 @@ class Ledger:
             self._task = asyncio.create_task(self._keep_writing(), name="ledger")
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write what has not been written yet."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -90,7 +90,7 @@ class Ledger:
             await self._try_to_write()
 
     def add(self, tenant: str, key: str | None, session_id: str, usage: Usage, *, answered: bool) -> None:
-        """A generation has ended."""
+        """Add what a generation used that has ended."""
         if self._database is None:
             return
         now = datetime.now(UTC).replace(second=0, microsecond=0)

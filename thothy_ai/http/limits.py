@@ -125,7 +125,7 @@ class Room:
     tokens: float
 
     def headers(self, limits: KeyLimits) -> list[tuple[bytes, bytes]]:
-        """OpenAI's `x-ratelimit-*` headers."""
+        """The room that is left, in OpenAI's `x-ratelimit-*` headers."""
         bounds = (
             ("requests", limits.requests_per_minute, self.requests), ("tokens", limits.tokens_per_minute, self.tokens),
         )  # fmt: skip

@@ -46,7 +46,7 @@ class Timing:
 
     @property
     def per_token(self) -> float:
-        """After the first."""
+        """The mean time of each token after the first."""
         return (self.whole - self.first_token) / max(1, self.tokens - 1)
 
     def meets(self, target: Goal) -> bool:

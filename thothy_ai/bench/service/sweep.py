@@ -14,7 +14,7 @@ from thothy_ai.foreign.http import HttpServer
 from thothy_ai.foreign.replies import refusal_of
 
 NEAR = 1.1  # between the highest rate that is met and the lowest that is not, when the search for the knee ends
-MOST_RATES = 24
+MAX_RATES = 24
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TIMES = {"first_token": "first token", "per_token": "per token", "whole": "whole answer"}
 
@@ -138,7 +138,7 @@ async def _all(load: Callable[[float], Awaitable[bool]], rates: Sequence[float])
 async def find_knee(load: Callable[[float], Awaitable[bool]], start: float) -> None:
     """Double the rate until the target is missed, or halve it until it is met; then divide what lies between."""
     met, missed, rate = 0.0, 0.0, start
-    for _ in range(MOST_RATES):
+    for _ in range(MAX_RATES):
         if await load(rate):
             met = rate
         else:

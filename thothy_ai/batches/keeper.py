@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -71,13 +70,11 @@ class BatchKeeper:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keep batches on a thread of its own until the end of the block."""
-        thread = threading.Thread(target=self.run, name="batches", daemon=True)
-        thread.start()
         try:
-            yield
+            with self._leader.leading(self._round):
+                yield
         finally:
-            self.stop()
-            thread.join()
+            self._producer.close()
 
     def _round(self) -> float:
         if self._term != self._leader.term:  # another keeper may have gone on meanwhile

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -84,6 +85,17 @@ class Leader:
             self._engine.dispose()
             self._wake_reader.close()
             self._wake_writer.close()
+
+    @contextmanager
+    def leading(self, work: Callable[[], float]) -> Iterator[None]:
+        """`lead` on a thread of its own until the end of the block."""
+        thread = threading.Thread(target=self.lead, args=(work,), name=self._role, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join()
 
     def ask(self, name: str, **parameters: object) -> Sequence[Any]:
         """The rows of the statement of this name, in a transaction of its own or that of `snapshot`.

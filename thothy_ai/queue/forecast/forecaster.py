@@ -6,10 +6,8 @@ time; a tenth while the queue is empty, an engine restarts or a drain is about t
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from thothy_ai.queue.forecast.learning import History, learn
 from thothy_ai.queue.forecast.outlook import Forecast
@@ -39,16 +37,9 @@ class Forecaster:
         self._kept_at = 0.0
         self._pruned_at = 0.0
 
-    @contextmanager
-    def beside(self) -> Iterator[None]:
+    def beside(self) -> AbstractContextManager[None]:
         """Make forecasts in a thread meanwhile."""
-        thread = threading.Thread(target=self.run, name=ROLE, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._leader.stop()
-            thread.join()
+        return self._leader.leading(self._round)
 
     def run(self) -> None:
         self._leader.lead(self._round)

@@ -12,9 +12,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from thothy_ai.db.fragments import WEBHOOKS
@@ -62,16 +61,9 @@ class Deliverer:
         """Stop at once; from any thread. What is in flight is sent again later."""
         self._leader.stop()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Deliver on a thread of its own until the end of the block."""
-        thread = threading.Thread(target=self.run, name="webhooks", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self.stop()
-            thread.join()
+        return self._leader.leading(self._round)
 
     def _round(self) -> float:
         now = time.monotonic()

@@ -122,8 +122,8 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 
 def by_code(root: type[EngineError] = EngineError) -> dict[str, type[EngineError]]:
-    """An error and all below it, by their codes."""
-    codes = {root.code: root}
+    """An error and all below it, by their codes. A class without a code of its own never crosses the socket."""
+    codes = {root.code: root} if "code" in vars(root) else {}
     for child in root.__subclasses__():
         codes |= by_code(child)
     return codes

@@ -86,6 +86,15 @@ def test_errors_travel_by_code(error: EngineError) -> None:
     assert (type(back.error), str(back.error)) == (type(error), str(error).replace("\ud800", "\\ud800"))
 
 
+def test_an_error_without_a_code_of_its_own_never_crosses() -> None:
+    class LocalError(GrammarError):
+        pass
+
+    back = CODEC.decode(CODEC.encode(Bad(LocalError("odd")))[4:])
+    assert isinstance(back, Bad)
+    assert type(back.error) is GrammarError
+
+
 def test_a_class_that_a_peer_names_is_never_made() -> None:
     made = sent("Bad", {"error": ["SystemExit", "bye"]})
     assert isinstance(made, Bad)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import sha256
 from types import GenericAlias
 from typing import TYPE_CHECKING, Generic
@@ -63,6 +64,14 @@ class Request(_NamesArtifact[A_co], BaseModel):
 R = TypeVar("R", bound=Request)
 
 
+class Policy(StrEnum):
+    """Who has the last word on an artifact."""
+
+    REVIEW = "review"  # a person, on one with findings, and on the best draft of a job that gates rejected
+    PUBLISH = "publish"  # the gates: findings are recorded, and nothing waits for a person
+    STRICT = "strict"  # the checks: each finding rejects, as a gate does
+
+
 def source_key(source: str) -> str:
     """The key of a source text: 32 hexadecimal digits."""
     return sha256(source.encode()).hexdigest()[:SOURCE_KEY_DIGITS]
@@ -77,6 +86,7 @@ class JobKind(Generic[R, A]):
     the requests to enqueue once an artifact is accepted. `compared` returns the text of an artifact that must not be
     nearly the same as that of another recent one of this kind, its siblings' included; None if it may be. `model`: a
     model or alias that its jobs run on unless they name one, or a function that finds it in the request; None: any.
+    `policy` says who decides on artifacts with findings.
     Raises `ValueError` for a name that cannot be one, and `TypeError` if the request class names another artifact
     class.
     """
@@ -91,6 +101,7 @@ class JobKind(Generic[R, A]):
     follow_ups: Callable[[R, A], tuple[Request, ...]] = lambda *_: ()
     compared: Callable[[A], str] | None = None
     model: str | Callable[[R], str | None] | None = None
+    policy: Policy = Policy.REVIEW
 
     def __post_init__(self) -> None:
         if not KIND_NAME.fullmatch(self.name):

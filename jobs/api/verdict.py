@@ -1,10 +1,10 @@
-"""The result of validating an output: accepted, or rejected with one reason from a fixed list."""
+"""The result of validating an output: rejected by a gate, or accepted, with the findings that are left to a person."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from thothy_ai.jobs.api.artifact import Artifact
 
@@ -48,13 +48,59 @@ class RejectionReason(StrEnum):
 
 
 class Rejection(NamedTuple):
-    """One reason to reject an output; `detail` is a sentence fragment for operators."""
+    """What a check found wrong with a text; `detail` is a sentence fragment for operators.
+
+    `span` are characters of the text that was checked, `source` those of the source that they go against.
+    """
 
     reason: RejectionReason
     detail: str
+    span: tuple[int, int] | None = None
+    source: tuple[int, int] | None = None
 
 
-class Finding(NamedTuple):
+class Place(NamedTuple):
+    """Characters of an artifact's field, which is named by its dotted path, such as `key_points.1.point`."""
+
+    part: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A located doubt that does not reject.
+
+    `source` are characters of the request's source. `weight` is the measured precision of whatever raised the doubt,
+    0 to 1; `by` is `rule`, or `verification` for the model's.
+    """
+
+    reason: RejectionReason
+    detail: str
+    place: Place | None = None
+    source: tuple[int, int] | None = None
+    weight: float = 0.5
+    by: str = "rule"
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """As it is stored with the artifact: JSON values, without an object inside."""
+        part, start, end = self.place or (None, None, None)
+        source_start, source_end = self.source or (None, None)
+        return {
+            "reason": self.reason,
+            "detail": self.detail,
+            "part": part,
+            "start": start,
+            "end": end,
+            "source_start": source_start,
+            "source_end": source_end,
+            "weight": self.weight,
+            "by": self.by,
+        }
+
+
+class ClaimFinding(NamedTuple):
     """A reviewing model's finding on one statement: `supported`, `contradicted` or `not_found` in the source."""
 
     statement: str
@@ -66,32 +112,46 @@ class Finding(NamedTuple):
 class Review:
     """A second look at an artifact by the resident model: one finding per statement."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ClaimFinding, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A validated output. `artifact` is set whenever the output parsed, accepted or not; `review` if there was one."""
+    """A validated output: accepted if no gate is against it. `artifact` is set whenever the output parsed, accepted or
+    not; `review` if there was one. `findings` of a rejected artifact say where its faults are, too.
+    """
 
     accepted: bool
     reason: RejectionReason | None
     detail: str
     artifact: Artifact | None
     review: Review | None = None
+    findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def accept(cls, artifact: Artifact, review: Review | None = None) -> Verdict:
-        """The verdict on an artifact that passed all checks."""
-        return cls(accepted=True, reason=None, detail="", artifact=artifact, review=review)
+    def accept(cls, artifact: Artifact, review: Review | None = None, findings: tuple[Finding, ...] = ()) -> Verdict:
+        """The verdict on an artifact that passed all gates."""
+        return cls(accepted=True, reason=None, detail="", artifact=artifact, review=review, findings=findings)
 
     @classmethod
-    def reject(cls, rejection: Rejection, artifact: Artifact | None = None, review: Review | None = None) -> Verdict:
+    def reject(
+        cls,
+        rejection: Rejection,
+        artifact: Artifact | None = None,
+        review: Review | None = None,
+        findings: tuple[Finding, ...] = (),
+    ) -> Verdict:
         """The verdict on a rejected output. Its detail, which may quote the output, is made printable and shortened."""
-        printable = "".join(char if char.isprintable() else " " for char in rejection.detail)
         return cls(
             accepted=False,
             reason=rejection.reason,
-            detail=printable[:MAX_DETAIL_CHARS],
+            detail=printable(rejection.detail),
             artifact=artifact,
             review=review,
+            findings=findings,
         )
+
+
+def printable(detail: str) -> str:
+    """A detail, which may quote an output, without control characters and not too long."""
+    return "".join(char if char.isprintable() else " " for char in detail)[:MAX_DETAIL_CHARS]

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Outputs, Sampling
-from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Review
+from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection, RejectionReason, Review
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import object_schema, prose_pattern
@@ -57,7 +57,7 @@ def look_again(source: str, statements: Sequence[Statement], context: Context) -
         messages = about_source(source, form.instruction(group), context)
         calls.append(Call(messages, schema, Sampling(max_tokens=budget), step="review"))
     outputs = yield tuple(calls)
-    findings: list[Finding] = []
+    findings: list[ClaimFinding] = []
     for group, output in zip(groups, outputs, strict=True):
         try:
             letters, reasons = form.read(json.loads(output.text))
@@ -65,13 +65,13 @@ def look_again(source: str, statements: Sequence[Statement], context: Context) -
         except (ValueError, KeyError, TypeError, AttributeError):
             codes, reasons = {}, dict.fromkeys(range(1, len(group) + 1), "the review could not be read")
         findings += [
-            Finding(statement.text, _LETTERS.get(codes.get(number, "N"), NOT_FOUND), reasons.get(number, ""))
+            ClaimFinding(statement.text, _LETTERS.get(codes.get(number, "N"), NOT_FOUND), reasons.get(number, ""))
             for number, statement in enumerate(group, start=1)
         ]
     return Review(tuple(findings))
 
 
-def refuted(statement: Statement, finding: Finding) -> Rejection | None:
+def refuted(statement: Statement, finding: ClaimFinding) -> Rejection | None:
     """Why a statement cannot be published, if the finding is against it."""
     said = f"{statement.text[:140]!r}: {finding.reason or 'no reason given'}"
     if finding.finding == CONTRADICTED:

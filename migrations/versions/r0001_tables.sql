@@ -32,6 +32,7 @@ CREATE TABLE job (
     model text,
     engine_name text,
     batch_id uuid,
+    review text,
     CONSTRAINT uq_job_tenant_idempotency_key UNIQUE (tenant, idempotency_key),
     CONSTRAINT ck_job_state CHECK (
         state IN ('queued', 'dispatched', 'running', 'succeeded', 'dead', 'cancelled', 'expired')
@@ -47,7 +48,9 @@ CREATE TABLE job (
     CONSTRAINT ck_job_terminal CHECK (
         (state IN ('succeeded', 'dead', 'cancelled', 'expired')) = (finished_at IS NOT NULL)
     ),
-    CONSTRAINT ck_job_dead CHECK (state <> 'dead' OR reason IS NOT NULL)
+    CONSTRAINT ck_job_dead CHECK (state <> 'dead' OR reason IS NOT NULL),
+    CONSTRAINT ck_job_review CHECK (review IN ('needs_review', 'needs_edit', 'held', 'approved', 'rejected')),
+    CONSTRAINT ck_job_reviewed CHECK (review IS NULL OR state = 'succeeded')
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 
 -- The planned order: of jobs that name no model, and of those of each model.
@@ -66,6 +69,7 @@ CREATE INDEX ix_job_deadline ON job (deadline) WHERE state IN ('queued', 'dispat
 CREATE INDEX ix_job_cancelled ON job (id) WHERE state IN ('queued', 'dispatched') AND cancel_requested;
 CREATE INDEX ix_job_terminal ON job (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX ix_job_dead ON job (finished_at, id) WHERE state = 'dead';
+CREATE INDEX ix_job_review ON job (finished_at, id) WHERE review IN ('needs_review', 'needs_edit', 'held');
 CREATE INDEX ix_job_parent ON job (parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX ix_job_batch ON job (batch_id, finished_at) WHERE batch_id IS NOT NULL;
 
@@ -129,6 +133,7 @@ CREATE TABLE artifact (
     created_at timestamptz NOT NULL DEFAULT now(),
     provenance jsonb,
     review jsonb,
+    findings jsonb NOT NULL DEFAULT '[]',
     signature bigint[],
     CONSTRAINT pk_artifact PRIMARY KEY (job_id, kind, locale, attempt),
     CONSTRAINT ck_artifact_verdict CHECK (verdict IN ('accepted', 'rejected')),

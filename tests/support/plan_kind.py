@@ -21,7 +21,7 @@ from thothy_ai.jobs import (
     Verdict,
 )
 from thothy_ai.jobs.api.plan import stopped
-from thothy_ai.jobs.api.verdict import Finding, Review
+from thothy_ai.jobs.api.verdict import ClaimFinding, Review
 from thothy_ai.jobs.schema import prose
 
 SCHEMA = {"type": "object", "properties": {"echo": {"type": "string"}}, "required": ["echo"]}
@@ -46,7 +46,7 @@ def _plan(request: Parts, context: Context) -> Plan:
         return Verdict.reject(rejection)
     yield (Call((Message("user", request.review),), SCHEMA, SAMPLING, step="review"),)
     artifact = PartsArtifact(text=" ".join(json.loads(output.text)["echo"] for output in outputs))
-    review = Review((Finding(artifact.text, "supported", ""),))
+    review = Review((ClaimFinding(artifact.text, "supported", ""),))
     if artifact.text.startswith("retry"):
         return Verdict.reject(Rejection(RejectionReason.REPETITION, "again"), artifact, review)
     return Verdict.accept(artifact, review)

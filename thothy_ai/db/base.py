@@ -33,6 +33,7 @@ class Base(DeclarativeBase):
         datetime: DateTime(timezone=True),
         float: Double(),
         dict[str, Any]: JSONB(),
+        list[dict[str, Any]]: JSONB(),
         list[int]: ARRAY(BigInteger()),
         list[str]: ARRAY(Text()),
         Small: SmallInteger(),

@@ -26,6 +26,7 @@ WAITING: Final = "state IN ('queued', 'dispatched')"
 NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 UNDELIVERED: Final = "delivered_at IS NULL AND dead_at IS NULL"
+UNDECIDED: Final = "review IN ('needs_review', 'needs_edit', 'held')"  # of a job: a person has the next word
 OPEN_BATCH: Final = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher

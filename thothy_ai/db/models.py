@@ -25,7 +25,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
-from thothy_ai.db.fragments import OPEN_BATCH, PLANNED_ORDER, UNDELIVERED, WAITING
+from thothy_ai.db.fragments import OPEN_BATCH, PLANNED_ORDER, UNDECIDED, UNDELIVERED, WAITING
 from thothy_ai.db.states import (
     TERMINAL,
     ArtifactVerdict,
@@ -36,6 +36,7 @@ from thothy_ai.db.states import (
     JobState,
     Notify,
     Outcome,
+    ReviewState,
 )
 from thothy_ai.db.usage_models import DrainRow, InteractiveUsageRow, UsageByHourRow, UsageProgressRow
 
@@ -108,10 +109,12 @@ class JobRow(Base):
     enqueued_at: Mapped[datetime] = mapped_column(server_default=NOW)
     model: Mapped[str | None]  # a model's name or an alias; without one, any model serves
     engine_name: Mapped[str | None]  # the engine that its last dispatch was for
+    review: Mapped[str | None]  # of a succeeded job: what waits for a person, or the decision; NULL: nothing waits
 
     __table_args__ = (
         UniqueConstraint("tenant", "idempotency_key"),
         one_of("state", JobState),
+        one_of("review", ReviewState),
         CheckConstraint("priority BETWEEN -100 AND 100", name="priority"),
         CheckConstraint("max_attempts >= 1", name="max_attempts"),
         CheckConstraint("attempt >= 0 AND failures >= 0 AND engine_deaths >= 0", name="counters"),
@@ -123,6 +126,7 @@ class JobRow(Base):
         CheckConstraint("state <> 'dispatched' OR dispatched_at IS NOT NULL", name="dispatched"),
         CheckConstraint(f"({TERMINAL_SQL}) = (finished_at IS NOT NULL)", name="terminal"),
         CheckConstraint("state <> 'dead' OR reason IS NOT NULL", name="dead"),
+        CheckConstraint("review IS NULL OR state = 'succeeded'", name="reviewed"),
         Index("ix_job_queued", *PLANNED, postgresql_where=sql("state = 'queued' AND NOT delayed AND model IS NULL")),
         # What is next for each model, whatever waits for another.
         Index(
@@ -146,6 +150,7 @@ class JobRow(Base):
         Index("ix_job_cancelled", "id", postgresql_where=sql(f"{WAITING} AND cancel_requested")),
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
         Index("ix_job_dead", "finished_at", "id", postgresql_where=sql("state = 'dead'")),  # few among all that ended
+        Index("ix_job_review", "finished_at", "id", postgresql_where=sql(UNDECIDED)),
         Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
         # Whether a job of a batch is open is one look at its end; the others are read once, to be counted.
         Index("ix_job_batch", "batch_id", "finished_at", postgresql_where=sql("batch_id IS NOT NULL")),
@@ -238,6 +243,7 @@ class ArtifactRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     provenance: Mapped[dict[str, Any] | None]  # version of the prompts, model, seeds, sampling; what each step took
     review: Mapped[dict[str, Any] | None]  # a reviewing model's findings, and what they took
+    findings: Mapped[list[dict[str, Any]]] = mapped_column(server_default=sql("'[]'"))  # as `Finding.stored`
     signature: Mapped[list[int] | None]  # for the search of near-duplicates: equal elements are probably similar texts
 
     __table_args__ = (

@@ -62,6 +62,16 @@ class ArtifactVerdict(StrEnum):
     REJECTED = "rejected"
 
 
+class ReviewState(StrEnum):
+    """What a succeeded job waits for a person to do, or what the person decided. Without one, nothing waits."""
+
+    NEEDS_REVIEW = "needs_review"  # it passed all gates, and has findings
+    NEEDS_EDIT = "needs_edit"  # gates rejected each draft; the best one is kept
+    HELD = "held"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
 class Event(StrEnum):
     """What a job's history records: unusual events only."""
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from thothy_ai.jobs import Call, Context, Previous, Rejection, Request, Verdict, checks, registry
 from thothy_ai.jobs.api.plan import MAX_STEPS, Calls, Outputs
-from thothy_ai.jobs.api.verdict import RejectionReason, Review
+from thothy_ai.jobs.api.verdict import Finding, RejectionReason, Review
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.queue.canonical import Canonical, canonical
@@ -70,6 +70,7 @@ class Judgement:
     review: Review | None = None
     follow_ups: tuple[Canonical, ...] = ()
     signature: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def retryable(self) -> bool:
@@ -158,4 +159,5 @@ def judgement_of(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement
         verdict.review,
         tuple(map(canonical, follow_ups)),
         checks.signature(compared) if compared else (),
+        verdict.findings,
     )

@@ -12,7 +12,7 @@ from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
-from thothy_ai.jobs.api.verdict import Finding, Rejection, Review, Verdict
+from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection, Review, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.faults import section_fault
@@ -117,7 +117,7 @@ def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "")
     return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
 
 
-def _review(findings: Mapping[int, tuple[Finding, ...]]) -> Review | None:
+def _review(findings: Mapping[int, tuple[ClaimFinding, ...]]) -> Review | None:
     """What the model found, section by section and then in the summary; None if it was not asked."""
     found = tuple(finding for _, of_text in sorted(findings.items()) for finding in of_text)
     return Review(found) if found else None

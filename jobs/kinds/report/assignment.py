@@ -9,7 +9,7 @@ from typing import Any
 
 from thothy_ai.jobs.api.plan import Calls, Context, Output, Outputs
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Finding, Rejection
+from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection
 from thothy_ai.jobs.kinds.report.faults import section_fault
 from thothy_ai.jobs.kinds.report.reviewing import reviewed
 from thothy_ai.jobs.kinds.report.values import Brief, Section
@@ -24,7 +24,7 @@ class Written:
 
     sections: Mapping[int, Section]
     rejections: Mapping[int, Rejection]
-    findings: Mapping[int, tuple[Finding, ...]] = field(default_factory=dict)
+    findings: Mapping[int, tuple[ClaimFinding, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

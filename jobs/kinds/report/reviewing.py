@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.plan import Calls, Context, Outputs
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Finding, Rejection
+from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection
 from thothy_ai.jobs.plans.review import Statement, look_again, refuted
 
 
 class Reviewed(NamedTuple):
     """The findings on each text, by its place, and why those that the request lets a finding decide on are rejected."""
 
-    findings: Mapping[int, tuple[Finding, ...]]
+    findings: Mapping[int, tuple[ClaimFinding, ...]]
     rejections: Mapping[int, Rejection]
 
 
@@ -27,7 +27,7 @@ def reviewed(
         return Reviewed({}, {})
     listed = [(place, sentence) for place, text in texts.items() for sentence in checks.sentences(text, request.locale)]
     review = yield from look_again(source, [Statement(sentence) for _, sentence in listed], context)
-    findings: dict[int, tuple[Finding, ...]] = {}
+    findings: dict[int, tuple[ClaimFinding, ...]] = {}
     rejections: dict[int, Rejection] = {}
     for (place, sentence), finding in zip(listed, review.findings, strict=True):
         findings[place] = (*findings.get(place, ()), finding)

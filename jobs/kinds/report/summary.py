@@ -9,7 +9,7 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Outputs, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Finding, Rejection
+from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection
 from thothy_ai.jobs.kinds.report.faults import early_prose, prose_faults
 from thothy_ai.jobs.kinds.report.reviewing import reviewed
 from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Section
@@ -37,7 +37,7 @@ class Summarized(NamedTuple):
 
     text: str
     rejection: Rejection | None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ClaimFinding, ...] = ()
 
 
 def summarized(

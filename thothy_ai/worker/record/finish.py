@@ -9,8 +9,9 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
+from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome, ReviewState
 from thothy_ai.engine.api import Usage
+from thothy_ai.jobs.api.verdict import Finding
 from thothy_ai.plans.running_call import NOTHING_USED
 from thothy_ai.queue.canonical import Canonical
 from thothy_ai.queue.texts import stored
@@ -47,6 +48,7 @@ class Judged:
     provenance: dict[str, Any] | None = None
     review: dict[str, Any] | None = None
     signature: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Finish:
     usage: AttemptUsage = NO_USAGE
     judged: Judged | None = None
     follow_ups: tuple[FollowUp, ...] = ()
+    needs: ReviewState | None = None  # what a succeeded job waits for a person to do
     compared_with: tuple[UUID, ...] = ()  # jobs whose artifacts resemble this output's, and are others
     comparisons: int = 0
     answered_at: float | None = None  # monotonic: when the engine's result arrived
@@ -149,7 +152,9 @@ class Finish:
             "text": output.text if output else None,
             "provenance": output.provenance if output else None,
             "review": output.review if output else None,
+            "findings": [finding.stored for finding in output.findings] if output else [],
             "signature": (output.signature or None) if output else None,
+            "needs": self.needs,
         }
 
 

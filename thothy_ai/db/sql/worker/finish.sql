@@ -8,7 +8,8 @@ WITH given AS (
         delay_seconds float8, failures smallint, engine_deaths smallint, engine_session_id uuid,
         prompt_tokens integer, cached_tokens integer, output_tokens integer, compute_seconds float8,
         review_seconds float8, saved_tokens integer,
-        verdict text, locale text, body jsonb, text text, provenance jsonb, review jsonb, signature bigint[]
+        verdict text, locale text, body jsonb, text text, provenance jsonb, review jsonb,
+        findings jsonb, signature bigint[], needs text
     )
 ), ours AS (
     SELECT job.id, job.attempt
@@ -26,7 +27,8 @@ WITH given AS (
         failures = job.failures + given.failures, engine_deaths = job.engine_deaths + given.engine_deaths,
         worker = NULL, lease_until = NULL,
         reason = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.reason END,
-        detail = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.detail END
+        detail = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.detail END,
+        review = CASE WHEN given.state = 'succeeded' THEN needs END
     FROM ours JOIN given USING (id, attempt)
     WHERE job.id = ours.id
     RETURNING job.id, job.attempt, job.tenant, job.kind, job.state, job.started_at
@@ -40,10 +42,11 @@ WITH given AS (
     FROM ended JOIN given USING (id, attempt)
 ), judged AS (
     INSERT INTO artifact (
-        job_id, kind, locale, attempt, tenant, verdict, reason, body, text, provenance, review, signature
+        job_id, kind, locale, attempt, tenant, verdict, reason, body, text, provenance, review,
+        findings, signature
     )
     SELECT id, kind, locale, attempt, tenant, verdict, CASE WHEN verdict = 'rejected' THEN reason END, body, text,
-        provenance, review, signature
+        provenance, given.review, coalesce(findings, '[]'), signature
     FROM ended JOIN given USING (id, attempt)
     WHERE verdict IS NOT NULL
     ON CONFLICT DO NOTHING

@@ -78,6 +78,6 @@ def finish_row(job_id: UUID, attempt: int) -> dict[str, Any]:
         "id": str(job_id), "attempt": attempt, "state": "succeeded", "outcome": "succeeded", "event": None,
         "reason": None, "detail": None, "delay_seconds": 0, "failures": 0, "engine_deaths": 0,
         "engine_session_id": None, "prompt_tokens": 100, "cached_tokens": 0, "output_tokens": 20,
-        "compute_seconds": 0.01, "review_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en",
+        "compute_seconds": 0.01, "verification_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en",
         "body": {"note": "n"}, "text": '{"note": "n"}',
     }  # fmt: skip

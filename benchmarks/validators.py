@@ -6,7 +6,7 @@ Prints a table per kind and one per language group, by split of the texts: `tune
 `development`, which the validators may be tuned on, and `unseen`, which only measures. `--wrong` lists the texts that
 are judged wrongly, with what was found, and the ids of those unseen. `--corrupt` adds a table of the faults that are
 put into good texts by rule. `--write` puts the tables into docs/validators.md. Bad texts that are labelled
-`unsupported`, too, whose defect is one of meaning, are counted apart: the review by a model may find them as well.
+`unsupported`, too, whose defect is one of meaning, are counted apart: verification by a model may find them as well.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Judged:
 
     @property
     def needs_meaning(self) -> bool:
-        """Whether a bad text is labelled `unsupported`, too: a validator or the review by a model may find it out."""
+        """Whether a bad text is labelled `unsupported`, too: a validator or verification by a model may find it out."""
         return RejectionReason.UNSUPPORTED in self.text.reasons
 
     @property
@@ -62,8 +62,8 @@ class Judged:
         return not self.text.accepted and self.found is None and not self.needs_meaning
 
     @property
-    def left_to_review(self) -> bool:
-        """Whether a bad text was accepted that the review must find out."""
+    def left_to_verification(self) -> bool:
+        """Whether a bad text was accepted that verification must find out."""
         return self.found is None and self.needs_meaning
 
     @property
@@ -155,7 +155,7 @@ def notes(judged: Sequence[Judged]) -> str:
     )
     return (
         f"{len(judged)} texts. Those that are labelled `unsupported`, too, are in no column: their defect is one of"
-        f" meaning, which the review is for. The validators find {found}."
+        f" meaning, which verification is for. The validators find {found}."
         f" Of all bad texts that they reject, {other} are rejected for a reason that is not among their labels."
     )
 

@@ -149,8 +149,8 @@ def finish(engine: Engine, sql: TextClause, batch: UUID | None, *, trigger: bool
     rows = [
         {"id": str(job), "attempt": 1, "state": "succeeded", "outcome": "succeeded", "delay_seconds": 0, "failures": 0,
          "engine_deaths": 0, "prompt_tokens": 9, "cached_tokens": 0, "output_tokens": 9, "compute_seconds": 0.1,
-         "review_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en", "body": {"text": "x" * 400},
-         "text": "x" * 500}
+         "verification_seconds": 0, "saved_tokens": 0, "verdict": "accepted", "locale": "en",
+         "body": {"text": "x" * 400}, "text": "x" * 500}
         for job in ids
     ]  # fmt: skip
     given = {"rows": json.dumps(rows), "worker": "w"}

@@ -1,7 +1,7 @@
 """A plan: what a job asks of the engine, call by call, until there is a verdict.
 
 A plan is a generator. It yields calls, which run side by side, gets their outputs in the same order, and returns the
-verdict. Most kinds need one call (`OneCall`); others divide a long source, repair a part, or have the result reviewed.
+verdict. Most kinds need one call (`OneCall`); others divide a long source, repair a part, or have the result verified.
 A plan is pure: the same request, context and outputs give the same calls, so that it can run anywhere and be replayed.
 
     worker                                   plan
@@ -87,7 +87,7 @@ class ApiBody:
 @dataclass(frozen=True, slots=True)
 class Call:
     """One generation. `schema` is the JSON schema that its output matches; `step` says what it is for in the plan, such
-    as `write`, `repair` or `review`. `locale` is the language that its text must have, which is checked early; None if
+    as `write`, `repair` or `verify`. `locale` is the language that its text must have, which is checked early; None if
     it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
     `early` names the checks that end an output which is certain to be rejected. With `api`, that body says all that the
     first three fields would, and the output has its `answer`.

@@ -12,7 +12,7 @@ from thothy_ai.jobs.api.kind import A_co, Request
 from thothy_ai.jobs.text.locales import Locale
 
 Length = Literal["short", "standard", "long"]
-Reviewing = Literal["off", "record", "enforce"]
+Verifying = Literal["off", "record", "enforce"]
 T = TypeVar("T")
 
 MAX_TERMS = 100
@@ -77,8 +77,8 @@ class WritingRequest(SourceRequest[A_co]):
         BrandTerms, Field(description="Names to be spelled exactly so. They need not be in the source.")
     ] = ()
     banned_phrases: Annotated[BannedPhrases, Field(description="Phrases that the text must not contain.")] = ()
-    review: Annotated[
-        Reviewing, Field(description="Have the model check its statements against the source: record, or enforce.")
+    verification: Annotated[
+        Verifying, Field(description="Have the model check its statements against the source: record, or enforce.")
     ] = "off"
 
     @field_validator("banned_phrases")

@@ -28,7 +28,7 @@ class RejectionReason(StrEnum):
     NAME_NOT_IN_SOURCE = "name_not_in_source"  # a person, organisation or brand
     QUOTE_NOT_IN_SOURCE = "quote_not_in_source"  # a span given as evidence
     CONTRADICTS_SOURCE = "contradicts_source"  # a negation or a direction is reversed
-    UNSUPPORTED = "unsupported"  # the reviewing model found no support in the source
+    UNSUPPORTED = "unsupported"  # the verifying model found no support in the source
     REFUSAL = "refusal"  # "As an AI, I cannot ..."
     META_TALK = "meta_talk"  # talks about the text or the task: "The text discusses ..."
     OBEYS_SOURCE = "obeys_source"  # follows an instruction hidden in the source
@@ -100,45 +100,49 @@ class Finding:
         }
 
 
-class ClaimFinding(NamedTuple):
-    """A reviewing model's finding on one statement: `supported`, `contradicted` or `not_found` in the source."""
+class VerifiedClaim(NamedTuple):
+    """A claim of an artifact, and its label by the verifying model: `supported`, `contradicted` or `not_found`."""
 
-    statement: str
-    finding: str
+    claim: str
+    label: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
-    """A second look at an artifact by the resident model: one finding per statement."""
+class Verification:
+    """What a model found when it compared an artifact's claims with the source."""
 
-    findings: tuple[ClaimFinding, ...]
+    claims: tuple[VerifiedClaim, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A validated output: accepted if no gate is against it. `artifact` is set whenever the output parsed, accepted or
-    not; `review` if there was one. `findings` of a rejected artifact say where its faults are, too.
+    not; `verification` if there was one. `findings` of a rejected artifact say where its faults are, too.
     """
 
     accepted: bool
     reason: RejectionReason | None
     detail: str
     artifact: Artifact | None
-    review: Review | None = None
+    verification: Verification | None = None
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def accept(cls, artifact: Artifact, review: Review | None = None, findings: tuple[Finding, ...] = ()) -> Verdict:
+    def accept(
+        cls, artifact: Artifact, verification: Verification | None = None, findings: tuple[Finding, ...] = ()
+    ) -> Verdict:
         """The verdict on an artifact that passed all gates."""
-        return cls(accepted=True, reason=None, detail="", artifact=artifact, review=review, findings=findings)
+        return cls(
+            accepted=True, reason=None, detail="", artifact=artifact, verification=verification, findings=findings
+        )
 
     @classmethod
     def reject(
         cls,
         rejection: Rejection,
         artifact: Artifact | None = None,
-        review: Review | None = None,
+        verification: Verification | None = None,
         findings: tuple[Finding, ...] = (),
     ) -> Verdict:
         """The verdict on a rejected output. Its detail, which may quote the output, is made printable and shortened."""
@@ -147,7 +151,7 @@ class Verdict:
             reason=rejection.reason,
             detail=printable(rejection.detail),
             artifact=artifact,
-            review=review,
+            verification=verification,
             findings=findings,
         )
 

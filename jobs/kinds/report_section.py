@@ -11,7 +11,7 @@ from pydantic import Field
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, Review, Verdict
+from thothy_ai.jobs.api.verdict import Rejection, Verdict, Verification
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.faults import section_fault
@@ -54,12 +54,14 @@ class ReportSectionPlan:
         text = yield from condensed(request.source, context)
         assignment = Assignment([Brief(request.heading, request.topic)], text, request, self.writer, request.subject)
         written = yield from assignment.written({}, context)
-        review = Review(written.findings[0]) if written.findings else None
+        verification = Verification(written.findings[0]) if written.findings else None
         rejection = written.rejections.get(0)
         if rejection and not written.sections:
             return Verdict.reject(rejection)
         artifact = ReportSectionArtifact.model_validate(written.sections[0].model_dump())
-        return Verdict.reject(rejection, artifact, review) if rejection else Verdict.accept(artifact, review)
+        return (
+            Verdict.reject(rejection, artifact, verification) if rejection else Verdict.accept(artifact, verification)
+        )
 
     def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a section."""

@@ -1,1 +1,1 @@
-"""The plans that kinds share, and what they are made of: prompts' budgets, retries, reviews, long sources."""
+"""The plans that kinds share, and what they are made of: prompts' budgets, retries, verification, long sources."""

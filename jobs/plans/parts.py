@@ -4,7 +4,7 @@
                in stages: if a part cannot be repaired, those of later stages are not written
     judge      the validators say which parts are bad
     repair     the bad parts are written again, with their faults named; the others are kept
-    review     optionally, the model checks the statements against the source (see `review`); bad ones are repaired
+    verify     optionally, the model compares the claims with the source (`plans/verification`); bad ones are repaired
 
 A part is a top-level field of the artifact or an item of a list in it: `("title",)`, `("key_points", 1)`. Calls of one
 step run side by side, and all begin with the source, whose KV they share.
@@ -23,11 +23,11 @@ from typing_extensions import TypeVar
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Review, Verdict
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict, Verification
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import condensed, shorter
 from thothy_ai.jobs.plans.outputs import object_in, rejection_of
-from thothy_ai.jobs.plans.review import Statement, look_again, refuted
+from thothy_ai.jobs.plans.verification import Claim, refuted, verify
 from thothy_ai.jobs.schema import has_types
 
 R = TypeVar("R", bound=WritingRequest)
@@ -114,7 +114,7 @@ class InParts(Generic[R, A]):
 
     `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
     parts that there are. `correct` corrects what needs no model. `fewest` says how many items each list must have: bad
-    items beyond that are left out. `statements` lists what a review looks at. `part_faults` judges the parts of one
+    items beyond that are left out. `claims` lists what verification looks at. `part_faults` judges the parts of one
     stage before the next is written.
     """
 
@@ -122,13 +122,13 @@ class InParts(Generic[R, A]):
     write: Callable[[Writing[R]], Sequence[PartCall]]
     rewrite: Callable[[Writing[R], Values, Sequence[PartFault]], Sequence[PartCall]]
     faults: Callable[[R, Values], Iterable[PartFault]]
-    statements: Callable[[R, Values], Sequence[tuple[Part, Statement]]]
+    claims: Callable[[R, Values], Sequence[tuple[Part, Claim]]]
     fewest: Callable[[R], Mapping[str, int]] = lambda _: {}
     correct: Callable[[Writing[R], dict[str, Any]], dict[str, Any]] = lambda _, values: values
     part_faults: Callable[[R, Values], Iterable[PartFault]] = lambda *_: ()
 
     def __call__(self, request: R, context: Context) -> Plan:
-        """Write the parts, repair what is wrong, and have the result reviewed if the request says so."""
+        """Write the parts, repair what is wrong, and have the result verified if the request says so."""
         writing, draft = yield from self._begun(request, context)
         if draft.given_up:
             return Verdict.reject(draft.given_up)
@@ -137,9 +137,9 @@ class InParts(Generic[R, A]):
             faults = yield from self._repaired(writing, draft, faults)
         if faults:
             return Verdict.reject(faults[0].rejection, self._artifact(draft))
-        if request.review == "off":
+        if request.verification == "off":
             return self._accepted(draft)
-        return (yield from self._reviewed(writing, draft))
+        return (yield from self._verified(writing, draft))
 
     def checks(self, request: R, artifact: A) -> Iterator[Rejection]:
         """What is wrong with a whole artifact."""
@@ -227,30 +227,30 @@ class InParts(Generic[R, A]):
         except ValidationError:
             return None
 
-    def _accepted(self, draft: _Draft, review: Review | None = None) -> Verdict:
-        return Verdict.accept(self.artifact.model_validate(draft.values), review)
+    def _accepted(self, draft: _Draft, verification: Verification | None = None) -> Verdict:
+        return Verdict.accept(self.artifact.model_validate(draft.values), verification)
 
-    def _reviewed(self, writing: Writing[R], draft: _Draft) -> Plan:
-        """Review the statements; if the request enforces that, repair what is refuted, and review it again."""
-        listed = self.statements(writing.request, draft.values)
-        review = yield from look_again(writing.source, [statement for _, statement in listed], writing.context)
-        enforced = writing.request.review == "enforce"
-        faults = _refuted(listed, review) if enforced else []
+    def _verified(self, writing: Writing[R], draft: _Draft) -> Plan:
+        """Verify the claims; if the request enforces that, repair what is refuted, and verify it again."""
+        listed = self.claims(writing.request, draft.values)
+        verification = yield from verify(writing.source, [claim for _, claim in listed], writing.context)
+        enforced = writing.request.verification == "enforce"
+        faults = _refuted(listed, verification) if enforced else []
         if not faults:
-            return self._accepted(draft, review)
+            return self._accepted(draft, verification)
         remaining = yield from self._repaired(writing, draft, faults)
         if remaining:
-            return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
-        pairs = zip(listed, review.findings, strict=True)
-        sound = {each.text: finding for (_, each), finding in pairs if not refuted(each, finding)}
-        current = self.statements(writing.request, draft.values)
-        again = [(part, statement) for part, statement in current if statement.text not in sound]
-        second = yield from look_again(writing.source, [statement for _, statement in again], writing.context)
-        new = iter(second.findings)
-        review = Review(tuple(sound.get(statement.text) or next(new) for _, statement in current))
+            return Verdict.reject(remaining[0].rejection, self._artifact(draft), verification)
+        pairs = zip(listed, verification.claims, strict=True)
+        sound = {each.text: verified for (_, each), verified in pairs if not refuted(each, verified)}
+        current = self.claims(writing.request, draft.values)
+        again = [(part, claim) for part, claim in current if claim.text not in sound]
+        second = yield from verify(writing.source, [claim for _, claim in again], writing.context)
+        new = iter(second.claims)
+        verification = Verification(tuple(sound.get(claim.text) or next(new) for _, claim in current))
         if remaining := _refuted(again, second):
-            return Verdict.reject(remaining[0].rejection, self._artifact(draft), review)
-        return self._accepted(draft, review)
+            return Verdict.reject(remaining[0].rejection, self._artifact(draft), verification)
+        return self._accepted(draft, verification)
 
 
 def _answers(draft: _Draft, pieces: Sequence[PartCall]) -> Generator[Calls, Outputs, Outputs]:
@@ -262,7 +262,7 @@ def _answers(draft: _Draft, pieces: Sequence[PartCall]) -> Generator[Calls, Outp
     return outputs
 
 
-def _refuted(listed: Sequence[tuple[Part, Statement]], review: Review) -> list[PartFault]:
-    found = zip(listed, review.findings, strict=True)
-    judged = ((part, refuted(statement, finding)) for (part, statement), finding in found)
+def _refuted(listed: Sequence[tuple[Part, Claim]], verification: Verification) -> list[PartFault]:
+    found = zip(listed, verification.claims, strict=True)
+    judged = ((part, refuted(claim, verified)) for (part, claim), verified in found)
     return [PartFault(part, rejection) for part, rejection in judged if rejection]

@@ -1,4 +1,4 @@
-"""A kind for tests of plans: one call per part, side by side, then a review of all of them."""
+"""A kind for tests of plans: one call per part, side by side, then a verification of all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thothy_ai.jobs import (
     Verdict,
 )
 from thothy_ai.jobs.api.plan import stopped
-from thothy_ai.jobs.api.verdict import ClaimFinding, Review
+from thothy_ai.jobs.api.verdict import Verification, VerifiedClaim
 from thothy_ai.jobs.schema import prose
 
 SCHEMA = {"type": "object", "properties": {"echo": {"type": "string"}}, "required": ["echo"]}
@@ -30,7 +30,7 @@ SAMPLING = Sampling(max_tokens=100, temperature=0.5)
 
 class Parts(Request):
     parts: tuple[str, ...]
-    review: str = "ok review"
+    verification: str = "ok verification"
     locale: str = "en"
 
 
@@ -44,12 +44,12 @@ def _plan(request: Parts, context: Context) -> Plan:
     outputs = yield tuple(_calls(request, after))
     if rejection := next(filter(None, map(stopped, outputs)), None):
         return Verdict.reject(rejection)
-    yield (Call((Message("user", request.review),), SCHEMA, SAMPLING, step="review"),)
+    yield (Call((Message("user", request.verification),), SCHEMA, SAMPLING, step="verify"),)
     artifact = PartsArtifact(text=" ".join(json.loads(output.text)["echo"] for output in outputs))
-    review = Review((ClaimFinding(artifact.text, "supported", ""),))
+    verification = Verification((VerifiedClaim(artifact.text, "supported", ""),))
     if artifact.text.startswith("retry"):
-        return Verdict.reject(Rejection(RejectionReason.REPETITION, "again"), artifact, review)
-    return Verdict.accept(artifact, review)
+        return Verdict.reject(Rejection(RejectionReason.REPETITION, "again"), artifact, verification)
+    return Verdict.accept(artifact, verification)
 
 
 def _calls(request: Parts, after: str) -> Iterator[Call]:

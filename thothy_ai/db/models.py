@@ -211,7 +211,7 @@ class AttemptRow(Base):
     cached_tokens: Mapped[int] = mapped_column(server_default=ZERO)
     output_tokens: Mapped[int] = mapped_column(server_default=ZERO)
     compute_seconds: Mapped[float] = mapped_column(server_default=ZERO)
-    review_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of those, by a reviewing model
+    verification_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of those, by a verifying model
     saved_tokens: Mapped[int] = mapped_column(server_default=ZERO)  # of the budgets of calls that were stopped early
 
     __table_args__ = (
@@ -242,7 +242,7 @@ class ArtifactRow(Base):
     text: Mapped[str]  # the raw output
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     provenance: Mapped[dict[str, Any] | None]  # version of the prompts, model, seeds, sampling; what each step took
-    review: Mapped[dict[str, Any] | None]  # a reviewing model's findings, and what they took
+    verification: Mapped[dict[str, Any] | None]  # claims with their labels, and what that took
     findings: Mapped[list[dict[str, Any]]] = mapped_column(server_default=sql("'[]'"))  # as `Finding.stored`
     signature: Mapped[list[int] | None]  # for the search of near-duplicates: equal elements are probably similar texts
 

@@ -10,7 +10,7 @@ from typing import Final
 SUMS: Final = (
     "attempts", "accepted", "rejected", "lost", "dead", "cancelled", "expired",
     "prompt_tokens", "cached_tokens", "output_tokens", "saved_tokens",
-    "resident_seconds", "busy_seconds", "useful_seconds", "review_seconds", "requests", "interactive_seconds",
+    "resident_seconds", "busy_seconds", "useful_seconds", "verification_seconds", "requests", "interactive_seconds",
 )  # fmt: skip
 # The kind under which requests over HTTP are billed.
 INTERACTIVE: Final = "interactive"
@@ -70,7 +70,7 @@ FRAGMENTS: Final[dict[str, str]] = {
         saved_tokens="sum(attempt.saved_tokens)",
         busy_seconds=_seconds("compute_seconds"),
         useful_seconds=_seconds("compute_seconds", " FILTER (WHERE outcome = 'succeeded')"),
-        review_seconds=_seconds("review_seconds"),
+        verification_seconds=_seconds("verification_seconds"),
     ),
     # Of `interactive_usage AS asked`, left joined with its `session`.
     "interactive_usage": _usage(

@@ -42,7 +42,7 @@ class UsageByHourRow(Base):
     resident_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of accepted artifacts
-    review_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, by a reviewing model
+    verification_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, by a verifying model
     requests: Mapped[Big] = mapped_column(server_default=ZERO)  # over HTTP, past the queue
     interactive_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of those requests
     closed_seconds: Mapped[float | None]  # resident and busy seconds when the hour was closed; NULL until then

@@ -14,7 +14,7 @@ from thothy_ai.errors import ThothyError
 from thothy_ai.evaluation.run import CaseAttempt
 from thothy_ai.jobs.evaluation import scores
 from thothy_ai.jobs.evaluation.cases import Case
-from thothy_ai.jobs.plans.review import SUPPORTED
+from thothy_ai.jobs.plans.verification import SUPPORTED
 
 
 class ResultsError(ThothyError):
@@ -25,8 +25,8 @@ class ResultsError(ThothyError):
 class CaseResult:
     """One case: its last attempt's output and verdict, and what all attempts used.
 
-    `coverage` and `support` are described in `jobs/evaluation/scores.py`; `reviewed` is the share of statements that
-    the reviewing model found supported. They are None where they do not apply. Computed tokens are those of the output
+    `coverage` and `support` are described in `jobs/evaluation/scores.py`; `verified` is the share of statements that
+    the verifying model found supported. They are None where they do not apply. Computed tokens are those of the output
     and those of the prompt that were not cached; wasted is what rejected attempts took.
     """
 
@@ -37,16 +37,16 @@ class CaseResult:
     attempts: int
     coverage: float | None
     support: float | None
-    reviewed: float | None
+    verified: float | None
     compute_seconds: float
     output_tokens: int
     artifact: Mapping[str, Any] | None
     text: str
-    review_seconds: float = 0.0
+    verification_seconds: float = 0.0
     wasted_seconds: float = 0.0
     computed_tokens: int = 0
     wasted_tokens: int = 0
-    review_tokens: int = 0
+    verification_tokens: int = 0
     saved_tokens: int = 0
 
 
@@ -83,19 +83,19 @@ class EvaluationResult:
         return _mean(case.support for case in self.cases)
 
     @property
-    def reviewed(self) -> float | None:
-        """Mean over the cases that were reviewed."""
-        return _mean(case.reviewed for case in self.cases)
+    def verified(self) -> float | None:
+        """Mean over the cases that were verified."""
+        return _mean(case.verified for case in self.cases)
 
     @property
-    def review_share(self) -> float | None:
-        """What reviews add to the seconds of the cases that had one, as a share of their other seconds."""
-        return _added((case.review_seconds, case.compute_seconds) for case in self.cases)
+    def verification_share(self) -> float | None:
+        """What verifications add to the seconds of the cases that had one, as a share of their other seconds."""
+        return _added((case.verification_seconds, case.compute_seconds) for case in self.cases)
 
     @property
-    def review_tokens(self) -> float | None:
+    def verification_tokens(self) -> float | None:
         """The same of the tokens that were computed, which do not depend on the machine."""
-        return _added((case.review_tokens, case.computed_tokens) for case in self.cases)
+        return _added((case.verification_tokens, case.computed_tokens) for case in self.cases)
 
     @property
     def wasted(self) -> float | None:
@@ -128,9 +128,9 @@ class EvaluationResult:
             "yield": self.artifact_yield,
             "coverage": self.coverage,
             "support": self.support,
-            "reviewed": self.reviewed,
-            "review_share": self.review_share,
-            "review_share_of_tokens": self.review_tokens,
+            "verified": self.verified,
+            "verification_share": self.verification_share,
+            "verification_share_of_tokens": self.verification_tokens,
             "wasted": self.wasted,
             "wasted_of_tokens": self.wasted_tokens,
             "compute_seconds": self.compute_seconds,
@@ -144,10 +144,10 @@ def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
     """Score the last attempt's output, accepted or not, and add up what all attempts used."""
     last = attempts[-1]
     judged = last.judgement
-    body, findings = judged.body, judged.review.findings if judged.review is not None else ()
+    body, claims = judged.body, judged.verification.claims if judged.verification is not None else ()
     used = [attempt.calls.usage for attempt in attempts]
     wasted = [attempt.calls.usage for attempt in attempts if not attempt.judgement.accepted]
-    reviewing = [attempt.calls.review_usage for attempt in attempts]
+    verifying = [attempt.calls.verification_usage for attempt in attempts]
     return CaseResult(
         id=case.id,
         accepted=judged.accepted,
@@ -156,16 +156,16 @@ def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
         attempts=len(attempts),
         coverage=scores.coverage(case, body),
         support=scores.support(case, body) if body is not None else None,
-        reviewed=sum(found.finding == SUPPORTED for found in findings) / len(findings) if findings else None,
+        verified=sum(claim.label == SUPPORTED for claim in claims) / len(claims) if claims else None,
         compute_seconds=sum(usage.compute_seconds for usage in used),
         output_tokens=sum(usage.output_tokens for usage in used),
         artifact=body,
         text=last.calls.text,
-        review_seconds=sum(usage.compute_seconds for usage in reviewing),
+        verification_seconds=sum(usage.compute_seconds for usage in verifying),
         wasted_seconds=sum(usage.compute_seconds for usage in wasted),
         computed_tokens=sum(map(_computed, used)),
         wasted_tokens=sum(map(_computed, wasted)),
-        review_tokens=sum(map(_computed, reviewing)),
+        verification_tokens=sum(map(_computed, verifying)),
         saved_tokens=sum(attempt.calls.saved_tokens for attempt in attempts),
     )
 
@@ -204,9 +204,9 @@ def read_result(path: Path, kind: str) -> EvaluationResult:
     return result
 
 
-def _added(reviews: Iterable[tuple[float, float]]) -> float | None:
-    """What the reviews took, over what their cases took without them; each pair is of a review and its whole case."""
-    return _share((review, whole - review) for review, whole in reviews if review)
+def _added(verifications: Iterable[tuple[float, float]]) -> float | None:
+    """What verifications took, over what their cases took without; each pair is a verification and its whole case."""
+    return _share((verification, whole - verification) for verification, whole in verifications if verification)
 
 
 def _share(parts: Iterable[tuple[float, float]]) -> float | None:

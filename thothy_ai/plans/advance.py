@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from thothy_ai.jobs import Call, Context, Previous, Rejection, Request, Verdict, checks, registry
 from thothy_ai.jobs.api.plan import MAX_STEPS, Calls, Outputs
-from thothy_ai.jobs.api.verdict import Finding, RejectionReason, Review
+from thothy_ai.jobs.api.verdict import Finding, RejectionReason, Verification
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import AnyKind, UnknownKindError
 from thothy_ai.queue.canonical import Canonical, canonical
@@ -67,7 +67,7 @@ class Judgement:
     locale: str
     version: str
     body: dict[str, Any] | None = None
-    review: Review | None = None
+    verification: Verification | None = None
     follow_ups: tuple[Canonical, ...] = ()
     signature: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -156,7 +156,7 @@ def judgement_of(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement
         kind.locale(request),
         kind.version,
         verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None,
-        verdict.review,
+        verdict.verification,
         tuple(map(canonical, follow_ups)),
         checks.signature(compared) if compared else (),
         verdict.findings,

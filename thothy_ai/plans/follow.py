@@ -24,7 +24,7 @@ from thothy_ai.plans.running_call import EarlyRejection, RunningCall, total
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import Generation
 
-REVIEW = "review"  # the step of a plan in which the model judges an artifact
+VERIFY = "verify"  # the step of a plan in which the model judges an artifact
 
 Submit = Callable[[GenerationRequest], Awaitable["Generation"]]
 Advance = Callable[[PlannedJob, Sequence[Outputs], PlanStep | None], Awaitable[PlanStep | Judgement]]
@@ -44,9 +44,9 @@ class CallLog:
         return total(call.usage for call in self.sent)
 
     @property
-    def review_usage(self) -> Usage:
-        """The part of the usage by calls that review."""
-        return total(call.usage for call in self.sent if call.call.step == REVIEW)
+    def verification_usage(self) -> Usage:
+        """The part of the usage by calls that verify."""
+        return total(call.usage for call in self.sent if call.call.step == VERIFY)
 
     @property
     def saved_tokens(self) -> int:

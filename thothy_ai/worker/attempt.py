@@ -229,7 +229,7 @@ class _AttemptCalls:
         return AttemptUsage(
             UUID(self._engine.session_id) if self._engine else None,
             self.log.usage,
-            self.log.review_usage.compute_seconds,
+            self.log.verification_usage.compute_seconds,
             self.log.saved_tokens,
         )
 

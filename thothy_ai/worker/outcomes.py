@@ -46,17 +46,17 @@ def judged(
     claim: Claim, judgement: Judgement, text: str, usage: AttemptUsage, provenance: dict[str, Any] | None = None
 ) -> Finish:
     """There was an output, and it was judged."""
-    review = None
-    if judgement.review is not None:
-        findings = [finding._asdict() for finding in judgement.review.findings]
-        review = {"findings": findings, "compute_seconds": usage.review_seconds}
+    verification = None
+    if judgement.verification is not None:
+        claims = [claim._asdict() for claim in judgement.verification.claims]
+        verification = {"claims": claims, "compute_seconds": usage.verification_seconds}
     output = Judged(
         ArtifactVerdict.ACCEPTED if judgement.accepted else ArtifactVerdict.REJECTED,
         judgement.locale,
         judgement.body,
         storable(text),
         provenance,
-        review,
+        verification,
         judgement.signature,
     )
     if judgement.accepted:

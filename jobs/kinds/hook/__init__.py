@@ -14,7 +14,7 @@ from thothy_ai.jobs.kinds.hook import small
 from thothy_ai.jobs.kinds.hook.values import FORMS, MAX_VARIANTS, Channel, Form, Hook, HookArtifact, Variant
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
-from thothy_ai.jobs.plans.review import Statement
+from thothy_ai.jobs.plans.verification import Claim
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
 from thothy_ai.jobs.schema import grammar_schema, prose_pattern
 
@@ -104,9 +104,7 @@ _PLAN = InParts(
     rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
     # A hook may ask and tease; it may not say what the source denies.
-    statements=lambda _, values: [
-        (part, Statement(text, needs_support=False)) for part, text in _texts(values).items()
-    ],
+    claims=lambda _, values: [(part, Claim(text, needs_support=False)) for part, text in _texts(values).items()],
     correct=_correct,
     part_faults=_part_faults,
 )

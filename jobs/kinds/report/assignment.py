@@ -1,4 +1,4 @@
-"""The sub-plan that writes sections: side by side, each repaired once if something is wrong with it, then reviewed."""
+"""The sub-plan that writes sections: side by side, each repaired once if something is wrong with it, then verified."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from thothy_ai.jobs.api.plan import Calls, Context, Output, Outputs
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection
+from thothy_ai.jobs.api.verdict import Rejection, VerifiedClaim
 from thothy_ai.jobs.kinds.report.faults import section_fault
-from thothy_ai.jobs.kinds.report.reviewing import reviewed
 from thothy_ai.jobs.kinds.report.values import Brief, Section
+from thothy_ai.jobs.kinds.report.verifying import verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import side_by_side
@@ -24,7 +24,7 @@ class Written:
 
     sections: Mapping[int, Section]
     rejections: Mapping[int, Rejection]
-    findings: Mapping[int, tuple[ClaimFinding, ...]] = field(default_factory=dict)
+    findings: Mapping[int, tuple[VerifiedClaim, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,25 @@ class Assignment:
     topic: str | None = None
 
     def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
-        """Write the sections that are not kept and review them all; once more those that are refuted.
+        """Write the sections that are not kept and verify them all; once more those that are refuted.
 
-        Each section that changes after its review is reviewed again, a refuted one in any case.
+        Each section that changes after its verification is verified again, a refuted one in any case.
         """
         missing = {place: context for place in range(len(self.briefs)) if place not in kept}
         first = yield from self._repaired(kept, missing, context)
         if first.rejections:
             return first
-        review = yield from self._reviewed(first, first.sections, context)
-        if not review.rejections:
-            return review
-        sound = {place: section for place, section in first.sections.items() if place not in review.rejections}
-        again = {place: retries.after(context, rejection) for place, rejection in review.rejections.items()}
+        verification = yield from self._verified(first, first.sections, context)
+        if not verification.rejections:
+            return verification
+        sound = {place: section for place, section in first.sections.items() if place not in verification.rejections}
+        again = {place: retries.after(context, rejection) for place, rejection in verification.rejections.items()}
         second = yield from self._repaired(sound, again, context)
         if second.rejections:
             return second
         new = {place: section for place, section in second.sections.items() if section != sound.get(place)}
-        last = yield from self._reviewed(second, new, context)
-        return replace(last, findings={**review.findings, **last.findings})
+        last = yield from self._verified(second, new, context)
+        return replace(last, findings={**verification.findings, **last.findings})
 
     def _repaired(
         self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
@@ -95,9 +95,9 @@ class Assignment:
             contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
         return Written(sections, rejections)
 
-    def _reviewed(
+    def _verified(
         self, written: Written, sections: Mapping[int, Section], context: Context
     ) -> Generator[Calls, Outputs, Written]:
         bodies = {place: section.body for place, section in sorted(sections.items())}
-        findings, rejections = yield from reviewed(bodies, self.text, self.request, context)
+        findings, rejections = yield from verified(bodies, self.text, self.request, context)
         return replace(written, findings=findings, rejections=rejections)

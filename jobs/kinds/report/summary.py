@@ -9,10 +9,10 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Outputs, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection
+from thothy_ai.jobs.api.verdict import Rejection, VerifiedClaim
 from thothy_ai.jobs.kinds.report.faults import early_prose, prose_faults
-from thothy_ai.jobs.kinds.report.reviewing import reviewed
 from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Section
+from thothy_ai.jobs.kinds.report.verifying import verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
@@ -33,11 +33,11 @@ class _Summary(Artifact):
 
 
 class Summarized(NamedTuple):
-    """A summary, empty if none could be read, what is wrong with it, and what a review found."""
+    """A summary, empty if none could be read, what is wrong with it, and what verification found."""
 
     text: str
     rejection: Rejection | None
-    findings: tuple[ClaimFinding, ...] = ()
+    findings: tuple[VerifiedClaim, ...] = ()
 
 
 def summarized(
@@ -68,7 +68,7 @@ def summarized(
         elif fault := summary_fault(found.summary, text, request):
             done = Summarized(found.summary, fault)
         else:
-            findings, rejections = yield from reviewed({0: found.summary}, text, request, context)
+            findings, rejections = yield from verified({0: found.summary}, text, request, context)
             done = Summarized(found.summary, rejections.get(0), findings.get(0, ()))
         if done.rejection is None:
             break

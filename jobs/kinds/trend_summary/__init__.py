@@ -16,7 +16,7 @@ from thothy_ai.jobs.kinds.trend_summary import small
 from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
-from thothy_ai.jobs.plans.review import Statement
+from thothy_ai.jobs.plans.verification import Claim
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
 from thothy_ai.jobs.schema import grammar_schema
 
@@ -139,8 +139,8 @@ _PLAN = InParts(
     write=_write,
     rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
-    statements=lambda _, values: [
-        (part, Statement(text, needs_support=part not in _FREE)) for part, text in _texts(values).items()
+    claims=lambda _, values: [
+        (part, Claim(text, needs_support=part not in _FREE)) for part, text in _texts(values).items()
     ],
     fewest=lambda request: {"key_points": request.points[0]},
     correct=_correct,

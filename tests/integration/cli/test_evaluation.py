@@ -69,7 +69,7 @@ def test_yield_scores_and_seconds_per_accepted_artifact(evaluate: Evaluate, case
     assert table["wasted, of the seconds"] == ["33.3%"]
     assert table["wasted, of the tokens computed"] == ["33.3%"]
     assert table["tokens saved by early stops"] == ["0"]
-    assert not {"chrF", "the review's share of tokens"} & set(table)
+    assert not {"chrF", "verification's share of tokens"} & set(table)
 
 
 def test_cases_seeds_and_attempts_are_as_asked_for(evaluate: Evaluate, cases: Path, backend: AnsweringBackend) -> None:
@@ -81,7 +81,7 @@ def test_cases_seeds_and_attempts_are_as_asked_for(evaluate: Evaluate, cases: Pa
     assert sorted(request.sampling.seed or 0 for request in backend.requests) == [5, 5, 6, 7]
     assert {request.priority for request in backend.requests} == {0}
     assert (result["compute_seconds"], result["compute_seconds_per_accepted"]) == (6.0, 6.0)
-    assert (result["wasted"], result["wasted_of_tokens"], result["review_share_of_tokens"]) == (0.75, 0.75, None)
+    assert (result["wasted"], result["wasted_of_tokens"], result["verification_share_of_tokens"]) == (0.75, 0.75, None)
     assert (result["model"], result["kind"], result["prompts"], result["seed"]) == ("answering", "echo", "1", 5)
 
 
@@ -142,7 +142,7 @@ def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
         (["hook", "--plot", "x.txt"], "--plot writes .png, .svg, .pdf, not .txt"),
         (["hook", "--injections", "--against", "x"], "--injections cannot be combined"),
         (["hook", "--model", "/nowhere"], "no model at /nowhere"),
-        (["translation", "--review"], "a translation has no review"),
+        (["translation", "--verification"], "a translation has no verification"),
     ],
 )
 def test_wrong_input_is_one_line_and_exits_2(evaluate: Evaluate, arguments: list[str], words: str) -> None:

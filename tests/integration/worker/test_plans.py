@@ -26,8 +26,8 @@ def plan_bench(queue: Queue, client: FakeClient | None = None, **settings: Any) 
         yield bench
 
 
-def work(bench: RunnerBench, *parts: str, review: str = "ok review", locale: str = "en", **options: Any) -> UUID:
-    job = bench.queue.producer.enqueue(Parts(parts=parts, review=review, locale=locale), **options)
+def work(bench: RunnerBench, *parts: str, verification: str = "ok looked", locale: str = "en", **options: Any) -> UUID:
+    job = bench.queue.producer.enqueue(Parts(parts=parts, verification=verification, locale=locale), **options)
     bench.hand_over()
     return job.id
 
@@ -43,24 +43,24 @@ def test_calls_run_side_by_side_and_in_steps_and_all_are_billed(queue: Queue) ->
         bench.settle()
     sent = bench.client.submitted
     assert [request.id for request in sent] == [f"{job_id}.1.{number}" for number in range(4)]
-    assert [request.profile for request in sent] == ["parts/write"] * 3 + ["parts/review"]
+    assert [request.profile for request in sent] == ["parts/write"] * 3 + ["parts/verify"]
     assert len({request.sampling.seed for request in sent}) == 4
     [attempt] = queue.rows("SELECT * FROM attempt")
-    assert (attempt.compute_seconds, attempt.review_seconds, attempt.output_tokens) == (1.0, 0.25, 20)
+    assert (attempt.compute_seconds, attempt.verification_seconds, attempt.output_tokens) == (1.0, 0.25, 20)
     [artifact] = queue.rows("SELECT * FROM artifact")
     assert artifact.body == {"text": "ok one ok two ok three"}
     assert artifact.text.splitlines() == [
-        '{"echo": "ok one"}', '{"echo": "ok two"}', '{"echo": "ok three"}', '{"echo": "ok review"}',
+        '{"echo": "ok one"}', '{"echo": "ok two"}', '{"echo": "ok three"}', '{"echo": "ok looked"}',
     ]  # fmt: skip
-    assert artifact.review == {
-        "findings": [{"statement": "ok one ok two ok three", "finding": "supported", "reason": ""}],
+    assert artifact.verification == {
+        "claims": [{"claim": "ok one ok two ok three", "label": "supported", "reason": ""}],
         "compute_seconds": 0.25,
     }
     made = artifact.provenance
     assert (made["version"], made["model"], made["dtype"]) == ("7", "fake", "float32")
-    write, review = made["steps"]
+    write, verification = made["steps"]
     assert (write["step"], write["calls"], write["compute_seconds"]) == ("write", 3, 0.75)
-    assert write["seeds"] + review["seeds"] == [request.sampling.seed for request in sent]
+    assert write["seeds"] + verification["seeds"] == [request.sampling.seed for request in sent]
     assert (write["sampling"]["temperature"], made["seed"]) == (0.5, sent[0].sampling.seed)
 
 
@@ -74,7 +74,7 @@ def test_a_call_that_fails_ends_the_others_and_all_are_billed(queue: Queue) -> N
 
 def test_a_plan_that_is_cut_off_is_billed_and_begun_anew(queue: Queue) -> None:
     with plan_bench(queue) as bench:
-        job_id = work(bench, "ok one", "ok two", review="hang on")
+        job_id = work(bench, "ok one", "ok two", verification="hang on")
         eventually(lambda: len(bench.client.submitted) == 3)
         bench.runner.shut_down(0)
         eventually(lambda: queue.job(job_id).state == "queued")

@@ -91,7 +91,7 @@ def test_what_counts_as_wrong() -> None:
     assert [(row.false_accept, row.false_reject) for row in rows] == [
         (False, False), (False, True), (False, False), (True, False), (False, False), (False, False), (True, False),
     ]  # fmt: skip
-    assert [row.left_to_review for row in rows] == [False] * 5 + [True, False]
+    assert [row.left_to_verification for row in rows] == [False] * 5 + [True, False]
     assert [row.other_reason for row in rows] == [False] * 4 + [True, False, False]
     assert "| hook | 1 of 3 (33.3%) | 1 of 2 (50.0%) | 1 of 1 (100.0%) | – |" in tables(rows)
     assert "| Chinese and Japanese | – | – | 1 of 1 (100.0%) | – |" in tables(rows)
@@ -106,7 +106,7 @@ def test_of_a_text_that_only_measures_nothing_but_its_id_is_listed() -> None:
     assert list(wrong([Judged(labelled(True, split="unseen"), EMPTY)])) == ["x1: false reject, unseen"]
 
 
-def test_what_is_left_to_the_review_is_counted_by_split() -> None:
+def test_what_is_left_to_the_verification_is_counted_by_split() -> None:
     unsupported = frozenset({RejectionReason.UNSUPPORTED})
     found, missed = (Judged(labelled(False, "fresh", reasons=unsupported), each) for each in (EMPTY, None))
     assert "find 1 of 2 in `fresh`" in notes([found, missed])

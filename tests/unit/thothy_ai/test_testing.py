@@ -125,7 +125,7 @@ def test_one_that_is_cancelled_while_it_runs_is_not_retried(queue: InMemoryQueue
 
 
 def test_a_plan_of_several_calls_has_a_text_for_each(queue: InMemoryQueue) -> None:
-    queue.answer(Parts, [{"echo": "one"}, {"echo": "two"}, {"echo": "reviewed"}])
+    queue.answer(Parts, [{"echo": "one"}, {"echo": "two"}, {"echo": "verified"}])
     assert queue.producer.enqueue(Parts(parts=("a", "b"))).result(timeout=60) == PartsArtifact(text="one two")
 
 

@@ -81,7 +81,7 @@ class Figures:
     output_tokens: int = 0
     busy_seconds: float = 0.0  # device-seconds billed to attempts
     wasted: Mapping[AttemptKey, float] = field(default_factory=dict)  # of those, by how attempts without artifact ended
-    review_seconds: float = 0.0  # of the busy ones, in which a model judged artifacts
+    verification_seconds: float = 0.0  # of the busy ones, in which a model judged artifacts
     saved_tokens: int = 0
     resident_seconds: float = 0.0  # device-seconds of residency
 
@@ -127,9 +127,9 @@ class Figures:
         return sum(self.wasted.values())
 
     @property
-    def review_share(self) -> float | None:
-        """Seconds of reviews over the other busy seconds."""
-        return _ratio(self.review_seconds, self.busy_seconds - self.review_seconds)
+    def verification_share(self) -> float | None:
+        """Seconds of verifications over the other busy seconds."""
+        return _ratio(self.verification_seconds, self.busy_seconds - self.verification_seconds)
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
@@ -248,7 +248,7 @@ class DrainReport:
             "prefix_hit_rate": figures.prefix_hit_rate,
             "busy_seconds": figures.busy_seconds,
             "wasted_seconds": figures.wasted_seconds,
-            "review_seconds": figures.review_seconds,
+            "verification_seconds": figures.verification_seconds,
             "saved_tokens": figures.saved_tokens,
             "resident_seconds": figures.resident_seconds,
         }
@@ -326,7 +326,7 @@ def attempted(row: Row[Any]) -> Figures:
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
         busy_seconds=row.compute_seconds,
-        review_seconds=row.review_seconds,
+        verification_seconds=row.verification_seconds,
         saved_tokens=row.saved_tokens,
     )
 
@@ -355,7 +355,7 @@ def _billed(figures: Figures, usage: BilledUsage) -> Figures:
         cached_tokens=usage.cached_tokens,
         output_tokens=usage.output_tokens,
         busy_seconds=usage.busy_seconds,
-        review_seconds=usage.review_seconds,
+        verification_seconds=usage.verification_seconds,
         saved_tokens=usage.saved_tokens,
     )
 

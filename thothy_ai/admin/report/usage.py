@@ -35,7 +35,7 @@ class BilledUsage:
     resident_seconds: float = 0.0
     busy_seconds: float = 0.0
     useful_seconds: float = 0.0  # of the busy ones, those of accepted artifacts
-    review_seconds: float = 0.0
+    verification_seconds: float = 0.0
     requests: int = 0  # over HTTP, past the queue
     interactive_seconds: float = 0.0  # of the busy ones, those of these requests
 

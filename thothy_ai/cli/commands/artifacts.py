@@ -11,7 +11,7 @@ import typer
 from thothy_ai.cli.inputs.job_options import MAX_LISTED, NO_FILTERS, Filters, JobId, find_job
 from thothy_ai.cli.inputs.parameters import with_fields
 from thothy_ai.cli.shell import LONG_SECONDS, AsJson, database, fail, usage
-from thothy_ai.cli.views.artifact import provenance_lines, review_lines
+from thothy_ai.cli.views.artifact import provenance_lines, verification_lines
 from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Format, Grouping, is_output, write
 from thothy_ai.cli.views.markdown import text_of
 from thothy_ai.cli.views.tables import (
@@ -93,7 +93,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
             print_json(artifact["body"])
         else:
             print_text(artifact["text"])
-        for line in (*provenance_lines(artifact["provenance"]), *review_lines(artifact["review"])):
+        for line in (*provenance_lines(artifact["provenance"]), *verification_lines(artifact["verification"])):
             print_text(line)
     return None
 

@@ -46,8 +46,8 @@ def evaluate(
     cases_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Cases of your own (JSONL).")] = None,
     attempts: Annotated[int, typer.Option(min=1, help="Maximum number of attempts per case.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling.")] = 1,
-    review: Annotated[
-        bool, typer.Option("--review", help="Have the model check its statements against the source.")
+    verification: Annotated[
+        bool, typer.Option("--verification", help="Have the model check its statements against the source.")
     ] = False,
     injections: Annotated[
         bool, typer.Option("--injections", help="Run sources that contain instructions; exit with 1 if one is obeyed.")
@@ -83,7 +83,7 @@ def evaluate(
                 usage("--injections cannot be combined with --against, --plot or --cases-file")
             _run_injections(settings, found, model, cases, seed, as_json=as_json)
         else:
-            chosen = _cases(found, cases, cases_file, review=review)
+            chosen = _cases(found, cases, cases_file, verification=verification)
             if against is not None and not against.startswith(URL_SCHEMES) and not Path(against).exists():
                 usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
             trial = _trial(found, chosen, attempts, seed)
@@ -95,20 +95,20 @@ def evaluate(
         fail(error, WRONG_INPUT)
 
 
-def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, review: bool) -> tuple[Case, ...]:
+def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, verification: bool) -> tuple[Case, ...]:
     from thothy_ai.jobs.evaluation import cases, scores
 
-    if review and "review" not in kind.request.model_fields:
-        usage(f"--review: a {kind.name} has no review")
+    if verification and "verification" not in kind.request.model_fields:
+        usage(f"--verification: a {kind.name} has no verification")
     try:
         found = cases.read_cases(file) if file is not None else cases.bundled(kind.name)
     except cases.CaseError as error:
         usage(str(error))
     if any(case.reference is not None for case in found) and not scores.has_chrf():
         fail(scores.MISSING_SACREBLEU)
-    if not review:
+    if not verification:
         return found[:limit]
-    return tuple(replace(case, request={**case.request, "review": "record"}) for case in found[:limit])
+    return tuple(replace(case, request={**case.request, "verification": "record"}) for case in found[:limit])
 
 
 def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:

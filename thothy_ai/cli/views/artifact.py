@@ -1,4 +1,4 @@
-"""Lines of `thothy artifacts show` on the provenance of an artifact and its review."""
+"""Lines of `thothy artifacts show` on the provenance of an artifact and its verification."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"Made by {provenance.get('model') or 'an unknown model'}, prompts {version}, seed {seed}"
 
 
-def review_lines(review: Mapping[str, Any] | None) -> Iterator[str]:
-    """The counts of a review's findings, and one line per statement that is not supported."""
-    from thothy_ai.jobs.plans.review import SUPPORTED
+def verification_lines(verification: Mapping[str, Any] | None) -> Iterator[str]:
+    """The counts of a verification's labels, and one line per claim that is not supported."""
+    from thothy_ai.jobs.plans.verification import SUPPORTED
 
-    findings = review["findings"] if review else []
-    if not findings:
+    claims = verification["claims"] if verification else []
+    if not claims:
         return
-    counts = Counter(finding["finding"] for finding in findings)
+    counts = Counter(claim["label"] for claim in claims)
     found = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
-    yield f"Review: {found}"
-    for finding in findings:
-        if finding["finding"] != SUPPORTED:
-            reason = f" ({finding['reason']})" if finding["reason"] else ""
-            yield f"  {finding['finding'].replace('_', ' ')}: {finding['statement']}{reason}"
+    yield f"Verification: {found}"
+    for claim in claims:
+        if claim["label"] != SUPPORTED:
+            reason = f" ({claim['reason']})" if claim["reason"] else ""
+            yield f"  {claim['label'].replace('_', ' ')}: {claim['claim']}{reason}"

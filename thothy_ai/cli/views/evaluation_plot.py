@@ -18,7 +18,7 @@ SHARES: Final[Mapping[str, Value]] = {
     "yield": lambda result: result.artifact_yield,
     "coverage": lambda result: result.coverage,
     "support": lambda result: result.support,
-    "reviewed": lambda result: result.reviewed,
+    "verified": lambda result: result.verified,
     "chrF / 100": lambda result: None if result.chrf is None else result.chrf / 100,
 }
 SECONDS: Final[Mapping[str, Value]] = {

@@ -146,10 +146,10 @@ def _topics(report: DrainReport) -> list[list[ReportRow]]:
             ReportRow("output tokens", "output tokens", lambda f: f"{f.output_tokens:,}"),
         ],
     ]
-    if report.total.review_seconds or report.total.saved_tokens:
-        reviews = ReportRow("reviews, of the rest", "reviews", lambda f: percent(f.review_share))
+    if report.total.verification_seconds or report.total.saved_tokens:
+        verifications = ReportRow("verification, of the rest", "verification", lambda f: percent(f.verification_share))
         saved = ReportRow("tokens saved by early stops", "tokens saved", lambda f: f"{f.saved_tokens:,}")
-        topics.append([reviews, saved])
+        topics.append([verifications, saved])
     return topics
 
 

@@ -169,7 +169,7 @@ class ArtifactAnswer(Answered):
     created_at: datetime
     body: Any
     text: str
-    review: dict[str, Any] | None
+    verification: dict[str, Any] | None
     provenance: dict[str, Any] | None
 
 

@@ -24,13 +24,13 @@ MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: man
 class AttemptUsage:
     """What an attempt used on the engine `engine_session_id`.
 
-    `review_seconds` are those of its calls that review; `saved_tokens` the rest of the budgets of calls that were
+    `verification_seconds` are those of its calls that verify; `saved_tokens` the rest of the budgets of calls that were
     stopped early.
     """
 
     engine_session_id: UUID | None = None
     engine: Usage = NOTHING_USED
-    review_seconds: float = 0.0
+    verification_seconds: float = 0.0
     saved_tokens: int = 0
 
 
@@ -46,7 +46,7 @@ class Judged:
     body: dict[str, Any] | None
     text: str
     provenance: dict[str, Any] | None = None
-    review: dict[str, Any] | None = None
+    verification: dict[str, Any] | None = None
     signature: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -144,14 +144,14 @@ class Finish:
             "cached_tokens": usage.engine.cached_tokens,
             "output_tokens": usage.engine.output_tokens,
             "compute_seconds": usage.engine.compute_seconds,
-            "review_seconds": usage.review_seconds,
+            "verification_seconds": usage.verification_seconds,
             "saved_tokens": usage.saved_tokens,
             "verdict": output.verdict if output else None,
             "locale": output.locale if output else None,
             "body": output.body if output else None,
             "text": output.text if output else None,
             "provenance": output.provenance if output else None,
-            "review": output.review if output else None,
+            "verification": output.verification if output else None,
             "findings": [finding.stored for finding in output.findings] if output else [],
             "signature": (output.signature or None) if output else None,
             "needs": self.needs,

@@ -1,4 +1,4 @@
-"""What evaluated cases took, what of it was wasted, and what their reviews add."""
+"""What evaluated cases took, what of it was wasted, and what their verifications add."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from thothy_ai.evaluation.results import CaseResult, EvaluationResult
 
 CASE = CaseResult("1", True, None, "", 1, None, None, None, 2.0, 50, None, "", computed_tokens=100)
-REVIEWED = replace(CASE, review_seconds=0.5, review_tokens=20)
+VERIFIED = replace(CASE, verification_seconds=0.5, verification_tokens=20)
 REJECTED = replace(CASE, accepted=False, wasted_seconds=2.0, wasted_tokens=100)
 
 
@@ -17,12 +17,12 @@ def result(*cases: CaseResult) -> EvaluationResult:
     return EvaluationResult("m", "m", "cpu", "hook", "2", 1, None, cases)
 
 
-def test_a_review_s_share_is_of_what_the_reviewed_cases_took_besides() -> None:
-    both = result(CASE, REVIEWED, REVIEWED)
-    assert both.review_share == pytest.approx(0.5 / 1.5)
-    assert both.review_tokens == pytest.approx(20 / 80)
-    assert result(CASE).review_tokens is None
-    assert both.to_json()["review_share_of_tokens"] == pytest.approx(0.25)
+def test_a_verification_s_share_is_of_what_the_verified_cases_took_besides() -> None:
+    both = result(CASE, VERIFIED, VERIFIED)
+    assert both.verification_share == pytest.approx(0.5 / 1.5)
+    assert both.verification_tokens == pytest.approx(20 / 80)
+    assert result(CASE).verification_tokens is None
+    assert both.to_json()["verification_share_of_tokens"] == pytest.approx(0.25)
 
 
 def test_waste_is_what_rejected_attempts_took() -> None:

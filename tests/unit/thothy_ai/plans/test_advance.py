@@ -40,11 +40,11 @@ def test_a_plan_is_followed_step_by_step_to_its_judgement() -> None:
     assert (len(first.calls), first.locale, first.version) == (2, "en", "7")
     second = advance(PARTS, [OUTPUTS])
     assert isinstance(second, PlanStep)
-    assert [call.step for call in second.calls] == ["review"]
+    assert [call.step for call in second.calls] == ["verify"]
     end = advance(PARTS, [OUTPUTS, (Output("{}"),)])
     assert isinstance(end, Judgement)
     assert (end.accepted, end.body, end.version) == (True, {"text": "ok one ok two"}, "7")
-    assert end.review is not None
+    assert end.verification is not None
     assert len(end.signature) > 1
 
 

@@ -23,7 +23,7 @@ def _kinds() -> None:
 
 
 def job(*parts: str) -> PlannedJob:
-    return PlannedJob("parts", {"parts": list(parts), "review": "ok review", "locale": "en"})
+    return PlannedJob("parts", {"parts": list(parts), "verification": "ok verification", "locale": "en"})
 
 
 def followed(client: FakeClient, planned: PlannedJob, log: CallLog) -> Judgement:
@@ -36,8 +36,8 @@ def test_calls_are_numbered_across_steps_and_their_usage_adds_up() -> None:
     assert [request.id for request in client.submitted] == ["key.0", "key.1", "key.2"]
     assert [len(outputs) for outputs in log.answered] == [2, 1]
     assert log.usage == Usage(30, 12, 15, 0.75)
-    assert log.review_usage == Usage(10, 4, 5, 0.25)
-    assert log.text.splitlines() == ['{"echo": "ok one"}', '{"echo": "ok two"}', '{"echo": "ok review"}']
+    assert log.verification_usage == Usage(10, 4, 5, 0.25)
+    assert log.text.splitlines() == ['{"echo": "ok one"}', '{"echo": "ok two"}', '{"echo": "ok verification"}']
 
 
 def test_a_call_that_fails_aborts_the_others_of_its_step_and_all_are_in_the_log() -> None:

@@ -16,7 +16,7 @@ WITH progress AS (
 ), attempts AS (
     DELETE FROM attempt
     WHERE job_id = ANY(CAST(:ids AS uuid[])) AND (SELECT count(*) FROM sessions) >= 0
-    RETURNING tenant, kind, engine_session_id, finished_at, outcome, compute_seconds, review_seconds,
+    RETURNING tenant, kind, engine_session_id, finished_at, outcome, compute_seconds, verification_seconds,
         prompt_tokens, cached_tokens, output_tokens, saved_tokens
 ), artifacts AS (
     DELETE FROM artifact WHERE job_id = ANY(CAST(:ids AS uuid[]))

@@ -3,7 +3,7 @@
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, verdict, artifact.reason,
     idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, source_key, parent_id,
     (SELECT s.model FROM engine_session AS s WHERE s.id = tried.engine_session_id) AS model,
-    provenance, review, created_at, body, text
+    provenance, verification, created_at, body, text
 FROM artifact
 LEFT JOIN (SELECT id, state, idempotency_key, source_key, parent_id, enqueued_at FROM job) AS made_by ON id = job_id
 LEFT JOIN job_request USING (job_id)

@@ -9,7 +9,7 @@ SELECT
     sum(a.cached_tokens) AS cached_tokens,
     sum(a.output_tokens) AS output_tokens,
     sum(a.compute_seconds * greatest(s.gpus, 1)) AS compute_seconds,
-    sum(a.review_seconds * greatest(s.gpus, 1)) AS review_seconds,
+    sum(a.verification_seconds * greatest(s.gpus, 1)) AS verification_seconds,
     sum(a.saved_tokens) AS saved_tokens
 FROM attempt AS a
 LEFT JOIN engine_session AS s ON s.id = a.engine_session_id

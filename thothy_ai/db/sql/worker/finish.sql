@@ -7,8 +7,8 @@ WITH given AS (
         id uuid, attempt integer, state text, outcome text, event text, reason text, detail text,
         delay_seconds float8, failures smallint, engine_deaths smallint, engine_session_id uuid,
         prompt_tokens integer, cached_tokens integer, output_tokens integer, compute_seconds float8,
-        review_seconds float8, saved_tokens integer,
-        verdict text, locale text, body jsonb, text text, provenance jsonb, review jsonb,
+        verification_seconds float8, saved_tokens integer,
+        verdict text, locale text, body jsonb, text text, provenance jsonb, verification jsonb,
         findings jsonb, signature bigint[], needs text
     )
 ), ours AS (
@@ -35,18 +35,18 @@ WITH given AS (
 ), tried AS (
     INSERT INTO attempt (
         job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason, detail,
-        prompt_tokens, cached_tokens, output_tokens, compute_seconds, review_seconds, saved_tokens
+        prompt_tokens, cached_tokens, output_tokens, compute_seconds, verification_seconds, saved_tokens
     )
     SELECT id, attempt, tenant, kind, :worker, engine_session_id, started_at, outcome, reason, given.detail,
-        prompt_tokens, cached_tokens, output_tokens, compute_seconds, review_seconds, saved_tokens
+        prompt_tokens, cached_tokens, output_tokens, compute_seconds, verification_seconds, saved_tokens
     FROM ended JOIN given USING (id, attempt)
 ), judged AS (
     INSERT INTO artifact (
-        job_id, kind, locale, attempt, tenant, verdict, reason, body, text, provenance, review,
+        job_id, kind, locale, attempt, tenant, verdict, reason, body, text, provenance, verification,
         findings, signature
     )
     SELECT id, kind, locale, attempt, tenant, verdict, CASE WHEN verdict = 'rejected' THEN reason END, body, text,
-        provenance, given.review, coalesce(findings, '[]'), signature
+        provenance, verification, coalesce(findings, '[]'), signature
     FROM ended JOIN given USING (id, attempt)
     WHERE verdict IS NOT NULL
     ON CONFLICT DO NOTHING

@@ -21,7 +21,7 @@ def test_only_figures_that_a_result_has_are_drawn(tmp_path: Path) -> None:
     comments = path.read_text(encoding="utf-8")
     assert all(f"<!-- {text} -->" in comments for text in ("now", "before", "yield", "coverage", "0.75", "2"))
     assert "chrF" not in comments
-    assert "reviewed" not in comments
+    assert "verified" not in comments
 
 
 def test_a_png_is_written(tmp_path: Path) -> None:

@@ -55,12 +55,12 @@ def test_what_each_reason_wasted_is_shown(twenty: DrainReport) -> None:
         assert reason.endswith(f" {wasted}")
 
 
-def test_reviews_and_early_stops_are_shown_where_there_were_any() -> None:
-    looked = replace(figures({"succeeded": 5}), review_seconds=1_234.56, saved_tokens=4_321)
+def test_verifications_and_early_stops_are_shown_where_there_were_any() -> None:
+    looked = replace(figures({"succeeded": 5}), verification_seconds=1_234.56, saved_tokens=4_321)
     lines = report_lines(report({"hook": looked}), 120)
-    assert any(re.match(r"reviews, of the rest +11\.1%", line) for line in lines)
+    assert any(re.match(r"verification, of the rest +11\.1%", line) for line in lines)
     assert any(re.match(r"tokens saved by early stops +4,321", line) for line in lines)
-    assert not any("reviews" in line for line in report_lines(report({"hook": figures({"succeeded": 5})}), 120))
+    assert not any("verification" in line for line in report_lines(report({"hook": figures({"succeeded": 5})}), 120))
 
 
 def test_in_a_pipe_kinds_stand_side_by_side(twenty: DrainReport) -> None:

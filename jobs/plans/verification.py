@@ -1,11 +1,11 @@
 """A second look: the model judges an artifact's statements against the source, which is still in the KV cache.
 
-One call for all statements, and one token per finding: the letters stand apart by spaces, so that none merges with its
-neighbour. Only a statement that is not supported needs a reason. What is the same for all reviews of a source precedes
-the statements, so that the next one finds it in the cache.
+One call for all statements, and one token per label: the letters stand apart by spaces, so that none merges with its
+neighbour. Only a statement that is not supported needs a reason. What the verifications of a source have in common
+precedes the statements, so that the next one finds it in the cache.
 
 A small model gets a legend of one line and gives no reasons. It supports true statements hardly more often than false
-ones, however it is asked: its review should cost little.
+ones, however it is asked: its verification should cost little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Outputs, Sampling
-from thothy_ai.jobs.api.verdict import ClaimFinding, Rejection, RejectionReason, Review
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verification, VerifiedClaim
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import object_schema, prose_pattern
@@ -23,7 +23,7 @@ from thothy_ai.jobs.schema import object_schema, prose_pattern
 SUPPORTED: Final = "supported"
 CONTRADICTED: Final = "contradicted"
 NOT_FOUND: Final = "not_found"
-MAX_STATEMENTS = 24  # per call
+MAX_CLAIMS = 24  # per call
 MAX_REASONS = 6
 _LETTERS: Final = {"S": SUPPORTED, "C": CONTRADICTED, "N": NOT_FOUND}
 TOKENS_PER_FINDING = 6  # at most
@@ -37,46 +37,46 @@ _INSTRUCTION = (
 _SMALL_MODEL_INSTRUCTION = "S supported, C contradicted, N not found:\n\n{statements}"
 
 
-class Statement(NamedTuple):
+class Claim(NamedTuple):
     """Something that an artifact claims. Unless it `needs_support`, only a contradiction counts against it."""
 
     text: str
     needs_support: bool = True
 
 
-def look_again(source: str, statements: Sequence[Statement], context: Context) -> Generator[Calls, Outputs, Review]:
-    """Ask for a finding on each statement. One that is missing in the output counts as `not_found`."""
+def verify(source: str, claims: Sequence[Claim], context: Context) -> Generator[Calls, Outputs, Verification]:
+    """Ask for a label for each claim. One that is missing in the output counts as `not_found`."""
     form = _SMALL_MODEL_FORM if context.plain else _FORM
-    groups = [statements[first : first + MAX_STATEMENTS] for first in range(0, len(statements), MAX_STATEMENTS)]
+    groups = [claims[first : first + MAX_CLAIMS] for first in range(0, len(claims), MAX_CLAIMS)]
     if not groups:
-        return Review(())
+        return Verification(())
     calls = []
     for group in groups:
         schema = form.schema(len(group))
         budget = max_tokens(schema, "en", context) + TOKENS_PER_FINDING * len(group)
         messages = about_source(source, form.instruction(group), context)
-        calls.append(Call(messages, schema, Sampling(max_tokens=budget), step="review"))
+        calls.append(Call(messages, schema, Sampling(max_tokens=budget), step="verify"))
     outputs = yield tuple(calls)
-    findings: list[ClaimFinding] = []
+    verified: list[VerifiedClaim] = []
     for group, output in zip(groups, outputs, strict=True):
         try:
             letters, reasons = form.read(json.loads(output.text))
             codes = dict(enumerate(letters.split(), start=1))
         except (ValueError, KeyError, TypeError, AttributeError):
-            codes, reasons = {}, dict.fromkeys(range(1, len(group) + 1), "the review could not be read")
-        findings += [
-            ClaimFinding(statement.text, _LETTERS.get(codes.get(number, "N"), NOT_FOUND), reasons.get(number, ""))
-            for number, statement in enumerate(group, start=1)
+            codes, reasons = {}, dict.fromkeys(range(1, len(group) + 1), "the verification could not be read")
+        verified += [
+            VerifiedClaim(claim.text, _LETTERS.get(codes.get(number, "N"), NOT_FOUND), reasons.get(number, ""))
+            for number, claim in enumerate(group, start=1)
         ]
-    return Review(tuple(findings))
+    return Verification(tuple(verified))
 
 
-def refuted(statement: Statement, finding: ClaimFinding) -> Rejection | None:
-    """Why a statement cannot be published, if the finding is against it."""
-    said = f"{statement.text[:140]!r}: {finding.reason or 'no reason given'}"
-    if finding.finding == CONTRADICTED:
+def refuted(claim: Claim, verified: VerifiedClaim) -> Rejection | None:
+    """Why a claim cannot be published, if its label is against it."""
+    said = f"{claim.text[:140]!r}: {verified.reason or 'no reason given'}"
+    if verified.label == CONTRADICTED:
         return Rejection(RejectionReason.CONTRADICTS_SOURCE, said)
-    if finding.finding == NOT_FOUND and statement.needs_support:
+    if verified.label == NOT_FOUND and claim.needs_support:
         return Rejection(RejectionReason.UNSUPPORTED, said)
     return None
 
@@ -90,7 +90,7 @@ def _letters_schema(count: int) -> dict[str, Any]:
 class _Form:
     """A letter per statement, and reasons for those that are not supported."""
 
-    def instruction(self, statements: Sequence[Statement]) -> str:
+    def instruction(self, statements: Sequence[Claim]) -> str:
         numbered = (f"{number}. {each.text}" for number, each in enumerate(statements, start=1))  # for the reasons
         return _INSTRUCTION.format(statements="\n".join(numbered))
 
@@ -109,9 +109,9 @@ class _Form:
 
 
 class _SmallModelForm(_Form):
-    """Letters only: reasons would take most of a review."""
+    """Letters only: reasons would take most of a verification."""
 
-    def instruction(self, statements: Sequence[Statement]) -> str:
+    def instruction(self, statements: Sequence[Claim]) -> str:
         return _SMALL_MODEL_INSTRUCTION.format(statements="\n".join(each.text for each in statements))
 
     def schema(self, count: int) -> dict[str, Any]:

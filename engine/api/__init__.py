@@ -13,6 +13,7 @@ from thothy_ai.engine.api.messages import (
     Tools,
 )
 from thothy_ai.engine.api.requests import (
+    INTERACTIVE_PRIORITY,
     MAX_CHOICES,
     MAX_NAME,
     MAX_PRIORITY,
@@ -48,6 +49,7 @@ from thothy_ai.engine.api.statistics import (
 )
 
 __all__ = [
+    "INTERACTIVE_PRIORITY",
     "MAX_BEAMS",
     "MAX_CHOICES",
     "MAX_LOGPROBS",

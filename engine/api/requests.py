@@ -17,6 +17,7 @@ from thothy_ai.engine.api.sampling import BeamSearch, SamplingParams, TokenLogpr
 from thothy_ai.engine.api.template_options import TemplateOption, check_template_options
 
 MAX_PRIORITY = 1000
+INTERACTIVE_PRIORITY = 101  # and above: someone waits for the text, and other prompts get smaller parts of a step
 MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
 MAX_SCHEMA = 256 * 1024  # characters
 MAX_CHOICES = 64

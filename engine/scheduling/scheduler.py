@@ -22,6 +22,9 @@ from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 from thothy_ai.engine.scheduling.waiting import WaitingQueue
 
 _MAX_DISPLACED = 4  # times that a sequence may be preempted for a higher priority
+# While interactive sequences run, prompts of the batch get this part of the token budget, or as little as the second
+# where interactive prompts take the rest.
+_BATCH_SHARE, _LEAST_BATCH_SHARE = 5, 32
 
 
 class Scheduler:
@@ -37,6 +40,8 @@ class Scheduler:
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size)
         self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
+        self._interactive = 0  # running sequences for which someone waits
+        self._batch_budget = 0  # tokens of a batch prompt that the planned step has room for beside interactive ones
         self.token_budget = config.token_budget  # of the next step; the core lowers it where memory is short
         self.preemptions = 0
 
@@ -61,6 +66,7 @@ class Scheduler:
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
         builder, running = StepBuilder(), tuple(self._running)
+        self._batch_budget = max(1, self.token_budget // _BATCH_SHARE)
         budget = self._admit_urgent(self.token_budget, builder)
         for sequence in running:
             if budget and sequence.row != NO_ROW:
@@ -99,6 +105,8 @@ class Scheduler:
         """
         known, computed = sequence.known, sequence.computed
         count = min(known - computed, budget)
+        if count > 1:
+            count = min(count, self._allowed(sequence, budget))
         if count <= 0 or sequence.ending:
             return 0
         end = computed + count
@@ -126,10 +134,11 @@ class Scheduler:
             if sequence is None or not self._may_start(sequence):
                 break
             kept = bisect(self._running, _order(sequence), key=_order)
-            if not self._start(sequence, budget, self._expected_growth(self._running[:kept]), kept):
+            allowed = self._allowed(sequence, budget)
+            if not self._start(sequence, allowed, self._expected_growth(self._running[:kept]), kept):
                 self._refused = sequence
                 break
-            budget -= self._begin(sequence, budget, builder)
+            budget -= self._begin(sequence, allowed, builder)
         return budget
 
     def _admit(self, budget: int, builder: StepBuilder) -> None:
@@ -140,14 +149,30 @@ class Scheduler:
             if not self._may_start(sequence):
                 break
             growth = self._expected_growth(self._running) if growth is None else growth
-            if not self._start(sequence, budget, growth, len(self._running)):
+            allowed = self._allowed(sequence, budget)
+            if not self._start(sequence, allowed, growth, len(self._running)):
                 self._refused = sequence
                 break
             growth += self._expected_blocks(sequence, sequence.computed) - sequence.num_held
-            budget -= self._begin(sequence, budget, builder)
+            budget -= self._begin(sequence, allowed, builder)
 
     def _may_start(self, sequence: Sequence) -> bool:
-        return not (sequence is self._refused or sequence.pending or sequence.ending)
+        """Whether it may be given a row in this step, if there is room for it."""
+        if sequence is self._refused or sequence.pending or sequence.ending:
+            return False
+        return self._allowed(sequence, self.token_budget) > 0
+
+    def _allowed(self, sequence: Sequence, budget: int) -> int:
+        """How many of its tokens the step may compute, of a budget.
+
+        A new request waits for the step that runs and for the one after it, so that steps of few tokens serve it soon.
+        While someone waits for a text, prompts of the batch therefore get a part of the budget, less what interactive
+        prompts take. The drain loses little: from a few hundred tokens on, a step's time grows with their number.
+        """
+        prompt_read = sequence.computed >= sequence.prompt_tokens
+        if prompt_read or not self._interactive or sequence.interactive:
+            return budget
+        return min(budget, self._batch_budget)
 
     def _begin(self, sequence: Sequence, budget: int, builder: StepBuilder) -> int:
         """Add a sequence that was given a row to the running ones and to the step; returns its tokens."""
@@ -155,6 +180,7 @@ class Scheduler:
         if sequence.displaced >= _MAX_DISPLACED:
             sequence.priority = MAX_PRIORITY  # else bursts of urgent ones could starve it
         insort(self._running, sequence, key=_order)
+        self._interactive += sequence.interactive
         builder.admit(sequence)
         known, computed = sequence.known, sequence.computed
         end = min(known, computed + budget)
@@ -224,6 +250,9 @@ class Scheduler:
         """Add the sequence's tokens up to `end` to the step, and count them as computed: later steps build on that."""
         start = sequence.computed
         count = end - start
+        if start < sequence.prompt_tokens:
+            least = max(1, self.token_budget // _LEAST_BATCH_SHARE) if sequence.interactive else 0
+            self._batch_budget = max(self._batch_budget - count, min(self._batch_budget, least))
         sequence.computed = end
         sequence.pending += samples
         sequence.in_flight += 1
@@ -250,6 +279,7 @@ class Scheduler:
 
     def _vacate(self, sequence: Sequence) -> None:
         self._refused = None
+        self._interactive -= sequence.interactive
         self._groups.leave(sequence)
         self.pool.release(sequence.held)
         sequence.blocks, sequence.released = [], 0

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from thothy_ai.engine.api import FinishReason, TokenLogprob, Usage
+from thothy_ai.engine.api import INTERACTIVE_PRIORITY, FinishReason, TokenLogprob, Usage
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.scheduling.blocks import Chain
@@ -70,6 +70,11 @@ class Sequence:
     def known(self) -> int:
         """Tokens that exist, on the host or still on the device."""
         return len(self.tokens) + self.pending
+
+    @property
+    def interactive(self) -> bool:
+        """Whether someone waits for its text."""
+        return self.request.priority >= INTERACTIVE_PRIORITY
 
     @property
     def held(self) -> list[int]:

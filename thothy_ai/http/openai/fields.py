@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from thothy_ai.engine.api import MAX_PRIORITY, GenerationRequest, SamplingParams
+from thothy_ai.engine.api import INTERACTIVE_PRIORITY, MAX_PRIORITY, GenerationRequest, SamplingParams
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.requests import MAX_CHOICES, MAX_LISTED
 from thothy_ai.engine.api.sampling import MAX_BIAS, MAX_STOPS, LogitBias
 from thothy_ai.http.errors import ApiError, of_engine, unsupported
 
 INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
-LOWEST = 101 - INTERACTIVE  # above all jobs, which have 100 at most
+LOWEST = INTERACTIVE_PRIORITY - INTERACTIVE  # above all jobs
 SEEDS = 2**63
 IDS = 2**31  # of tokens; no vocabulary has so many
 BEGINNING = 1_000  # characters of a prompt, or its tokens, by which an engine is chosen that had it before

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from thothy_ai.engine.api import FinishReason, SamplingParams
+from thothy_ai.engine.api import INTERACTIVE_PRIORITY, FinishReason, SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.scheduler import Scheduler
@@ -187,11 +188,38 @@ def test_when_blocks_run_out_the_lowest_priority_gives_way_though_it_is_the_olde
     assert driver.ended == ["high", "low"]
 
 
-def test_a_steady_stream_of_urgent_ones_starves_nobody() -> None:
+def prompt_counts(driver: Driver) -> dict[str, int]:
+    """Tokens of prompts that the next step computes, by name."""
+    planned = driver.step()
+    assert planned is not None
+    members = zip(planned.members, planned.step.counts.tolist(), planned.prefill.tolist(), strict=True)
+    return {member.request.id: count for member, count, prefill in members if prefill}
+
+
+def test_prompts_of_the_batch_get_a_part_of_a_step_beside_interactive_sequences() -> None:
+    driver = Driver(EngineConfig(block_size=2, num_blocks=400, max_rows=9, token_budget=64, max_context=300))
+    driver.add("batch", prompt=(1,) * 250)
+    assert prompt_counts(driver) == {"batch": 64}
+    driver.add("urgent", priority=100, prompt=(2,) * 20)
+    assert prompt_counts(driver) == {"urgent": 20, "batch": 44}
+    driver.add("chat", priority=INTERACTIVE_PRIORITY, prompt=(3,) * 10, output=3)
+    assert prompt_counts(driver) == {"chat": 10, "batch": 2}
+    driver.add("next", prompt=(4,) * 40)
+    assert prompt_counts(driver) == {"batch": 12}
+    driver.add("long", priority=INTERACTIVE_PRIORITY, prompt=(5,) * 50, output=1)
+    assert prompt_counts(driver) == {"long": 50, "batch": 2}
+    while "chat" not in driver.ended:
+        driver.step()
+    assert sum(prompt_counts(driver).values()) > 12
+    driver.drain()
+
+
+@pytest.mark.parametrize("priority", [3, INTERACTIVE_PRIORITY])
+def test_a_steady_stream_of_urgent_ones_starves_nobody(priority: int) -> None:
     driver = Driver()
     patient = driver.add("patient", output=8)
     for place in range(400):
-        driver.add(f"urgent {place}", priority=3, output=4)
+        driver.add(f"urgent {place}", priority=priority, output=4)
         driver.step()
         if patient not in driver.live:
             return
@@ -223,7 +251,7 @@ class Machine(RuleBasedStateMachine):
         self.added = 0
 
     @rule(
-        priority=st.sampled_from([-2, 0, 0, 0, 1, 5]),
+        priority=st.sampled_from([-2, 0, 0, 0, 1, 5, INTERACTIVE_PRIORITY]),
         source=st.integers(1, 3),
         length=st.integers(1, 30),
         own=st.integers(0, 5),

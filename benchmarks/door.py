@@ -9,6 +9,7 @@ token, all in one call, as after a step of a real one.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -135,6 +136,8 @@ def _door(url: str, port: int, ready: Event) -> None:
         ready.set()
 
     threading.Thread(target=watch, daemon=True).start()
+    gc.collect()
+    gc.freeze()  # as `thothy serve` does
     server.run()
 
 
@@ -207,7 +210,8 @@ def _many(count: int) -> Iterator[Row]:
         took, cpu = time.monotonic() - began, _cpu_seconds(door) - before
         reader.join()
     tokens = count * TOKENS
-    yield f"CPU of the door per token, {count:,} streams of {TOKENS} tokens", f"{1e6 * cpu / tokens:.1f} µs", "25 µs"
+    yield f"CPU of the door per event, {count:,} streams of {TOKENS} tokens", f"{1e6 * cpu / seen:.1f} µs", "25 µs"
+    yield "CPU of the door per token", f"{1e6 * cpu / tokens:.1f} µs", ""
     yield "tokens per event", f"{tokens / seen:.2f}", ""
     yield "the streams took", f"{took:.1f} s of {TOKENS * TICK:.1f} s", ""
 

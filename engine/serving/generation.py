@@ -23,7 +23,7 @@ class Generation:
         self._abort = abort
         self._stream = stream
         self._deltas: list[Delta] = []  # that have arrived since the last batch
-        self._arrived = asyncio.Event()  # a delta, or the end
+        self._arrival: asyncio.Future[None] | None = None  # of a delta or the end; a future costs half of an `Event`
         self.usage: Usage | None = None  # once it has ended; of a failure that never ran, or was lost, none is known
         self._done: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
         # A failure that is never awaited counts as retrieved, so that asyncio does not log it.
@@ -69,16 +69,16 @@ class Generation:
                 yield delta
 
     async def batches(self) -> AsyncIterator[Sequence[Delta]]:
-        """All deltas that have arrived since the last batch, once there is one; each delta is in one batch."""
-        while await self._arrived.wait():
+        """All deltas that have arrived since the last batch, once there is one; each delta is in one batch. Only one
+        may wait for the next batch at a time.
+        """
+        while self._deltas or not self._done.done():
+            if not self._deltas:
+                self._arrival = asyncio.get_running_loop().create_future()
+                await self._arrival
             deltas, self._deltas = self._deltas, []
-            ended = self._done.done()
-            if not ended:
-                self._arrived.clear()
             if deltas:
                 yield deltas
-            if ended:
-                break
         await self.result()  # raises: a failed generation must not look like a short one
 
     def deliver(self, output: Output) -> None:
@@ -88,7 +88,7 @@ class Generation:
         match output:
             case Delta():
                 self._deltas.append(output)
-                self._arrived.set()
+                self._wake()
                 self._early.add(output)
                 return
             case GenerationResult():
@@ -96,7 +96,11 @@ class Generation:
             case Failure():
                 self._done.set_exception(output.error)
         self.usage = output.usage
-        self._arrived.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 class _Early:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -185,6 +184,7 @@ class ChatCompletion:
             "created": int(time.time()),
             "model": self.model,
         }
+        self._copies = body_.copies
         self._before: list[bytes] = []  # of a chunk's text, by choice
         self._after = b""
         self._call_ids: dict[tuple[int, int], str] = {}  # by choice and number
@@ -221,29 +221,27 @@ class ChatCompletion:
         return {**self._head, "choices": choices, "usage": usage_of(results)}
 
     def opening(self) -> bytes:
+        for index in range(self._body.n or 1):
+            before, self._after = self._chunk(index, {"content": MARK}).rsplit(encoded(MARK), 1)
+            self._before.append(before)
         first = {"role": "assistant", "content": "", "refusal": None}
         return b"".join(self._chunk(index, first) for index in range(self._body.n or 1))
 
     def written(self, prompt: int, deltas: Sequence[Delta]) -> bytes:  # noqa: ARG002 - there is only one
-        if self._body.logprobs or any(delta.thoughts or delta.calls for delta in deltas):
-            return b"".join(
-                self._chunk(choice, self._gained(choice, delta), self._logprobs(delta))
-                for delta in deltas
-                for choice in self._choices_of(delta)
-            )
         texts: dict[int, str] = {}
         for delta in deltas:
-            for choice in self._choices_of(delta):
-                texts[choice] = texts.get(choice, "") + delta.text
-        if not self._before:  # what is around each text, made once
-            for index in range(self._body.n or 1):
-                before, self._after = self._chunk(index, {"content": MARK}).rsplit(encoded(MARK), 1)
-                self._before.append(before)
-        return b"".join(
-            self._before[choice] + json.dumps(text, ensure_ascii=False).encode() + self._after
-            for choice, text in texts.items()
-            if text
-        )
+            if delta.thoughts or delta.calls or self._body.logprobs:
+                return b"".join(
+                    self._chunk(choice, self._gained(choice, each), self._logprobs(each))
+                    for each in deltas
+                    for choice in self._choices_of(each)
+                )
+            texts[delta.choice] = texts.get(delta.choice, "") + delta.text
+        parts: list[bytes] = []  # what is around each text was made once
+        for first, text in texts.items():
+            for choice in range(first, first + self._copies) if text else ():
+                parts += (self._before[choice], encoded(text), self._after)
+        return b"".join(parts)
 
     def closing(self, results: Sequence[GenerationResult]) -> bytes:
         (result,) = results
@@ -290,10 +288,10 @@ class ChatCompletion:
         return "tool_calls" if calls else FINISHED[choice.finish_reason]
 
     def _copied(self, choices: tuple[GeneratedChoice, ...]) -> Sequence[GeneratedChoice]:
-        return choices * self._body.copies
+        return choices * self._copies
 
     def _choices_of(self, delta: Delta) -> Iterable[int]:
-        return range(delta.choice, delta.choice + self._body.copies)
+        return range(delta.choice, delta.choice + self._copies)
 
     def _logprobs(self, text: GeneratedChoice | Delta) -> dict[str, Any] | None:
         if not self._body.logprobs:

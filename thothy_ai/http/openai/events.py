@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from typing import Final
+
+import msgspec
 
 DONE = b"data: [DONE]\n\n"
 PING = b": waiting\n\n"  # a comment, which clients skip
 
 
+encoded: Final = msgspec.json.encode  # a tenth of the time of `json`, for each token; no integers beyond 64 bits
+
+
 def event(value: object) -> bytes:
     """One event with a JSON value."""
     return b"data: " + encoded(value) + b"\n\n"
-
-
-def encoded(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

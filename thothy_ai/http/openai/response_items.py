@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from thothy_ai.engine.api import CallDelta
 from thothy_ai.http.openai.tools import new_call_id
 
 Json = dict[str, Any]
+ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # schemas have integers of any size
 
 
 class Events:
@@ -23,7 +24,7 @@ class Events:
         """One event of this kind."""
         body = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        data = ENCODE(body)
         return f"event: {kind}\ndata: {data}\n\n".encode()
 
 

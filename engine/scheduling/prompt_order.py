@@ -18,7 +18,7 @@ _STRIDE = 32  # tokens; texts that have less in common begin alike by chance
 Path = tuple[int, ...]
 
 
-class Place(NamedTuple):
+class PromptPlace(NamedTuple):
     """A sequence's place in the order; `arrival` is the sequence's."""
 
     path: Path
@@ -40,18 +40,18 @@ class PromptOrder:
     """A sorted list: adding and removing cost O(log n) comparisons of paths."""
 
     def __init__(self) -> None:
-        self._places: list[Place] = []
+        self._places: list[PromptPlace] = []
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def add(self, place: Place) -> None:
+    def add(self, place: PromptPlace) -> None:
         insort(self._places, place)
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: PromptPlace) -> None:
         del self._places[bisect_left(self._places, place)]
 
-    def prefix(self, place: Place, most: int) -> Path | None:
+    def prefix(self, place: PromptPlace, most: int) -> Path | None:
         """The shortest prefix of the sequence's prompt that at most `most` sequences share, itself included; None if
         more share all of it.
         """
@@ -61,7 +61,7 @@ class PromptOrder:
         depth = 1 + max(shared, default=-1)
         return place.path[:depth] if depth <= len(place.path) else None
 
-    def sharing(self, prefix: Path) -> Iterator[Place]:
+    def sharing(self, prefix: Path) -> Iterator[PromptPlace]:
         first = bisect_left(self._places, prefix, key=lambda place: place.path)
         for index in range(first, len(self._places)):
             if self._places[index].path[: len(prefix)] != prefix:

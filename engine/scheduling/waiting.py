@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from thothy_ai.engine.scheduling.admission import LengthEstimator
 from thothy_ai.engine.scheduling.prefix_groups import common_length
-from thothy_ai.engine.scheduling.prompt_order import Path, Place, PromptOrder, path_of
+from thothy_ai.engine.scheduling.prompt_order import Path, PromptOrder, PromptPlace, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 _FAMILY = 32  # sequences: more than a source has jobs
@@ -34,7 +34,7 @@ class _Rank(NamedTuple):
     deadline: float
     shorter: int  # by max_tokens
     arrival: int
-    place: Place
+    place: PromptPlace
 
 
 class _Family(NamedTuple):
@@ -122,7 +122,7 @@ class _Line:
         self._profiles: dict[str, list[_Rank]] = {}  # sorted; none is empty
         self._prompts = PromptOrder()
         self._family: _Family | None = None
-        self._next: Place | None = None  # as chosen since the last change
+        self._next: PromptPlace | None = None  # as chosen since the last change
 
     def __len__(self) -> int:
         return len(self._front) + len(self._ranks)
@@ -133,7 +133,7 @@ class _Line:
         return not self._front and self._sibling() is None
 
     def add(self, sequence: Sequence, deadline: float) -> None:
-        place = Place(path_of(sequence), sequence.arrival, sequence)
+        place = PromptPlace(path_of(sequence), sequence.arrival, sequence)
         rank = self._ranks[sequence] = _Rank(deadline, -sequence.max_tokens, sequence.arrival, place)
         insort(self._profiles.setdefault(sequence.request.profile, []), rank)
         self._prompts.add(place)
@@ -172,7 +172,7 @@ class _Line:
         self._prompts.remove(rank.place)
         self._next = None
 
-    def _sibling(self) -> Place | None:
+    def _sibling(self) -> PromptPlace | None:
         """Of the family whose turn it is, the one that shares most with the last; of equals, the longest."""
         family = self._family
         if family is None or not family.left:
@@ -180,7 +180,7 @@ class _Line:
         closest = lambda place: (common_length(place.path, family.last), self._length(place), -place.arrival)  # noqa: E731
         return max(self._prompts.sharing(family.prefix), key=closest, default=None)
 
-    def _family_after(self, place: Place) -> _Family | None:
+    def _family_after(self, place: PromptPlace) -> _Family | None:
         """The family whose turn it is once this one has gone."""
         family = self._family
         if family and family.left and place.path[: len(family.prefix)] == family.prefix:
@@ -189,6 +189,6 @@ class _Line:
         prefix = self._prompts.prefix(place, most)
         return None if prefix is None else _Family(prefix, place.path, _FAMILY - 1)
 
-    def _length(self, place: Place) -> float:
+    def _length(self, place: PromptPlace) -> float:
         sequence = place.sequence
         return self._lengths.expected(sequence.request.profile, sequence.max_tokens)

@@ -17,7 +17,7 @@ from thothy_ai.engine.api.backend import Failure, Output, Sink
 from thothy_ai.engine.api.core import CoreRequest, Event
 from thothy_ai.engine.api.errors import EngineError, UninvolvedError
 from thothy_ai.engine.text.answers import AnswerShape
-from thothy_ai.engine.text.stream import Advance, Stop, Stream
+from thothy_ai.engine.text.stream import Advance, Stop, TextStream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 
@@ -100,7 +100,7 @@ class Candidates(GroupFollower):
         super().__init__(request, sink, request.candidates)
         self._ranked = request.candidates > request.n
         self._streams = {
-            core_id: Stream(self._request_of(number), sink, vocabulary, number)
+            core_id: TextStream(self._request_of(number), sink, vocabulary, number)
             for number, core_id in enumerate(self.core_ids)
         }
         self._open = dict.fromkeys(self.core_ids)

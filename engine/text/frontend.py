@@ -31,7 +31,7 @@ from thothy_ai.engine.text.beams import Beams
 from thothy_ai.engine.text.bounds import UNBOUNDED, TokenBound
 from thothy_ai.engine.text.followers import Candidates, Follower
 from thothy_ai.engine.text.prompts import PromptEncoder, PromptText, Tokens
-from thothy_ai.engine.text.stream import NOTHING, Stop, Stream
+from thothy_ai.engine.text.stream import NOTHING, Stop, TextStream
 from thothy_ai.engine.text.token_bytes import TokenBytes
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Frontend:
         elif request.candidates > 1:
             follower = Candidates(request, sink, vocabulary)
         else:
-            follower = Stream(request, sink, vocabulary)
+            follower = TextStream(request, sink, vocabulary)
         refusal: EngineError
         with self._lock:
             if self._stopped:

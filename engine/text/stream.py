@@ -43,7 +43,7 @@ class Advance(NamedTuple):
 NOTHING = Advance()
 
 
-class Stream:
+class TextStream:
     """Implements `Follower` for a single text, which ends before a stop string; its tokens end with that string's last.
 
     `number`: which of the request's candidates it is.

@@ -40,7 +40,7 @@ MAX_FRAME = 64 * 2**20  # bytes
 _HEADER = 4  # bytes
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """A blocking, buffered stream: it returns fewer bytes only at its end."""
 
     def read(self, size: int, /) -> bytes: ...
@@ -73,7 +73,7 @@ class Codec(Generic[M]):
         message: M = _decoded(decoder, body, name)
         return message
 
-    def read(self, stream: Stream) -> M | None:
+    def read(self, stream: ByteStream) -> M | None:
         """The next message of a blocking, buffered stream; None at its end, also within a frame."""
         payload = read_payload(stream, self._max_frame)
         return None if payload is None else self.decode(payload)
@@ -133,7 +133,7 @@ class FrameBuffer:
         return payloads
 
 
-def read_payload(stream: Stream, max_frame: int = MAX_FRAME) -> bytes | None:
+def read_payload(stream: ByteStream, max_frame: int = MAX_FRAME) -> bytes | None:
     """The next payload of a blocking, buffered stream; None at its end, also within a frame."""
     header = stream.read(_HEADER)
     if len(header) < _HEADER:

@@ -35,7 +35,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class RequestTiming:
     """One request, in seconds: how late it was sent, then from that moment on. `error`: it has no other values."""
 
     late: float
@@ -60,10 +60,10 @@ class Load:
     rate: float
     seconds: float
     cpu: float
-    samples: tuple[Timing, ...]
+    samples: tuple[RequestTiming, ...]
 
     @property
-    def answered(self) -> list[Timing]:
+    def answered(self) -> list[RequestTiming]:
         return [sample for sample in self.samples if sample.error is None]
 
     def percentile(self, name: str, share: float) -> float | None:
@@ -129,16 +129,16 @@ class LoadClient:
         took = time.perf_counter() - began
         return Load(rate, took, (_cpu_seconds() - cpu) / took, tuple(samples))
 
-    async def _sample(self, due: float, body: bytes) -> Timing:
+    async def _sample(self, due: float, body: bytes) -> RequestTiming:
         sent = time.perf_counter()
         try:
             async with asyncio.timeout(self._patience):
                 first, tokens = await self._stream(body)
         except TimeoutError:
-            return Timing(sent - due, error=f"not answered within {self._patience:g} s")
+            return RequestTiming(sent - due, error=f"not answered within {self._patience:g} s")
         except EngineError as error:
-            return Timing(sent - due, error=str(error))
-        return Timing(sent - due, first - sent, time.perf_counter() - sent, tokens)
+            return RequestTiming(sent - due, error=str(error))
+        return RequestTiming(sent - due, first - sent, time.perf_counter() - sent, tokens)
 
     async def _stream(self, body: bytes) -> tuple[float, int]:
         """When the first text arrived, and how many tokens did. Events behind it are counted, and not read."""

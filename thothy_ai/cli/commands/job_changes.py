@@ -59,7 +59,7 @@ class Waiting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class OpenJobFilters:
     """The filters of commands that change open jobs, as typed; the states that each command offers are its own."""
 
     kind: Kind = None
@@ -129,7 +129,7 @@ def cancel(
     state: Annotated[
         list[Open] | None, typer.Option("--state", help="Only jobs in this state. May be repeated.")
     ] = None,
-    selection: Selection,
+    selection: OpenJobFilters,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be cancelled.")] = False,
     yes: Yes = False,
@@ -180,7 +180,7 @@ def change(
     state: Annotated[
         list[Waiting] | None, typer.Option("--state", help="Only jobs in this state. May be repeated.")
     ] = None,
-    selection: Selection,
+    selection: OpenJobFilters,
     every: Annotated[bool, typer.Option("--all", help="All jobs that wait.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be changed.")] = False,
     yes: Yes = False,

@@ -42,17 +42,17 @@ class Stopping:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EngineEnded:
     """The engine is exiting; `counters` are its last ones, if it ever served."""
 
     reason: str
     counters: dict[str, int | float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, code: int, core: CoreStats | None = None) -> Ended:
+    def of(cls, code: int, core: CoreStats | None = None) -> EngineEnded:
         counters: dict[str, int | float] = {} if core is None else {name: getattr(core, name) for name in COUNTERS}
         return cls(EndReason.FAILED if code else EndReason.STOPPED, counters)
 
 
-Message = Registration | Ready | Stopping | Ended
-MESSAGES: Codec[Message] = Codec(Registration, Ready, Stopping, Ended)
+Message = Registration | Ready | Stopping | EngineEnded
+MESSAGES: Codec[Message] = Codec(Registration, Ready, Stopping, EngineEnded)

@@ -21,7 +21,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.process.gpus import all_gpus, visible_gpus
 from thothy_ai.engine.process.main import CANNOT_START
 from thothy_ai.settings import Settings
-from thothy_ai.worker.registration.messages import MESSAGES, Ended, Message, Ready, Registration, Stopping
+from thothy_ai.worker.registration.messages import MESSAGES, EngineEnded, Message, Ready, Registration, Stopping
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ def registered(options: EngineOptions, settings: Settings) -> Iterator[tuple[Eng
     try:
         yield options, registrations
     except SystemExit as error:
-        registrations.send(Ended.of(error.code if isinstance(error.code, int) else 1))
+        registrations.send(EngineEnded.of(error.code if isinstance(error.code, int) else 1))
         raise
     except KeyboardInterrupt:
-        registrations.send(Ended.of(0))
+        registrations.send(EngineEnded.of(0))
         raise
     finally:
         registrations.close()
@@ -72,13 +72,13 @@ class Registrations:
 
     def ended(self, code: int, stats: EngineStats) -> None:
         """Report its end, and wait shortly until that is recorded: the process may be killed from now on."""
-        self.send(Ended.of(code, stats.core))
+        self.send(EngineEnded.of(code, stats.core))
         self.close()
 
     def send(self, message: Message) -> None:
         """Pass a message on, later if the registrar is not running; nothing is sent after the end."""
         with self._lock:
-            if not isinstance(self._sent[-1], Ended):
+            if not isinstance(self._sent[-1], EngineEnded):
                 self._sent.append(message)
                 _write(self._process, message)
 

@@ -27,7 +27,7 @@ from thothy_ai.telemetry import configure_logging
 from thothy_ai.worker.registration.messages import (
     COUNTERS,
     MESSAGES,
-    Ended,
+    EngineEnded,
     Message,
     Ready,
     Registration,
@@ -58,7 +58,7 @@ class Registrar:
         self._registration = registration
         self._ready: Ready | None = None
         self._stopping = False
-        self._ended: Ended | None = None
+        self._ended: EngineEnded | None = None
         self._changed = asyncio.Event()
         self._client, self._own_client = client, client is None
         self._info: EngineInfo | None = None
@@ -72,7 +72,7 @@ class Registrar:
                 self._ready = message
             case Stopping():
                 self._stopping = True
-            case Ended():
+            case EngineEnded():
                 self._ended = self._ended or message
         self._changed.set()
 
@@ -136,7 +136,7 @@ class Registrar:
         self._info, self._counted_at = info, asked_at
         self._counters = {name: getattr(stats.core, name) for name in COUNTERS}
 
-    async def _end(self, ended: Ended) -> None:
+    async def _end(self, ended: EngineEnded) -> None:
         if ended.counters:
             self._counters, self._counted_at = ended.counters, time.monotonic()
         until, pause = time.monotonic() + END_SECONDS, MIN_PAUSE
@@ -208,7 +208,7 @@ async def _listen(registrar: Registrar, messages: AsyncIterator[Message]) -> Non
     """Pass messages on. When they end without the engine's own end, its process was killed."""
     async for message in messages:
         registrar.hear(message)
-    registrar.hear(Ended(EndReason.KILLED))
+    registrar.hear(EngineEnded(EndReason.KILLED))
 
 
 async def _serve(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.serving.client import EngineClient
 from thothy_ai.settings import Settings
-from thothy_ai.worker.registration.messages import Ended, Ready, Registration
+from thothy_ai.worker.registration.messages import EngineEnded, Ready, Registration
 from thothy_ai.worker.registration.registrar import Registrar
 
 PAUSE = 0.5  # before the server is asked again
@@ -46,7 +46,7 @@ async def record_server(settings: Settings, client: EngineClient) -> None:
         core = None
         with suppress(EngineError):  # the server is away: the last counters that were recorded stay
             core = (await client.stats()).core
-        registrar.hear(Ended.of(0, core))
+        registrar.hear(EngineEnded.of(0, core))
         await recording
 
 

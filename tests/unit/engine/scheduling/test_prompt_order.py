@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.core import CoreRequest
-from thothy_ai.engine.scheduling.prompt_order import Path, Place, PromptOrder, path_of
+from thothy_ai.engine.scheduling.prompt_order import Path, PromptOrder, PromptPlace, path_of
 from thothy_ai.engine.scheduling.sequence import Sequence
 
 STRIDE = 32
@@ -46,7 +46,7 @@ def test_beginnings_are_those_that_counting_finds(parts: list[list[int]], most: 
     places = []
     for arrival, prompt in enumerate(parts):
         made = sequence(*prompt)
-        places.append(Place(path_of(made), arrival, made))
+        places.append(PromptPlace(path_of(made), arrival, made))
         order.add(places[-1])
     for place in places[len(places) - removed :] if removed < len(places) else []:
         order.remove(place)

@@ -16,7 +16,7 @@ from thothy_ai.engine.api.errors import (
     PromptTooLongError,
 )
 from thothy_ai.engine.text.detokenizer import StopStrings
-from thothy_ai.engine.text.stream import Stream
+from thothy_ai.engine.text.stream import TextStream
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_an_error_of_a_running_request_is_its_end(harness: Harness) -> None:
 def test_a_stream_that_fails_takes_nothing_of_its_step_along(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    take = Stream.take
+    take = TextStream.take
 
-    def broken(stream: Stream, tokens: tuple[int, ...], logprobs: None) -> list[Output]:
+    def broken(stream: TextStream, tokens: tuple[int, ...], logprobs: None) -> list[Output]:
         if stream.request.id == "broken":
             raise ZeroDivisionError("at the third character")
         return take(stream, tokens, logprobs)
 
-    monkeypatch.setattr(Stream, "take", broken)
+    monkeypatch.setattr(TextStream, "take", broken)
     bad, good = harness.submit("broken"), harness.submit("good")
     for _ in range(2):
         harness.accepted()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from thothy_ai.bench.service.load import Goal, Load, Timing, percentile
+from thothy_ai.bench.service.load import Goal, Load, RequestTiming, percentile
 from thothy_ai.bench.service.sweep import NEAR, Sweep, SweepOptions, find_knee, verdict
 
 
@@ -36,8 +36,8 @@ def test_a_search_without_an_end_ends() -> None:
     assert len(tried) == 24
 
 
-def samples(*first: float, late: float = 0.0) -> tuple[Timing, ...]:
-    return tuple(Timing(late, each, each + 0.9, 10) for each in first)
+def samples(*first: float, late: float = 0.0) -> tuple[RequestTiming, ...]:
+    return tuple(RequestTiming(late, each, each + 0.9, 10) for each in first)
 
 
 def test_the_knee_is_below_the_first_rate_that_misses_the_target() -> None:
@@ -64,10 +64,10 @@ def test_a_client_that_lags_says_so() -> None:
 
 
 def test_failed_requests_have_no_latency_and_miss_the_target() -> None:
-    load = Load(4, 10, 0.1, (*samples(0.1), Timing(0.0, error="refused")))
+    load = Load(4, 10, 0.1, (*samples(0.1), RequestTiming(0.0, error="refused")))
     assert load.attained(Goal(0.2, 0.2)) == 0.5
     assert load.percentile("first_token", 0.99) == 0.1
-    assert Load(4, 10, 0.1, (Timing(0.0, error="x"),)).percentile("whole", 0.5) is None
+    assert Load(4, 10, 0.1, (RequestTiming(0.0, error="x"),)).percentile("whole", 0.5) is None
 
 
 def test_percentiles() -> None:

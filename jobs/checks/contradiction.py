@@ -1,4 +1,4 @@
-"""Statements that reverse one of the source: its negation, the direction of a change, the unit of a number.
+"""Statements that reverse one of the source: a negation left out, the direction of a change, the unit of a number.
 
 Sentences are compared with those of the source that they render: in the same language those that share most of their
 words, in a translation those at the same place. Only what is plain on both sides counts.
@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.checks.attribution import exchanged, exchanged_in_translation
 from thothy_ai.jobs.checks.figures import turned
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.periods import are_apart, periods
-from thothy_ai.jobs.checks.polarity import opposite_clause, opposite_sentence, sides
-from thothy_ai.jobs.checks.roles import exchanged_roles
-from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, sentences, words
+from thothy_ai.jobs.checks.segments import WordIndex, is_spaced, located, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import other_unit
 from thothy_ai.jobs.text import language as detect
@@ -32,8 +29,13 @@ _RELATED = 2  # shared words from which on a sentence of the source may have to 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
     text: str
+    start: int
     language: str
     content: frozenset[str]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.start + len(self.text)
 
     def says(self, table_name: str, word: str) -> bool:
         pattern = _pattern(table_name, word, self.language)
@@ -56,7 +58,7 @@ _Rendering = tuple[_Sentence, _Sentence, list[_Sentence]]
 
 
 def contradiction(text: str, source: str, locale: str, source_locale: str | None = None) -> Rejection | None:
-    """Reject a text that reverses a negation or the direction of a change, or gives a number another unit."""
+    """Reject a text that drops a negation, reverses the direction of a change, or gives a number another unit."""
     language = primary(locale)
     pairs: Iterable[_Rendering]
     original = primary(source_locale) if source_locale else detect.language(source) or language
@@ -68,27 +70,20 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
         aligned = zip(ours, originals, strict=True) if len(ours) == len(originals) else ()
         pairs = ((one, other, [other]) for one, other in aligned)
     for mine, theirs, related in pairs:
-        for reverses in (_negation, _direction, _opposite_in_translation):
-            if (reversed_ := reverses(mine, theirs, related)) is not None:
-                return Rejection(RejectionReason.CONTRADICTS_SOURCE, f"{reversed_}: {mine.text[:120]!r}")
-    found = None
-    if language == original:
-        reversals = (opposite_clause, opposite_sentence, exchanged, exchanged_roles)
-        found = next(filter(None, (reverse(text, source, language) for reverse in reversals)), None)
-    elif source_locale is not None:
-        found = exchanged_in_translation(text, source, language, original)
-    found = found or turned(text, source, language, original) or other_unit(text, source, language, original)
-    return Rejection(RejectionReason.CONTRADICTS_SOURCE, found) if found else None
+        if reversed_ := _dropped_negation(mine, theirs) or _direction(mine, theirs, related):
+            detail = f"{reversed_}: {mine.text[:120]!r}"
+            return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, mine.span, theirs.span)
+    return turned(text, source, language, original) or other_unit(text, source, language, original)
 
 
 def _sentences(text: str, language: str) -> list[_Sentence]:
     found = []
-    for part in sentences(text, language):
+    for start, part in located(text, language):
         longer = (
             each for each in words(part, language) if each.isdigit() or len(each) >= (4 if is_spaced(each[0]) else 2)
         )
         content = frozenset(word[:_PREFIX] for word in longer)
-        found.append(_Sentence(part.replace("’", "'"), language, content))
+        found.append(_Sentence(part.replace("’", "'"), start, language, content))
     return found
 
 
@@ -114,36 +109,20 @@ class _Source:
 _source = lru_cache(maxsize=16)(_Source)  # all fields of an artifact are compared with the same source
 
 
-def _negation(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
+def _dropped_negation(mine: _Sentence, theirs: _Sentence) -> str:
     if not (_pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language)):
-        return None
-    if mine.really_denies and not any(each.denies for each in related):
-        return "denies what the source says"
+        return ""
     # Only a sentence that renders all of another one should have its negation, too.
     covers = mine.language != theirs.language or len(mine.content & theirs.content) >= _MIN_SHARE * len(theirs.content)
-    if theirs.really_denies and not mine.denies and covers:
-        return "says what the source denies"
-    return None
+    return "says what the source denies" if theirs.really_denies and not mine.denies and covers else ""
 
 
-def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str | None:
+def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str:
     for one, other in (("up", "down"), ("down", "up")):
         plain = mine.says("direction", one) and not mine.says("direction", other)
         if plain and theirs.says("direction", other) and not any(each.says("direction", one) for each in related):
             return f"says {one} where the source says {other}"
-    return None
-
-
-def _opposite_in_translation(mine: _Sentence, theirs: _Sentence, _: list[_Sentence]) -> str | None:
-    if mine.language == theirs.language:
-        return None
-    original = sides(theirs.text, theirs.language)
-    for subject, side in sides(mine.text, mine.language).items():
-        other = original.get(subject, frozenset())
-        denied = any(each.says("negation", "strong") for each in (mine, theirs))
-        if len(side) == len(other) == 1 and side != other and not denied:
-            return f"is the opposite ({subject}) of what the original says"
-    return None
+    return ""
 
 
 @cache

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks import derived
 from thothy_ai.jobs.checks.periods import Periods, are_apart, periods
-from thothy_ai.jobs.checks.polarity import sides
-from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities
+from thothy_ai.jobs.checks.quantities import Quantity, prepared, quantities, span_of
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.units import unit_of
 
@@ -26,10 +26,11 @@ _MIN_FIGURE = 12  # smaller ones stand for too many things
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What is said of one figure with one subject: "up", "down" or both, and the periods beside it."""
+    """What is said of one figure with one subject: "up", "down" or both, the periods beside it, and where it is."""
 
     directions: frozenset[str]
     periods: Periods
+    first: Quantity
 
     def reverses(self, other: _Said) -> bool:
         """Whether one is only up and one only down, and both in one period."""
@@ -37,18 +38,22 @@ class _Said:
         return plain and not are_apart(self.periods, other.periods)
 
 
-def turned(text: str, source: str, language: str, original: str) -> str | None:
-    """A figure that goes up in a text and down in its source, or the reverse, or a change in the wrong direction."""
+def turned(text: str, source: str, language: str, original: str) -> Rejection | None:
+    """Reject a figure that goes up in a text and down in its source, or the reverse, or a change that is reversed."""
     theirs = _directions(source, original)
     for (value, subject), mine in _directions(text, language).items():
         other = theirs.get((value, subject))
         if other and mine.reverses(other):
             (way,), (their_way,) = mine.directions, other.directions
-            return f"{value.normalize():f} goes {way}, in the source {their_way}"
+            detail = f"{value.normalize():f} goes {way}, in the source {their_way}"
+            spans = span_of(mine.first, text), span_of(other.first, source)
+            return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, *spans)
     changes = _changes(source, original)
-    for first, second in _changes(text, language):
+    for (first, second), figure in _changes(text, language).items():
         if first != second and (second, first) in changes and (first, second) not in changes:
-            return f"from {first.normalize():f} to {second.normalize():f} is the reverse of the source"
+            detail = f"from {first.normalize():f} to {second.normalize():f} is the reverse of the source"
+            spans = span_of(figure, text), span_of(changes[second, first], source)
+            return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, *spans)
     return None
 
 
@@ -64,7 +69,7 @@ def _directions(text: str, language: str) -> dict[tuple[Decimal, str], _Said]:
     directions = {}
     for key, said in found.items():
         beside = "\n".join(f"{quantity.before} # {quantity.after}" for quantity, _ in said[:_MAX_PLACES])
-        directions[key] = _Said(frozenset(way for _, way in said), periods(beside))
+        directions[key] = _Said(frozenset(way for _, way in said), periods(beside), said[0][0])
     return directions
 
 
@@ -92,10 +97,9 @@ def _subjects(clause: str, before: str, language: str) -> tuple[str, ...]:
 
     A clause that says nothing may continue about the price of what stands `before` it, or about anything.
     """
-    compared = sides(clause, language)
-    if "price" in compared or _pattern("about_price", language).search(clause):
+    if _pattern("price", language).search(clause) or _pattern("about_price", language).search(clause):
         return ("price",)
-    if "speed" in compared:
+    if _pattern("speed", language).search(clause):
         return ("speed",)
     return ("", "price") if _pattern("about_price", language).search(before) else ("",)
 
@@ -112,10 +116,11 @@ def _pattern(name: str, language: str, way: str = "") -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=32)  # as above
-def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
+def _changes(text: str, language: str) -> dict[tuple[Decimal, Decimal], Quantity]:
+    """The changes from one figure to another, each with the first of them."""
     entry = table("contradiction")["from_to"].get({"no": "da", "nb": "da"}.get(language, language))
     if not entry:
-        return frozenset()
+        return {}
     gap = r"[^\d.!?。！？\n]{0,24}?" if language in _UNSPACED else r"[^\d.!?\n]{0,24}?\s?"
     pattern = entry.replace("{N}", r"[^\w\s]{0,2}(?<!\d)(\d[\d.,]*\d|\d)").replace("{G}", gap)
     if not (language in _UNSPACED or entry.startswith("{N}")):
@@ -126,10 +131,10 @@ def _changes(text: str, language: str) -> frozenset[tuple[Decimal, Decimal]]:
         (by_start.get(match.start(1)), by_start.get(match.start(2)))
         for match in re.finditer(pattern, text, re.IGNORECASE)
     )
-    return frozenset(
-        (one, other)
+    return {
+        (one, other): first
         for first, second in pairs
         if first and second
         for one in first.readings
         for other in second.readings
-    )
+    }

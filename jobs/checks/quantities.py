@@ -123,6 +123,13 @@ def _placed(found: Iterable[Quantity], text: str) -> list[Quantity]:
     ]
 
 
+def span_of(quantity: Quantity, text: str) -> tuple[int, int] | None:
+    """The characters of a number in the text that it is from, whose positions may differ from those of its numbers."""
+    places = [match.start() for match in re.finditer(re.escape(quantity.text), text)]
+    start = min(places, key=lambda place: abs(place - quantity.start), default=None)
+    return None if start is None else (start, start + len(quantity.text))
+
+
 def bound(text: str) -> set[Decimal]:
     """The numbers that follow letters at once, such as "Rs1,200" and "G20", which `quantities` takes for names."""
     digits = (match[0].rstrip(".,") for match in _BOUND.finditer(prepared(text)))

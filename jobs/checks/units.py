@@ -10,8 +10,9 @@ from functools import cache, lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.numerals import SPACED_LETTER
-from thothy_ai.jobs.checks.quantities import Quantity, quantities
+from thothy_ai.jobs.checks.quantities import Quantity, quantities, span_of
 from thothy_ai.jobs.checks.tables import table
 
 _CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "₹": "inr", "us$": "usd", "usd": "usd", "eur": "eur", "gbp": "gbp"}
@@ -82,31 +83,33 @@ def _unit_between(before: str, after: str) -> Unit | None:
     return Unit(family, name)
 
 
-def other_unit(text: str, source: str, language: str, original: str) -> str | None:
-    """A number of a text that its source has with another unit of the same family only."""
+def other_unit(text: str, source: str, language: str, original: str) -> Rejection | None:
+    """Reject a number that its source has with another unit of the same family only."""
     known = _units(source, original)
     for (value, family), mine in _units(text, language).items():
-        theirs = known.get((value, family), set())
-        if not theirs or theirs & mine:
+        theirs = known.get((value, family), {})
+        if not theirs or theirs.keys() & mine.keys():
             continue
         # A small one may stand in words beside a unit, which is a word; in scripts without spaces, it may be anywhere.
         names = (table("contradiction")["units"][family][name] for name in (mine if value <= _SMALL else ()))
         anywhere = (rf"(?<!{SPACED_LETTER})(?:{name})(?![a-zß-ɏа-яё\u0600-\u06ff])" for name in names)
         if not any(re.search(each, source, re.IGNORECASE) for each in anywhere):
-            return f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
+            detail = f"{value.normalize():f} is {'/'.join(sorted(mine))}, in the source {'/'.join(sorted(theirs))}"
+            spans = span_of(next(iter(mine.values())), text), span_of(next(iter(theirs.values())), source)
+            return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, *spans)
     return None
 
 
 @lru_cache(maxsize=32)  # all fields of an artifact are compared with the same source
-def _units(text: str, language: str) -> dict[tuple[Decimal, str], set[str]]:
-    """The units of the numbers in digits, by value and family."""
-    found: dict[tuple[Decimal, str], set[str]] = defaultdict(set)
+def _units(text: str, language: str) -> dict[tuple[Decimal, str], dict[str, Quantity]]:
+    """The units of the numbers in digits, by value and family, each with its first number."""
+    found: dict[tuple[Decimal, str], dict[str, Quantity]] = defaultdict(dict)
     for quantity in quantities(text, language):
         if quantity.spelled or quantity.year:
             continue
         if unit := unit_of(quantity):
             for reading in quantity.readings:
-                found[reading, unit.family].add(unit.name)
+                found[reading, unit.family].setdefault(unit.name, quantity)
     return found
 
 

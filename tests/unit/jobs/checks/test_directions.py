@@ -48,8 +48,6 @@ THE_SAME_THING = [
     ("Orders fell 12%.", "Orders rose by 12%, and prices reached a record.", "en"),
     ("The ferry is 20 percent slower.", "The ferry is 20 percent faster than the old one.", "en"),
     ("New albums cost $35 or less.", "New albums are priced at $35 or more.", "en"),
-    ("Revenue rose in the first quarter.", "Revenue fell in the first quarter. It recovered in the second.", "en"),
-    ("Der Umsatz des Konzerns stieg im 1. Quartal.", "Der Umsatz des Konzerns fiel im ersten Quartal.", "de"),
     ("第一季度公司销售额上升。", "第一季度公司销售额下降。第二季度好转。", "zh"),
     ("मेले में 30 प्रतिशत ज़्यादा लोग आए।", "इस साल मेले में 30 प्रतिशत कम लोग आए और दुकानदार निराश थे।", "hi"),
 ]

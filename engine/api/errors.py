@@ -1,4 +1,4 @@
-"""The engine's errors as types. `code` crosses the socket, and is stored as a job's reason."""
+"""The engine's errors as types. Code, message and field cross the socket; the code is stored as a job's reason."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ MAX_MESSAGE = 2_000  # characters
 
 
 class EngineError(Exception):
-    """Base of all errors that the engine raises deliberately."""
+    """Base of all errors that the engine raises deliberately.
+
+    `field` is what of a request is to blame, by its name in the request (`n`, `tools.0.function.name`); empty if it is
+    the whole request, or none. The parameters of `SamplingParams` and `Tools` have their own names.
+    """
 
     code: ClassVar[str] = "engine_error"
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", field: str = "") -> None:
         """Keep the beginning and the end of a long message: it crosses sockets, is logged, and is stored."""
+        self.field = field
         if len(message) > MAX_MESSAGE:
             half = (MAX_MESSAGE - 5) // 2
             message = f"{message[:half]} ... {message[-half:]}"
@@ -129,6 +134,6 @@ def by_code(root: type[EngineError] = EngineError) -> dict[str, type[EngineError
     return codes
 
 
-def from_code(code: str, message: str) -> EngineError:
-    """Rebuild the error that a peer sent as (code, message); an unknown code becomes `EngineError`."""
-    return by_code().get(code, EngineError)(message)
+def from_code(code: str, message: str, field: str = "") -> EngineError:
+    """Rebuild the error that a peer sent by its code; an unknown one becomes `EngineError`."""
+    return by_code().get(code, EngineError)(message, field)

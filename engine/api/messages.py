@@ -60,9 +60,11 @@ class Tools:
     def __post_init__(self) -> None:
         """InvalidRequestError for too many, or too long ones."""
         if not 1 <= len(self.definitions) <= MAX_TOOLS:
-            raise InvalidRequestError(f"tools has {len(self.definitions):,} items; 1 to {MAX_TOOLS} are possible")
+            raise InvalidRequestError(
+                f"tools has {len(self.definitions):,} items; 1 to {MAX_TOOLS} are possible", "tools"
+            )
         if (size := sum(map(len, self.definitions))) > MAX_TOOL_TEXT:
-            raise InvalidRequestError(f"tools has {size:,} characters; {MAX_TOOL_TEXT:,} are possible")
+            raise InvalidRequestError(f"tools has {size:,} characters; {MAX_TOOL_TEXT:,} are possible", "tools")
 
 
 @dataclass(frozen=True, slots=True)

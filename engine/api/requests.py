@@ -85,19 +85,21 @@ class GenerationRequest:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
         check_template_options(self.template_options)
         if self.report_after < 0:
-            raise InvalidRequestError(f"report_after={self.report_after} is out of range")
+            raise InvalidRequestError(f"report_after={self.report_after} is out of range", "report_after")
         if not -MAX_PRIORITY <= self.priority <= MAX_PRIORITY:
-            raise InvalidRequestError(f"priority={self.priority} is out of range")
+            raise InvalidRequestError(f"priority={self.priority} is out of range", "priority")
         if self.deadline is not None and not math.isfinite(self.deadline):
-            raise InvalidRequestError(f"deadline={self.deadline} is not a time")
+            raise InvalidRequestError(f"deadline={self.deadline} is not a time", "deadline")
         for name, most in (("id", MAX_NAME), ("profile", MAX_NAME), ("salt", MAX_NAME), ("schema", MAX_SCHEMA)):
             if len(getattr(self, name) or "") > most:
-                raise InvalidRequestError(f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible")
+                says = f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible"
+                raise InvalidRequestError(says, name)
         for name in ("stop", "stop_token_ids") if self.schema is not None else ():
             if getattr(self.sampling, name):
-                raise InvalidRequestError(f"{name} is not possible with a schema, whose text ends when it is complete")
+                says = f"{name} is not possible with a schema, whose text ends when it is complete"
+                raise InvalidRequestError(says, name)
         if self.tools is not None and not (self.divided and self.messages):
-            raise InvalidRequestError("tools is possible only with messages, and an output that is divided")
+            raise InvalidRequestError("tools is possible only with messages, and an output that is divided", "tools")
         self._check_choices()
 
     @property
@@ -108,23 +110,25 @@ class GenerationRequest:
     def _check_choices(self) -> None:
         sampling, count = self.sampling, self.candidates
         if not 1 <= self.n <= MAX_CHOICES:
-            raise InvalidRequestError(f"n={self.n} is not between 1 and {MAX_CHOICES}")
+            raise InvalidRequestError(f"n={self.n} is not between 1 and {MAX_CHOICES}", "n")
         if not self.n <= count <= MAX_CHOICES:
-            raise InvalidRequestError(f"best_of={self.best_of} is not between n={self.n} and {MAX_CHOICES}")
+            says = f"best_of={self.best_of} is not between n={self.n} and {MAX_CHOICES}"
+            raise InvalidRequestError(says, "best_of")
         if self.beam_search is not None:
             width = self.beam_search.width
             if self.n > width or self.best_of is not None:
-                raise InvalidRequestError(f"n={self.n}, best_of={self.best_of}: a beam search has {width} results")
+                says = f"n={self.n}, best_of={self.best_of}: a beam search has {width} results"
+                raise InvalidRequestError(says, "n" if self.n > width else "best_of")
             own = [name for name in ("schema", "stop_repetition", "divided") if getattr(self, name)]
             for name in (*sampling.beyond_beams, *own):
-                raise InvalidRequestError(f"{name} is not possible with beam_search")
+                raise InvalidRequestError(f"{name} is not possible with beam_search", name)
         elif count > 1 and sampling.is_greedy:
-            asked = f"n={self.n}" if self.best_of is None else f"best_of={self.best_of}"
-            raise InvalidRequestError(f"{asked} needs a temperature: greedy texts are all the same")
+            name = "n" if self.best_of is None else "best_of"
+            says = f"{name}={count} needs a temperature: greedy texts are all the same"
+            raise InvalidRequestError(says, name)
         if sampling.logprobs is not None and sampling.max_tokens * self.n * (2 + sampling.logprobs) > MAX_LISTED:
-            raise InvalidRequestError(
-                f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"
-            )
+            says = f"logprobs={sampling.logprobs} for n={self.n} of {sampling.max_tokens} max_tokens"
+            raise InvalidRequestError(says, "logprobs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ class LogitBias:
     def __post_init__(self) -> None:
         """Refuse a token or a value that no sampler could honour (`InvalidRequestError`)."""
         if self.token < 0 or not -MAX_BIAS <= self.value <= MAX_BIAS:
-            raise InvalidRequestError(f"logit_bias of {self.value!r} for token {self.token} is out of range")
+            says = f"logit_bias of {self.value!r} for token {self.token} is out of range"
+            raise InvalidRequestError(says, "logit_bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,16 @@ class SamplingParams:
         }
         for name, holds in checks.items():
             if not holds:
-                raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range")
+                raise InvalidRequestError(f"{name}={getattr(self, name)!r} is out of range", name)
         if len(self.stop) > MAX_STOPS or max(map(len, self.stop), default=0) > MAX_STOP:
-            raise InvalidRequestError(f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible")
+            says = f"at most {MAX_STOPS} stop strings of {MAX_STOP:,} characters each are possible"
+            raise InvalidRequestError(says, "stop")
         if len(self.stop_token_ids) > MAX_STOPS:
-            raise InvalidRequestError(f"stop_token_ids has more than {MAX_STOPS} tokens")
+            raise InvalidRequestError(f"stop_token_ids has more than {MAX_STOPS} tokens", "stop_token_ids")
         if len(self.logit_bias) > MAX_BIASES:
-            raise InvalidRequestError(f"logit_bias has more than {MAX_BIASES} entries")
+            raise InvalidRequestError(f"logit_bias has more than {MAX_BIASES} entries", "logit_bias")
         if len({bias.token for bias in self.logit_bias}) < len(self.logit_bias):
-            raise InvalidRequestError("logit_bias names a token twice")
+            raise InvalidRequestError("logit_bias names a token twice", "logit_bias")
 
     @property
     def changes_scores(self) -> bool:
@@ -146,6 +148,9 @@ class BeamSearch:
     def __post_init__(self) -> None:
         """Refuse values that no search could honour (`InvalidRequestError`, naming the parameter)."""
         if not 2 <= self.width <= MAX_BEAMS:
-            raise InvalidRequestError(f"beam_search: width={self.width} is not between 2 and {MAX_BEAMS}")
+            raise InvalidRequestError(
+                f"beam_search: width={self.width} is not between 2 and {MAX_BEAMS}", "beam_search"
+            )
         if not -10.0 <= self.length_penalty <= 10.0:
-            raise InvalidRequestError(f"beam_search: length_penalty={self.length_penalty} is out of range")
+            says = f"beam_search: length_penalty={self.length_penalty} is out of range"
+            raise InvalidRequestError(says, "beam_search")

@@ -27,17 +27,16 @@ def check_template_options(options: Mapping[str, TemplateOption]) -> None:
     A variable that ends in `_token` would be a special token, which only the model's own template may write.
     """
     if len(options) > MAX_TEMPLATE_OPTIONS:
-        raise InvalidRequestError(f"{len(options)} template options; {MAX_TEMPLATE_OPTIONS} are possible")
+        says = f"{len(options)} template options; {MAX_TEMPLATE_OPTIONS} are possible"
+        raise InvalidRequestError(says, "template_options")
     for name, value in options.items():
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii() or len(name) > MAX_OPTION_NAME:
-            raise InvalidRequestError(f"template option {name!r:.80} is not the name of a variable")
+            raise InvalidRequestError(f"template option {name!r:.80} is not the name of a variable", "template_options")
         if name in RESERVED or name.startswith("_") or name.endswith(("_token", "_tokens")):
-            raise InvalidRequestError(f"template option {name!r} is not for requests to set")
+            raise InvalidRequestError(f"template option {name!r} is not for requests to set", "template_options")
         if not _is_scalar(value):
-            raise InvalidRequestError(
-                f"template option {name!r} is {value!r:.80}: a boolean, a number, a text of up to "
-                f"{MAX_OPTION_TEXT:,} characters or null is wanted"
-            )
+            wanted = f"a boolean, a number, a text of up to {MAX_OPTION_TEXT:,} characters or null is wanted"
+            raise InvalidRequestError(f"template option {name!r} is {value!r:.80}: {wanted}", "template_options")
 
 
 def _is_scalar(value: object) -> bool:

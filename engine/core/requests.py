@@ -130,14 +130,14 @@ class Requests:
             raise InvalidRequestError(f"a request with id {request.id!r} is in flight")
         length, longest = len(request.prompt), self._config.max_sequence_tokens
         if not length:
-            raise InvalidRequestError("the prompt is empty")
+            raise InvalidRequestError("the prompt is empty", "token_ids")
         if length >= longest:
             raise PromptTooLongError(
                 f"the prompt has {length} tokens; context is {self._config.max_context}, "
                 f"the KV pool holds {self._config.pool_tokens}"
             )
         if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
-            raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}")
+            raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}", "token_ids")
         return Sequence(
             request,
             min(request.sampling.max_tokens, longest - length),

@@ -67,12 +67,13 @@ def end_tokens(sampling: SamplingParams, eos: frozenset[int], vocab_size: int) -
     biased = [bias.token for bias in sampling.logit_bias]
     for name, tokens in (("stop_token_ids", sampling.stop_token_ids), ("logit_bias", biased)):
         if max(tokens, default=0) >= vocab_size:
-            raise InvalidRequestError(f"{name}: a token is outside the vocabulary of {vocab_size}")
+            raise InvalidRequestError(f"{name}: a token is outside the vocabulary of {vocab_size}", name)
     if (sampling.logprobs or 0) > vocab_size:
-        raise InvalidRequestError(f"logprobs={sampling.logprobs} of a vocabulary of {vocab_size}")
+        raise InvalidRequestError(f"logprobs={sampling.logprobs} of a vocabulary of {vocab_size}", "logprobs")
     ends = (frozenset() if sampling.ignore_eos else eos).union(sampling.stop_token_ids)
     if sampling.min_tokens and len(ends) > MAX_END_TOKENS:
-        raise InvalidRequestError(f"min_tokens: {len(ends)} tokens end the text; {MAX_END_TOKENS} are possible")
+        says = f"min_tokens: {len(ends)} tokens end the text; {MAX_END_TOKENS} are possible"
+        raise InvalidRequestError(says, "min_tokens")
     return ends
 
 

@@ -82,7 +82,8 @@ class Closing:
     def limit(self, budget: int) -> None:
         """Set the text's maximum of tokens; BudgetTooSmallError if the schema's shortest text has more."""
         if (shortest := self._outline.shortest) > budget:
-            raise BudgetTooSmallError(f"the schema's shortest text has {shortest} tokens; the limit is {budget}")
+            says = f"the schema's shortest text has {shortest} tokens; the limit is {budget}"
+            raise BudgetTooSmallError(says, "max_tokens")
         self._budget, self.due_at = budget, 0
 
     def is_due(self, taken: Sequence[int]) -> bool:

@@ -33,7 +33,7 @@ class CompiledRules:
                 source = _spelled(schema, called=bool(place))
                 _matcher(f"start: %json {source}", vocabulary)
             except GrammarError as error:
-                raise GrammarError(f"{place}: {error}" if place else str(error)) from error
+                raise GrammarError(f"{place}: {error}" if place else str(error), place) from error
             parts.append(f"schema_{at}: %json {source}")
         self._lark, self._vocabulary = "\n".join(parts), vocabulary
         self._lock, self._lexer = threading.Lock(), self._new_lexer()

@@ -65,7 +65,7 @@ class CompiledSegments:
             try:
                 self.lexers.append(lexers_of(schema))
             except GrammarError as error:
-                raise GrammarError(f"{place}: {error}" if place else str(error)) from error
+                raise GrammarError(f"{place}: {error}" if place else str(error), place) from error
         # Tokens that a call has at least, from its head to its tail.
         pairs = zip(self.heads, self.lexers, strict=True)
         self.calls = [len(head) + shortest_of(lexers) + len(self.tail) for head, lexers in pairs]
@@ -132,7 +132,8 @@ class SegmentedGrammar:
     def limit(self, budget: int) -> None:
         compiled = self._compiled
         if compiled.shortest > budget:
-            raise BudgetTooSmallError(f"the shortest answer has {compiled.shortest} tokens; the limit is {budget}")
+            says = f"the shortest answer has {compiled.shortest} tokens; the limit is {budget}"
+            raise BudgetTooSmallError(says, "max_tokens")
         self._left, kept = budget, (budget - compiled.shortest) // _KEPT
         self._thinks_until = len(compiled.end_of_thought) + compiled.least + _GAP + kept
         self._start()

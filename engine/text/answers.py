@@ -60,8 +60,8 @@ class Answers:
         if not (request.divided and (tools or thinks or any(self.form.said))):
             return None
         defined = [] if tools is None else definitions(tools)
-        schemas = [_parameters(tool, at) for at, tool in enumerate(defined)]
         places = [f"tools.{at}.function.parameters" for at in range(len(defined))]
+        schemas = [_parameters(tool, place) for tool, place in zip(defined, places, strict=True)]
         if tools is not None and tools.only:
             at = [tool["function"]["name"] for tool in defined].index(tools.only)
             defined, schemas, places = [defined[at]], [schemas[at]], [places[at]]
@@ -72,7 +72,9 @@ class Answers:
             schemas.append(request.schema)
             places.append("")
         if bound and names and not self._rules.tells_calls_apart:
-            raise InvalidRequestError("schema is not possible with tools: this model's calls look like JSON answers")
+            raise InvalidRequestError(
+                "schema is not possible with tools: this model's calls look like JSON answers", "schema"
+            )
         rules = None
         if schemas:
             parallel = tools is not None and tools.parallel and not tools.only
@@ -92,18 +94,18 @@ def definitions(tools: Tools) -> list[Tool]:
         try:
             tool = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidRequestError(f"tools.{at} is not JSON: {error}") from error
+            raise InvalidRequestError(f"tools.{at} is not JSON: {error}", f"tools.{at}") from error
         function = tool.get("function") if isinstance(tool, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
+        place = f"tools.{at}.function.name"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidRequestError(
-                f"tools.{at}.function.name: expected up to 64 letters, digits, dashes and underscores, got {name!r:.80}"
-            )
+            wanted = "expected up to 64 letters, digits, dashes and underscores"
+            raise InvalidRequestError(f"{place}: {wanted}, got {name!r:.80}", place)
         if seen.setdefault(name, at) != at:
-            raise InvalidRequestError(f"tools.{at}.function.name: {name!r} is the name of tools.{seen[name]}, too")
+            raise InvalidRequestError(f"{place}: {name!r} is the name of tools.{seen[name]}, too", place)
         defined.append(tool)
     if tools.only and tools.only not in seen:
-        raise InvalidRequestError(f"tool_choice: there is no tool {tools.only!r:.80}")
+        raise InvalidRequestError(f"tool_choice: there is no tool {tools.only!r:.80}", "tool_choice")
     return defined
 
 
@@ -116,15 +118,14 @@ def check_calls(messages: Sequence[Message]) -> None:
             except (ValueError, RecursionError):
                 arguments = None
             if not isinstance(arguments, dict):
-                raise InvalidRequestError(
-                    f"messages.{at}.tool_calls.{number}.function.arguments: expected an object as JSON text"
-                )
+                place = f"messages.{at}.tool_calls.{number}.function.arguments"
+                raise InvalidRequestError(f"{place}: expected an object as JSON text", place)
 
 
-def _parameters(tool: Tool, at: int) -> str:
+def _parameters(tool: Tool, place: str) -> str:
     """The schema of a tool's arguments, which are an object; of none, if none are defined."""
     schema = tool["function"].get("parameters") or _NO_ARGUMENTS
     kinds = schema.get("type", "object") if isinstance(schema, dict) else None
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
-        raise InvalidRequestError(f"tools.{at}.function.parameters: expected the schema of an object")
+        raise InvalidRequestError(f"{place}: expected the schema of an object", place)
     return json.dumps({**schema, "type": "object"}, ensure_ascii=False)

@@ -55,9 +55,8 @@ class Beams(GroupFollower):
         longest = max(1, min(sampling.max_tokens, self._max_context - len(base.prompt)))
         self._search = Search(self._wanted, self._ends, sampling.min_tokens, longest)
         if self._search.continuations > MAX_LOGPROBS:
-            raise InvalidRequestError(
-                f"beam_search: width and the {len(self._ends)} tokens that end a text are more than {MAX_LOGPROBS}"
-            )
+            says = f"beam_search: width and the {len(self._ends)} tokens that end a text are more than {MAX_LOGPROBS}"
+            raise InvalidRequestError(says, "beam_search")
         likeliest = SamplingParams(max_tokens=1, ignore_eos=True, logprobs=self._search.continuations)
         self._base = replace(base, sampling=likeliest, profile=f"{base.profile}/beam")
         return self._requests()

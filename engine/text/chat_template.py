@@ -52,13 +52,15 @@ class ChatTemplate:
         leave out what one says.
         """
         if not self._tokenizer.chat_template:
-            raise InvalidRequestError("the model has no chat template: send text instead of messages")
+            raise InvalidRequestError("the model has no chat template: send text instead of messages", "messages")
         if left_out := self._forms.lost & {message.role for message in messages} - {"user"}:
-            raise InvalidRequestError(f"the model's chat template writes nothing of a message by {min(left_out)!r}")
+            says = f"the model's chat template writes nothing of a message by {min(left_out)!r}"
+            raise InvalidRequestError(says, "messages")
         try:
             return self._forms.render(messages, options)
         except Exception as error:  # a template is a program that comes with the model, and may raise anything
-            raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
+            says = f"the model's chat template refuses these messages: {error}"
+            raise InvalidRequestError(says, "messages") from error
 
     def answer_form(self) -> AnswerForm:
         """The form of the model's answers, as the template writes those in its messages."""
@@ -101,7 +103,8 @@ class ChatTemplate:
             return None
         without = self.render(others, options_)
         if len(without) != len(text) or any(a not in (b, _FILLER) for a, b in zip(without, text, strict=True)):
-            raise InvalidRequestError("a message contains a special token, which the chat template cannot handle")
+            says = "a message contains a special token, which the chat template cannot handle"
+            raise InvalidRequestError(says, "messages")
         return self._special.mark_as_in(without, text)
 
     def _without_special(

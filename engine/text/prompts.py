@@ -68,9 +68,9 @@ class PromptEncoder:
         for text in (*texts, *option_texts):
             _check_unicode(text)
         if any(self._special.in_text(message.role) for message in request.messages):
-            raise InvalidRequestError("a message's role contains a special token")
+            raise InvalidRequestError("a message's role contains a special token", "messages")
         if any(map(self._special.in_text, option_texts)):
-            raise InvalidRequestError("a template option contains a special token")
+            raise InvalidRequestError("a template option contains a special token", "template_options")
         return self._chat(request)
 
     def answer(self, request: GenerationRequest, prompt: PromptText | Tokens) -> AnswerShape | None:
@@ -136,4 +136,6 @@ def _check_unicode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"the prompt is not valid Unicode: a lone surrogate at {error.start}") from error
+        raise InvalidRequestError(
+            f"the prompt is not valid Unicode: a lone surrogate at {error.start}", "text"
+        ) from error

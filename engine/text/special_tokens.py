@@ -91,7 +91,8 @@ class MarkedTokenizer:
         """Token ids; InvalidRequestError if the vocabulary itself has a special token that a text has unmarked."""
         encoded = token_ids(self._tokenizer, texts, adds_special=False)
         if not all(map(self._control.isdisjoint, encoded)):
-            raise InvalidRequestError("a message contains a special token, which this tokenizer cannot encode as text")
+            says = "a message contains a special token, which this tokenizer cannot encode as text"
+            raise InvalidRequestError(says, "messages")
         return [tuple(self._ids.get(token, token) for token in tokens) for tokens in encoded]
 
 

@@ -13,8 +13,8 @@ a number, bytes are not text; only an integer may stand for a float. Fields of t
 Unknown fields are ignored, missing ones take their default.
 
 Besides what msgspec knows (https://jcristharif.com/msgspec/supported-types.html), a field may be a `Path` or an
-`EngineError`, which travels by its code. A union must not have two dataclasses. A field of type `Raw` (see `pack`) has
-any value but None, and no default.
+`EngineError`, which travels as its code, message and field. A union must not have two dataclasses. A field of type
+`Raw` (see `pack`) has any value but None, and no default.
 
 Everything that is wrong with a message is a `ProtocolError`, except an EngineError that a dataclass raises itself in
 `__post_init__`.
@@ -172,7 +172,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes | Raw, name: str =
 
 def _to_plain(value: object) -> object:
     if isinstance(value, EngineError):  # its text may quote a lone surrogate, which UTF-8 cannot carry
-        return (value.code, printable(str(value)))
+        return (value.code, printable(str(value)), printable(value.field))
     if isinstance(value, Path):
         return os.fsencode(value)
     raise TypeError(f"a {type(value).__name__} is not a value of a message")
@@ -180,7 +180,7 @@ def _to_plain(value: object) -> object:
 
 def _from_plain(kind: type, value: object) -> object:
     if issubclass(kind, EngineError):
-        return from_code(*msgspec.convert(value, tuple[str, str]))
+        return from_code(*msgspec.convert(value, tuple[str, str, str]))
     if issubclass(kind, Path):
         return Path(os.fsdecode(msgspec.convert(value, bytes, builtin_types=[bytes])))
     raise TypeError(f"a message has no fields of type {kind.__name__}")

@@ -47,10 +47,10 @@ def candidate_seed(seed: int, candidate: int) -> int:
 
 def _prompt(request: GenerationRequest, can: Abilities) -> dict[str, Any]:
     if request.beam_search is not None:
-        raise InvalidRequestError("beam_search is not possible on a server over HTTP")
+        raise InvalidRequestError("beam_search is not possible on a server over HTTP", "beam_search")
     if request.token_ids:
         if not can.token_prompts:
-            raise InvalidRequestError("token_ids: the server takes no token ids as a prompt")
+            raise InvalidRequestError("token_ids: the server takes no token ids as a prompt", "token_ids")
         return {"prompt": list(request.token_ids)}
     wish = ""
     if request.schema is not None and not can.schema.binds:

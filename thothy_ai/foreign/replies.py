@@ -105,9 +105,11 @@ def _logprobs(logprobs: Any) -> tuple[float, ...]:
 
 def refusal_of(status: int, retry_after: str | None, body: bytes) -> EngineError:
     """What an answer means that is not 200; a `BusyError` if the request may be sent again."""
+    field = ""
     try:
         said = json.loads(body)
         said = said.get("error", said)
+        field = "" if isinstance(said, str) else str(said.get("param") or "")
         says = said if isinstance(said, str) else str(said.get("message") or said.get("detail") or said)
     except (ValueError, RecursionError, AttributeError):
         says = body[:500].decode(errors="replace")
@@ -120,7 +122,7 @@ def refusal_of(status: int, retry_after: str | None, body: bytes) -> EngineError
         return ConnectionLostError(says)
     if status >= 500:
         return EngineError(says)
-    return PromptTooLongError(says) if _TOO_LONG.search(says) else InvalidRequestError(says)
+    return PromptTooLongError(says) if _TOO_LONG.search(says) else InvalidRequestError(says, field)
 
 
 def error_of(error: Any) -> EngineError:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from thothy_ai.engine.api.errors import (
-    BudgetTooSmallError,
     EngineError,
     EngineLostError,
     EngineNotAcceptingError,
@@ -18,18 +16,32 @@ from thothy_ai.engine.api.errors import (
 )
 
 RETRY_SECONDS = 2  # after which an engine that is away may be back
-# How the engine's refusals begin.
-_PARAMETER = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*)(=|: | has | of | is not possible)")
-_PARAMETERS = re.compile(r"^tools\.([0-9]+)\.function\.parameters")
 
 
 class Fields(NamedTuple):
-    """The names of a route's fields, for errors. `parameters` is where a tool has its schema."""
+    """The names that a route has for fields of the engine's requests, for errors. `function` is what lies between a
+    tool and its function's fields.
+    """
 
     prompt: str
     limit: str
     schema: str = "response_format"
-    parameters: str = "tools.{}.function.parameters"
+    function: str = ".function."
+
+    def of(self, field: str) -> str:
+        """The route's name of a field that the engine's refusal names."""
+        match field.partition(".")[0]:
+            case "messages" | "text" | "token_ids" as prompt:
+                return field if prompt == self.prompt else self.prompt
+            case "tools":
+                return field.replace(".function.", self.function)
+            case "max_tokens":
+                return self.limit
+            case "schema":
+                return self.schema
+            case "template_options":
+                return "chat_template_kwargs"
+        return field
 
 
 class ApiError(Exception):
@@ -64,21 +76,18 @@ def unsupported(field: str, advice: str = "") -> ApiError:
 COMPLETION = Fields("prompt", "max_tokens")
 
 
-def of_engine(error: EngineError, fields: Fields = COMPLETION) -> ApiError:
+def of_engine(error: EngineError, fields: Fields) -> ApiError:
     """What a client is told of the engine's refusal or failure."""
-    says, of_tool = _PARAMETERS.subn(lambda found: fields.parameters.format(found[1]), str(error), 1)
+    says, param = str(error), fields.of(error.field)
+    if error.field and says.startswith(error.field):
+        says = param + says.removeprefix(error.field)
     match error:
         case PromptTooLongError():
             return ApiError(400, says, code="context_length_exceeded", param=fields.prompt)
         case GrammarError():
-            place = says.partition(":")[0] if of_tool else fields.schema
-            return ApiError(400, says, code="invalid_json_schema", param=place)
-        case BudgetTooSmallError():
-            return ApiError(400, says, code="invalid_value", param=fields.limit)
+            return ApiError(400, says, code="invalid_json_schema", param=param or fields.schema)
         case InvalidRequestError():
-            named = _PARAMETER.match(says)
-            options = "chat_template_kwargs" if "template option" in says else None
-            return ApiError(400, says, code="invalid_value", param=named[1] if named else options)
+            return ApiError(400, says, code="invalid_value", param=param or None)
         case EngineNotAcceptingError() | EngineStoppedError() | EngineLostError():
             return ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
         case _:

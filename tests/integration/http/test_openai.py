@@ -346,8 +346,8 @@ class TestStreams:
 ERRORS = [
     (PromptTooLongError("the prompt has 9 tokens"), 400, "context_length_exceeded", "messages"),
     (GrammarError("no"), 400, "invalid_json_schema", "response_format"),
-    (BudgetTooSmallError("no"), 400, "invalid_value", "max_completion_tokens"),
-    (InvalidRequestError("min_tokens=9 is out of range"), 400, "invalid_value", "min_tokens"),
+    (BudgetTooSmallError("no", "max_tokens"), 400, "invalid_value", "max_completion_tokens"),
+    (InvalidRequestError("min_tokens=9 is out of range", "min_tokens"), 400, "invalid_value", "min_tokens"),
     (EngineNotAcceptingError("it drains"), 503, "engine_unavailable", None),
     (NoFiniteScoreError("NaN"), 500, "no_finite_score", None),
 ]

@@ -251,8 +251,9 @@ def test_bad_input_is_named(address: str, fields: dict[str, Any], param: str) ->
 
 
 def test_a_schema_that_does_not_compile_is_named(client: OpenAI, backend: AnsweringBackend) -> None:
-    for says, param in (("tools.1.function.parameters: not", "tools.1.parameters"), ("#: not", "text.format.schema")):
-        backend.answer = lambda _, says=says: GrammarError(says)
+    for field, param in (("tools.1.function.parameters", "tools.1.parameters"), ("", "text.format.schema")):
+        backend.answer = lambda _, field=field: GrammarError(f"{field}: not", field)
         with pytest.raises(openai.BadRequestError) as caught:
             ask(client, tools=TOOLS)
         assert caught.value.param == param
+        assert f"{param if field else ''}: not" in str(caught.value)

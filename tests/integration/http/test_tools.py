@@ -215,17 +215,17 @@ def test_bad_input_is_named(address: str, backend: AnsweringBackend, fields: dic
 @pytest.mark.parametrize(
     ("error", "code", "param"),
     [
-        (GrammarError("tools.1.function.parameters: not: unsupported"), "invalid_json_schema",
-         "tools.1.function.parameters"),
+        (GrammarError("tools.1.function.parameters: not: unsupported", "tools.1.function.parameters"),
+         "invalid_json_schema", "tools.1.function.parameters"),
         (GrammarError("#/properties/a: not"), "invalid_json_schema", "response_format"),
-        (InvalidRequestError("tools.0.function.parameters: expected the schema of an object"), "invalid_value",
-         "tools.0.function.parameters"),
-        (InvalidRequestError("messages.1.tool_calls.0.function.arguments: expected an object"), "invalid_value",
+        (InvalidRequestError("expected an object", "messages.1.tool_calls.0.function.arguments"), "invalid_value",
          "messages.1.tool_calls.0.function.arguments"),
+        (InvalidRequestError("2 template options", "template_options"), "invalid_value", "chat_template_kwargs"),
+        (InvalidRequestError("a request with id 'a' is in flight"), "invalid_value", None),
     ],
 )  # fmt: skip
 def test_what_the_engine_refuses_is_named(
-    address: str, backend: AnsweringBackend, error: EngineError, code: str, param: str
+    address: str, backend: AnsweringBackend, error: EngineError, code: str, param: str | None
 ) -> None:
     backend.answer = lambda _: error
     body = {"model": "answering", "messages": HELLO, "tools": TOOLS}

@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from thothy_ai.engine.api import INTERACTIVE_PRIORITY, MAX_PRIORITY, GenerationRequest, SamplingParams
-from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.api.requests import MAX_CHOICES, MAX_LISTED
 from thothy_ai.engine.api.sampling import MAX_BIAS, MAX_STOPS, LogitBias
-from thothy_ai.http.errors import ApiError, of_engine, unsupported
+from thothy_ai.http.errors import ApiError, unsupported
 
 INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
 LOWEST = INTERACTIVE_PRIORITY - INTERACTIVE  # above all jobs
@@ -100,7 +99,7 @@ class GenerationBody(Body):
     def generation(
         self, request_id: str, *, context: int, tenant: str, logprobs: int | None, limit: int | None, **prompt: Any
     ) -> GenerationRequest:
-        """The engine's request; ApiError if the engine could not honour a field.
+        """The engine's request; InvalidRequestError if the engine could not honour a field.
 
         `context`: the most tokens that a sequence may have, which is the limit if there is no other. `prompt`: further
         fields of the request, one of which is its prompt.
@@ -110,36 +109,33 @@ class GenerationBody(Body):
         listed = context if logprobs is None else MAX_LISTED // (texts * (2 + logprobs))
         most = min(limit or context, context, listed)
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        try:
-            sampling = SamplingParams(
-                max_tokens=most,
-                temperature=1.0 if self.temperature is None else self.temperature,
-                top_k=1 if self.top_p == 0 else max(0, self.top_k or 0),
-                top_p=self.top_p or 1.0,
-                min_p=self.min_p or 0.0,
-                repetition_penalty=self.repetition_penalty or 1.0,
-                seed=None if self.seed is None else self.seed % SEEDS,
-                stop=tuple(text for text in stop if text),
-                ignore_eos=bool(self.ignore_eos),
-                min_tokens=self.min_tokens or 0,
-                stop_token_ids=tuple(self.stop_token_ids or ()),
-                frequency_penalty=self.frequency_penalty or 0.0,
-                presence_penalty=self.presence_penalty or 0.0,
-                logit_bias=self._biases(),
-                logprobs=logprobs,
-            )
-            return GenerationRequest(
-                id=request_id,
-                sampling=sampling,
-                salt=tenant,
-                stream=bool(self.stream),
-                priority=INTERACTIVE + (self.priority or 0),
-                n=texts,
-                best_of=self.best_of if self.temperature != 0 else None,
-                **prompt,
-            )
-        except InvalidRequestError as error:
-            raise of_engine(error) from error
+        sampling = SamplingParams(
+            max_tokens=most,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_k=1 if self.top_p == 0 else max(0, self.top_k or 0),
+            top_p=self.top_p or 1.0,
+            min_p=self.min_p or 0.0,
+            repetition_penalty=self.repetition_penalty or 1.0,
+            seed=None if self.seed is None else self.seed % SEEDS,
+            stop=tuple(text for text in stop if text),
+            ignore_eos=bool(self.ignore_eos),
+            min_tokens=self.min_tokens or 0,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            frequency_penalty=self.frequency_penalty or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            logit_bias=self._biases(),
+            logprobs=logprobs,
+        )
+        return GenerationRequest(
+            id=request_id,
+            sampling=sampling,
+            salt=tenant,
+            stream=bool(self.stream),
+            priority=INTERACTIVE + (self.priority or 0),
+            n=texts,
+            best_of=self.best_of if self.temperature != 0 else None,
+            **prompt,
+        )
 
     def _biases(self) -> tuple[LogitBias, ...]:
         biases = []

@@ -29,7 +29,7 @@ from thothy_ai.http.openai.response_items import Events, OutputItems
 from thothy_ai.http.openai.tools import Choice, Function, tools_of
 
 LOGPROBS = "message.output_text.logprobs"
-FIELDS = Fields("input", "max_output_tokens", "text.format.schema", "tools.{}.parameters")
+FIELDS = Fields("input", "max_output_tokens", "text.format.schema", ".")
 
 
 class Typed(Body):

@@ -39,7 +39,7 @@ class Wanted(Protocol):
     done: bytes  # the last event
 
     def requests(self, info: EngineInfo, vocabulary: Sequence[bytes]) -> Sequence[GenerationRequest]:
-        """The engine's requests, one for each prompt; ApiError if it cannot honour a field."""
+        """The engine's requests, one for each prompt; ApiError or InvalidRequestError if it cannot honour a field."""
 
     def whole(self, results: Sequence[GenerationResult]) -> object:
         """The answer, of the results of all prompts."""

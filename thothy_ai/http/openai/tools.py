@@ -11,7 +11,7 @@ from pydantic import Field
 
 from thothy_ai.engine.api import MAX_TOOLS, ToolChoice, Tools
 from thothy_ai.engine.api.errors import InvalidRequestError
-from thothy_ai.http.errors import ApiError, of_engine
+from thothy_ai.http.errors import COMPLETION, ApiError, of_engine
 from thothy_ai.http.openai.fields import Body
 
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
@@ -71,7 +71,7 @@ def tools_of(
     try:
         return Tools(tuple(definitions), ToolChoice(choice or "auto"), only or "", parallel)
     except InvalidRequestError as error:
-        raise of_engine(error) from error
+        raise of_engine(error, COMPLETION) from error
 
 
 def new_call_id() -> str:

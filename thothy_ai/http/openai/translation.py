@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from thothy_ai.engine.api import EngineInfo, GenerationRequest, GenerationResult
-from thothy_ai.engine.api.errors import EngineError
+from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.http.errors import ApiError, Fields, of_engine, unsupported
 from thothy_ai.http.openai.chat import ChatCompletion
 from thothy_ai.http.openai.completions import TextCompletion
@@ -57,7 +57,11 @@ async def translated(call: ApiBody, tenant: str, info: EngineInfo, vocabulary: V
         raise unsupported("stream", ": the answer of a job comes as a whole")
     if body.get("priority"):
         raise unsupported("priority", ": a job has its own")
-    requests = form.requests(info, await vocabulary() if form.wants_tokens else ())
+    spellings = await vocabulary() if form.wants_tokens else ()
+    try:
+        requests = form.requests(info, spellings)
+    except InvalidRequestError as error:
+        raise of_engine(error, form.fields) from error
     if len(requests) != 1:
         raise ApiError(400, "prompt: a call has one prompt", code="invalid_value", param="prompt")
     return TranslatedBody(form, requests[0])

@@ -96,7 +96,7 @@ def test_an_error_without_a_code_of_its_own_never_crosses() -> None:
 
 
 def test_a_class_that_a_peer_names_is_never_made() -> None:
-    made = sent("Bad", {"error": ["SystemExit", "bye"]})
+    made = sent("Bad", {"error": ["SystemExit", "bye", ""]})
     assert isinstance(made, Bad)
     assert type(made.error) is EngineError
     for name in ("Inner", "pathlib.Path", "", 5, None):
@@ -135,8 +135,8 @@ def test_nothing_is_taken_for_what_it_is_not(fields: object, named: str) -> None
         sent("Thing", fields)
 
 
-@pytest.mark.parametrize("error", ["x", [], ["a"], ["a", 5], ["a", "b", "c"], {"a": "b"}, None])
-def test_an_error_is_a_code_and_a_message(error: object) -> None:
+@pytest.mark.parametrize("error", ["x", [], ["a"], ["a", "b"], ["a", "b", 5], ["a", "b", "c", "d"], {"a": "b"}, None])
+def test_an_error_is_a_code_a_message_and_a_field(error: object) -> None:
     with pytest.raises(ProtocolError):
         sent("Bad", {"error": error})
 

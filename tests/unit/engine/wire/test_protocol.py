@@ -67,14 +67,14 @@ def test_outputs_are_sorted_and_a_request_s_end_comes_last() -> None:
     assert outputs.outputs == (Delta("c", "x", (1,)), Delta("d", "y", (2,)), failure, RESULT)
 
 
-@pytest.mark.parametrize("error", [PromptTooLongError("long"), GrammarError("odd"), EngineError("plain")])
-def test_errors_keep_their_type(error: EngineError) -> None:
+@pytest.mark.parametrize("error", [PromptTooLongError("long"), GrammarError("odd"), EngineError("plain", "n")])
+def test_errors_keep_their_type_and_field(error: EngineError) -> None:
     outputs = travelled(Outputs.of((Failure("a", error),)))
     fault = travelled(Fault(error))
     assert isinstance(outputs, Outputs)
     assert isinstance(fault, Fault)
     for received in (outputs.outputs[0].error, fault.error):
-        assert (type(received), str(received)) == (type(error), str(error))
+        assert (type(received), str(received), received.field) == (type(error), str(error), error.field)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,27 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"sampling": {"max_tokens": 0}}, "max_tokens"),
+        ({"sampling": {"stop": [""]}}, "stop"),
+        ({"sampling": {"logit_bias": [{"token": 1, "value": 1}, {"token": 1, "value": 2}]}}, "logit_bias"),
+        ({"sampling": {"logprobs": 20, "max_tokens": 2_000_000}}, "logprobs"),
+        ({"schema": "{}", "sampling": {"stop_token_ids": [1]}}, "stop_token_ids"),
+        ({"n": 0}, "n"),
+        ({"n": 2, "best_of": 1}, "best_of"),
+        ({"priority": 5_000}, "priority"),
+        ({"template_options": {"messages": 1}}, "template_options"),
+        ({"tools": {"definitions": []}}, "tools"),
+    ],
+)
+def test_a_refusal_says_which_field_is_to_blame(fields: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        read_request({"id": "a", "text": "t", **fields})
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {},

@@ -14,7 +14,7 @@ from rapidfuzz import fuzz
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.checks.prompt_injection import instructs, without_instructions
-from thothy_ai.jobs.checks.segments import sentences
+from thothy_ai.jobs.checks.segments import WordIndex, sentences
 from thothy_ai.jobs.text.blocks import blocks, lines_of
 from thothy_ai.jobs.text.division import divide
 
@@ -85,6 +85,25 @@ def evidence(text: str, source: str, locale: str) -> str:
     shared = [len(wanted & _longer_words(choice, locale)) for choice in choices]
     best = max(shared, default=0)
     return choices[shared.index(best)] if best >= ENOUGH_WORDS else ""
+
+
+def passages(text: str, source: str, locale: str, most: int) -> tuple[str, ...]:
+    """The sentences of the source that share a text's rarest words and figures, the likeliest evidence first; none if
+    nothing is shared, as between languages.
+    """
+    choices = spans(source, locale)
+    weights = _index(source, locale).weights(_telling_words(text, locale))
+    likeliest = sorted(weights, key=lambda place: (-weights[place], place))
+    return tuple(choices[place] for place in likeliest[:most])
+
+
+@lru_cache(maxsize=8)
+def _index(source: str, locale: str) -> WordIndex:
+    return WordIndex(_telling_words(span, locale) for span in spans(source, locale))
+
+
+def _telling_words(text: str, locale: str) -> frozenset[str]:
+    return frozenset(_longer_words(text, locale) | {word for word in checks.words(text, locale) if word[0].isdigit()})
 
 
 def _longer_words(text: str, locale: str) -> set[str]:

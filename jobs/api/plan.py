@@ -12,7 +12,7 @@ A plan is pure: the same request, context and outputs give the same calls, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -90,7 +90,8 @@ class Call:
     as `write`, `repair` or `verify`. `locale` is the language that its text must have, which is checked early; None if
     it has none. `template_options` are variables of the model's chat template; one that it does not have is ignored.
     `early` names the checks that end an output which is certain to be rejected. With `api`, that body says all that the
-    first three fields would, and the output has its `answer`.
+    first three fields would, and the output has its `answer`. With `pairs`, each a premise and a claim, the entailment
+    model beside the engine answers with a JSON list of `entailment`, `neutral` and `contradiction`.
     """
 
     messages: tuple[Message, ...]
@@ -101,6 +102,12 @@ class Call:
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     early: Early | None = None
     api: ApiBody | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[tuple[str, str]], step: str) -> Call:
+        """A call to the entailment model."""
+        return cls((), {}, Sampling(0), step=step, pairs=tuple(pairs))
 
     @classmethod
     def of_api(cls, route: str, body: Mapping[str, Any]) -> Call:
@@ -147,12 +154,15 @@ class Previous:
 class Context:
     """What a plan may know besides the request.
 
-    `max_context` is in tokens. `parameters`, those of the model, is 0 if they are unknown.
+    `max_context` is in tokens. `parameters`, those of the model, is 0 if they are unknown. `verifier` says that an
+    entailment model is beside the engine; `verification_precision` is how often a finding of verification is right.
     """
 
     max_context: int = 8192
     parameters: int = 0
     previous: Previous | None = None
+    verifier: bool = False
+    verification_precision: float = 0.5
 
     @property
     def plain(self) -> bool:

@@ -12,7 +12,6 @@ from thothy_ai.jobs.api.kind import A_co, Request
 from thothy_ai.jobs.text.locales import Locale
 
 Length = Literal["short", "standard", "long"]
-Verifying = Literal["off", "record", "enforce"]
 T = TypeVar("T")
 
 MAX_TERMS = 100
@@ -53,6 +52,11 @@ BannedPhrases = Annotated[
 ]
 
 
+Verification = Annotated[
+    bool, Field(description="Have the model hold each claim against its evidence. What is in doubt becomes a finding.")
+]
+
+
 class SourceRequest(Request[A_co]):
     """A request about a source text. Requests with the same source are siblings and share its KV."""
 
@@ -77,9 +81,7 @@ class WritingRequest(SourceRequest[A_co]):
         BrandTerms, Field(description="Names to be spelled exactly so. They need not be in the source.")
     ] = ()
     banned_phrases: Annotated[BannedPhrases, Field(description="Phrases that the text must not contain.")] = ()
-    verification: Annotated[
-        Verifying, Field(description="Have the model check its statements against the source: record, or enforce.")
-    ] = "off"
+    verification: Verification = False
 
     @field_validator("banned_phrases")
     @classmethod

@@ -101,11 +101,13 @@ class Finding:
 
 
 class VerifiedClaim(NamedTuple):
-    """A claim of an artifact, and its label by the verifying model: `supported`, `contradicted` or `not_found`."""
+    """A claim of an artifact, its label (`supported`, `contradicted`, `not_found` or `unread`), and the passage of the
+    source that the verifying model cites; empty if it cites none.
+    """
 
     claim: str
     label: str
-    reason: str
+    evidence: str
 
 
 @dataclass(frozen=True, slots=True)

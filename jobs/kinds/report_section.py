@@ -11,12 +11,13 @@ from pydantic import Field
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, Verdict, Verification
+from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.faults import section_fault
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
+from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import condensed
@@ -54,13 +55,14 @@ class ReportSectionPlan:
         text = yield from condensed(request.source, context)
         assignment = Assignment([Brief(request.heading, request.topic)], text, request, self.writer, request.subject)
         written = yield from assignment.written({}, context)
-        verification = Verification(written.findings[0]) if written.findings else None
         rejection = written.rejections.get(0)
         if rejection and not written.sections:
             return Verdict.reject(rejection)
         artifact = ReportSectionArtifact.model_validate(written.sections[0].model_dump())
         return (
-            Verdict.reject(rejection, artifact, verification) if rejection else Verdict.accept(artifact, verification)
+            Verdict.reject(rejection, artifact)
+            if rejection
+            else Verdict.accept(artifact, *summed_up(written.verified.values()))
         )
 
     def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:

@@ -23,11 +23,11 @@ from typing_extensions import TypeVar
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict, Verification
+from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Verdict, Verification, VerifiedClaim
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import condensed, shorter
 from thothy_ai.jobs.plans.outputs import object_in, rejection_of
-from thothy_ai.jobs.plans.verification import Claim, refuted, verify
+from thothy_ai.jobs.plans.verification import Claim, doubt, verify
 from thothy_ai.jobs.schema import has_types
 
 R = TypeVar("R", bound=WritingRequest)
@@ -137,9 +137,7 @@ class InParts(Generic[R, A]):
             faults = yield from self._repaired(writing, draft, faults)
         if faults:
             return Verdict.reject(faults[0].rejection, self._artifact(draft))
-        if request.verification == "off":
-            return self._accepted(draft)
-        return (yield from self._verified(writing, draft))
+        return (yield from self._verified(writing, draft)) if request.verification else self._accepted(draft)
 
     def checks(self, request: R, artifact: A) -> Iterator[Rejection]:
         """What is wrong with a whole artifact."""
@@ -227,30 +225,35 @@ class InParts(Generic[R, A]):
         except ValidationError:
             return None
 
-    def _accepted(self, draft: _Draft, verification: Verification | None = None) -> Verdict:
-        return Verdict.accept(self.artifact.model_validate(draft.values), verification)
+    def _accepted(
+        self, draft: _Draft, verification: Verification | None = None, findings: tuple[Finding, ...] = ()
+    ) -> Verdict:
+        return Verdict.accept(self.artifact.model_validate(draft.values), verification, findings)
 
     def _verified(self, writing: Writing[R], draft: _Draft) -> Plan:
-        """Verify the claims; if the request enforces that, repair what is refuted, and verify it again."""
-        listed = self.claims(writing.request, draft.values)
-        verification = yield from verify(writing.source, [claim for _, claim in listed], writing.context)
-        enforced = writing.request.verification == "enforce"
-        faults = _refuted(listed, verification) if enforced else []
-        if not faults:
-            return self._accepted(draft, verification)
-        remaining = yield from self._repaired(writing, draft, faults)
-        if remaining:
-            return Verdict.reject(remaining[0].rejection, self._artifact(draft), verification)
-        pairs = zip(listed, verification.claims, strict=True)
-        sound = {each.text: verified for (_, each), verified in pairs if not refuted(each, verified)}
-        current = self.claims(writing.request, draft.values)
-        again = [(part, claim) for part, claim in current if claim.text not in sound]
-        second = yield from verify(writing.source, [claim for _, claim in again], writing.context)
-        new = iter(second.claims)
-        verification = Verification(tuple(sound.get(claim.text) or next(new) for _, claim in current))
-        if remaining := _refuted(again, second):
-            return Verdict.reject(remaining[0].rejection, self._artifact(draft), verification)
-        return self._accepted(draft, verification)
+        """Verify the claims, and write once more what is in doubt. What then still is in doubt becomes findings."""
+        known: dict[str, VerifiedClaim] = {}
+        doubts = yield from self._doubts(writing, draft, known)
+        if doubts:
+            first, before = doubts, deepcopy(draft.values)
+            faults = [PartFault(part, Rejection(found.reason, found.detail)) for part, found in doubts]
+            if (yield from self._repaired(writing, draft, faults)):
+                draft.values, doubts = before, first  # a doubt is better than a gate's rejection
+            else:
+                doubts = yield from self._doubts(writing, draft, known)
+        current = [known[claim.text] for _, claim in self.claims(writing.request, draft.values)]
+        return self._accepted(draft, Verification(tuple(current)), tuple(found for _, found in doubts))
+
+    def _doubts(
+        self, writing: Writing[R], draft: _Draft, known: dict[str, VerifiedClaim]
+    ) -> Generator[Calls, Outputs, list[tuple[Part, Finding]]]:
+        """The parts with claims in doubt; claims that are not `known` yet are verified first."""
+        request, context = writing.request, writing.context
+        claims = self.claims(request, draft.values)
+        new = [claim for _, claim in claims if claim.text not in known]
+        known |= zip((claim.text for claim in new), (yield from verify(new, context, writing.source)), strict=True)
+        found = ((part, doubt(claim, known[claim.text], request.source, context)) for part, claim in claims)
+        return [(part, finding) for part, finding in found if finding]
 
 
 def _answers(draft: _Draft, pieces: Sequence[PartCall]) -> Generator[Calls, Outputs, Outputs]:
@@ -260,9 +263,3 @@ def _answers(draft: _Draft, pieces: Sequence[PartCall]) -> Generator[Calls, Outp
     for piece, output in zip(pieces, outputs, strict=True):
         draft.take(piece, output)
     return outputs
-
-
-def _refuted(listed: Sequence[tuple[Part, Claim]], verification: Verification) -> list[PartFault]:
-    found = zip(listed, verification.claims, strict=True)
-    judged = ((part, refuted(claim, verified)) for (part, claim), verified in found)
-    return [PartFault(part, rejection) for part, rejection in judged if rejection]

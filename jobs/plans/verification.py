@@ -1,124 +1,157 @@
-"""A second look: the model judges an artifact's statements against the source, which is still in the KV cache.
+"""Verification: each claim of an artifact is held against its own evidence, and what is not supported is in doubt.
 
-One call for all statements, and one token per label: the letters stand apart by spaces, so that none merges with its
-neighbour. Only a statement that is not supported needs a reason. What the verifications of a source have in common
-precedes the statements, so that the next one finds it in the cache.
+The evidence of a claim is what it was given with (a key point's quotation, a segment's original) and the sentences of
+the source that share its rarest words. The model first cites a passage, then judges: two letters per claim, apart by
+spaces, so that none merges with its neighbour. The source, which is still in the KV cache, precedes the claims.
 
-A small model gets a legend of one line and gives no reasons. It supports true statements hardly more often than false
-ones, however it is asked: its verification should cost little.
+With an entailment model beside the engine (`Context.verifier`), that one judges instead. An answer that cannot be read
+leaves its claims `unread`, which costs nothing but their findings.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from thothy_ai.jobs.api.plan import Call, Calls, Context, Outputs, Sampling
-from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verification, VerifiedClaim
+from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Sampling
+from thothy_ai.jobs.api.verdict import Finding, Place, RejectionReason, VerifiedClaim, printable
+from thothy_ai.jobs.checks.segments import located
+from thothy_ai.jobs.evidence import passages
 from thothy_ai.jobs.plans.budget import max_tokens
+from thothy_ai.jobs.plans.documents import side_by_side
 from thothy_ai.jobs.prompts import about_source
-from thothy_ai.jobs.schema import object_schema, prose_pattern
+from thothy_ai.jobs.schema import object_schema
+from thothy_ai.jobs.text.division import estimated_tokens
 
 SUPPORTED: Final = "supported"
 CONTRADICTED: Final = "contradicted"
 NOT_FOUND: Final = "not_found"
+UNREAD: Final = "unread"
+MAX_PASSAGES = 3  # that a claim is held against
 MAX_CLAIMS = 24  # per call
-MAX_REASONS = 6
-_LETTERS: Final = {"S": SUPPORTED, "C": CONTRADICTED, "N": NOT_FOUND}
-TOKENS_PER_FINDING = 6  # at most
-_INSTRUCTION = (
-    "Check each statement below against the source, on its own: its figures, names, negations and directions.\n"
-    "findings: one letter per statement, in their order. S: supported, the source says so or it follows. "
-    "C: contradicted, the source says otherwise. N: not found, the source does not say it.\n"
-    "reasons: for each statement with C or N, what the source says instead, in a few words of English.\n\n"
-    "{statements}"
+MAX_GROUP_TOKENS = 1_200  # of the claims of one call and their passages
+TOKENS_PER_CLAIM = 6  # of an answer, at most
+_LABELS: Final = {"S": SUPPORTED, "C": CONTRADICTED, "N": NOT_FOUND}
+_BY_ENTAILMENT: Final = {"entailment": SUPPORTED, "contradiction": CONTRADICTED, "neutral": NOT_FOUND}
+_LETTERS: Final = "abc"  # of passages
+_NONE: Final = "-"
+_ANSWER: Final = f"[{_LETTERS}{_NONE}] [{''.join(_LABELS)}]"
+_RULES = (
+    "Hold each claim below against the source, on its own. Under it stand passages of the source that may decide it.\n"
+    "Look at who says something and who is meant, at what has happened and what is only planned or asked for, at cause "
+    "and mere coincidence, at figures, units and what they count, at names, negations and directions.\n"
+    "Answer for each claim in order: first cite, then judge. Cite the letter of the passage that decides, - if none "
+    "does. Then S: supported, the source says so or it follows; C: contradicted, the source says otherwise; N: not "
+    "found, the source does not say it.\n\n{claims}"
 )
-_SMALL_MODEL_INSTRUCTION = "S supported, C contradicted, N not found:\n\n{statements}"
+_TRANSLATION_RULES = (
+    "Hold each translation below against its original, the passage a under it, and look at the same things: who, what, "
+    "whether, how much, and what was left out or added.\n"
+    "Answer for each in order: a, then S if it says the same, C if it says something else, N if it says more or less."
+    "\n\n{claims}"
+)
+_SMALL_MODEL_RULES = "Cite a letter or -, then S supported, C contradicted, N not found:\n\n{claims}"
+
+
+Read = Callable[[Sequence["Claim"], Any], Iterator[VerifiedClaim]]  # the labels of a group, from an answer
 
 
 class Claim(NamedTuple):
-    """Something that an artifact claims. Unless it `needs_support`, only a contradiction counts against it."""
+    """Something that an artifact says, and the passages to hold it against, the likeliest first.
+
+    Unless it `needs_support`, only a contradiction counts against it.
+    """
 
     text: str
+    place: Place
+    evidence: tuple[str, ...] = ()
     needs_support: bool = True
 
 
-def verify(source: str, claims: Sequence[Claim], context: Context) -> Generator[Calls, Outputs, Verification]:
-    """Ask for a label for each claim. One that is missing in the output counts as `not_found`."""
-    form = _SMALL_MODEL_FORM if context.plain else _FORM
-    groups = [claims[first : first + MAX_CLAIMS] for first in range(0, len(claims), MAX_CLAIMS)]
-    if not groups:
-        return Verification(())
-    calls = []
-    for group in groups:
-        schema = form.schema(len(group))
-        budget = max_tokens(schema, "en", context) + TOKENS_PER_FINDING * len(group)
-        messages = about_source(source, form.instruction(group), context)
-        calls.append(Call(messages, schema, Sampling(max_tokens=budget), step="verify"))
-    outputs = yield tuple(calls)
-    verified: list[VerifiedClaim] = []
-    for group, output in zip(groups, outputs, strict=True):
-        try:
-            letters, reasons = form.read(json.loads(output.text))
-            codes = dict(enumerate(letters.split(), start=1))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            codes, reasons = {}, dict.fromkeys(range(1, len(group) + 1), "the verification could not be read")
-        verified += [
-            VerifiedClaim(claim.text, _LETTERS.get(codes.get(number, "N"), NOT_FOUND), reasons.get(number, ""))
-            for number, claim in enumerate(group, start=1)
-        ]
-    return Verification(tuple(verified))
+def claims_of(
+    text: str, part: str, source: str, locale: str, evidence: Sequence[str] = (), *, needs_support: bool = True
+) -> Iterator[Claim]:
+    """The sentences of an artifact's field, with the evidence that it was given and what the source has besides."""
+    for start, sentence in located(text, locale):
+        found = dict.fromkeys((*evidence, *passages(sentence, source, locale, MAX_PASSAGES)))
+        place = Place(part, start, start + len(sentence))
+        yield Claim(sentence, place, tuple(found)[:MAX_PASSAGES], needs_support)
 
 
-def refuted(claim: Claim, verified: VerifiedClaim) -> Rejection | None:
-    """Why a claim cannot be published, if its label is against it."""
-    said = f"{claim.text[:140]!r}: {verified.reason or 'no reason given'}"
+def verify(
+    claims: Sequence[Claim], context: Context, source: str | None
+) -> Generator[Calls, Outputs, tuple[VerifiedClaim, ...]]:
+    """Have claims labelled, in their order: claims about a source or, without one, translations of their evidence."""
+    groups = _groups(claims)
+    make, read = (_entailment, _entailed) if context.verifier else (_question, _answered)
+    outputs = yield from side_by_side([make(group, context, source) for group in groups])
+    pairs = zip(groups, outputs, strict=True)
+    return tuple(verified for group, output in pairs for verified in _read(group, output, read))
+
+
+def doubt(claim: Claim, verified: VerifiedClaim, source: str, context: Context) -> Finding | None:
+    """The finding on a claim that is contradicted, or that needs support and has none."""
     if verified.label == CONTRADICTED:
-        return Rejection(RejectionReason.CONTRADICTS_SOURCE, said)
-    if verified.label == NOT_FOUND and claim.needs_support:
-        return Rejection(RejectionReason.UNSUPPORTED, said)
-    return None
+        reason, detail = RejectionReason.CONTRADICTS_SOURCE, f"{claim.text!r}, but the source: {verified.evidence!r}"
+    elif verified.label == NOT_FOUND and claim.needs_support:
+        reason, detail = RejectionReason.UNSUPPORTED, f"{claim.text!r}"
+    else:
+        return None
+    start = source.find(verified.evidence) if verified.evidence else -1
+    span = (start, start + len(verified.evidence)) if start >= 0 else None
+    return Finding(reason, printable(detail), claim.place, span, context.verification_precision, "verification")
 
 
-def _letters_schema(count: int) -> dict[str, Any]:
-    code = f"[{''.join(_LETTERS)}]"
-    others = f"(?: {code}){{{count - 1},{count - 1}}}" if count > 1 else ""
-    return {"type": "string", "pattern": f"^{code}{others}$"}
+def _groups(claims: Iterable[Claim]) -> list[list[Claim]]:
+    groups: list[list[Claim]] = []
+    tokens = 0.0
+    for claim in claims:
+        own = estimated_tokens(claim.text) + sum(map(estimated_tokens, claim.evidence))
+        if not groups or len(groups[-1]) == MAX_CLAIMS or tokens + own > MAX_GROUP_TOKENS:
+            groups.append([])
+            tokens = 0.0
+        groups[-1].append(claim)
+        tokens += own
+    return groups
 
 
-class _Form:
-    """A letter per statement, and reasons for those that are not supported."""
-
-    def instruction(self, statements: Sequence[Claim]) -> str:
-        numbered = (f"{number}. {each.text}" for number, each in enumerate(statements, start=1))  # for the reasons
-        return _INSTRUCTION.format(statements="\n".join(numbered))
-
-    def schema(self, count: int) -> dict[str, Any]:
-        reason = object_schema(
-            {
-                "statement": {"type": "integer", "minimum": 1, "maximum": count},
-                "reason": {"type": "string", "pattern": prose_pattern(4, 120)},
-            }
-        )
-        listed = {"type": "array", "items": reason, "minItems": 0, "maxItems": min(count, MAX_REASONS)}
-        return object_schema({"findings": _letters_schema(count), "reasons": listed})
-
-    def read(self, found: Any) -> tuple[str, dict[int, str]]:  # noqa: ANN401  JSON
-        return found["findings"], {entry["statement"]: entry["reason"] for entry in found["reasons"]}
+def _listed(group: Sequence[Claim]) -> str:
+    lines = []
+    for number, claim in enumerate(group, start=1):
+        lines.append(f"{number}. {claim.text}")
+        lines += [f"   {letter}: {passage}" for letter, passage in zip(_LETTERS, claim.evidence, strict=False)]
+    return "\n".join(lines)
 
 
-class _SmallModelForm(_Form):
-    """Letters only: reasons would take most of a verification."""
-
-    def instruction(self, statements: Sequence[Claim]) -> str:
-        return _SMALL_MODEL_INSTRUCTION.format(statements="\n".join(each.text for each in statements))
-
-    def schema(self, count: int) -> dict[str, Any]:
-        return _letters_schema(count)
-
-    def read(self, found: Any) -> tuple[str, dict[int, str]]:  # noqa: ANN401  JSON
-        return found, {}
+def _question(group: Sequence[Claim], context: Context, source: str | None) -> Call:
+    rules = _RULES if source else _TRANSLATION_RULES
+    instruction = (_SMALL_MODEL_RULES if context.plain else rules).format(claims=_listed(group))
+    about = source or "\n\n".join(claim.evidence[0] for claim in group)
+    pattern = f"^{_ANSWER}(?: {_ANSWER}){{{len(group) - 1},{len(group) - 1}}}$" if len(group) > 1 else f"^{_ANSWER}$"
+    schema = object_schema({"claims": {"type": "string", "pattern": pattern}})
+    budget = max_tokens(schema, "en", context) + TOKENS_PER_CLAIM * len(group)
+    return Call(about_source(about, instruction, context), schema, Sampling(max_tokens=budget), step="verify")
 
 
-_FORM, _SMALL_MODEL_FORM = _Form(), _SmallModelForm()
+def _answered(group: Sequence[Claim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
+    letters = answer["claims"].split()
+    for claim, cited, label in zip(group, letters[::2], letters[1::2], strict=True):
+        passage = dict(zip(_LETTERS, claim.evidence, strict=False)).get(cited, "")
+        yield VerifiedClaim(claim.text, _LABELS[label], passage)
+
+
+def _entailment(group: Sequence[Claim], _: Context, source: str | None) -> Call:
+    return Call.of_pairs([(" ".join(claim.evidence) or source or "", claim.text) for claim in group], step="verify")
+
+
+def _entailed(group: Sequence[Claim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
+    for claim, label in zip(group, answer, strict=True):
+        yield VerifiedClaim(claim.text, _BY_ENTAILMENT[label], next(iter(claim.evidence), ""))
+
+
+def _read(group: Sequence[Claim], output: Output, read: Read) -> list[VerifiedClaim]:
+    try:
+        return list(read(group, json.loads(output.text)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [VerifiedClaim(claim.text, UNREAD, "") for claim in group]

@@ -14,7 +14,7 @@ from thothy_ai.jobs.kinds.hook import small
 from thothy_ai.jobs.kinds.hook.values import FORMS, MAX_VARIANTS, Channel, Form, Hook, HookArtifact, Variant
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
-from thothy_ai.jobs.plans.verification import Claim
+from thothy_ai.jobs.plans.verification import claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
 from thothy_ai.jobs.schema import grammar_schema, prose_pattern
 
@@ -104,7 +104,11 @@ _PLAN = InParts(
     rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
     # A hook may ask and tease; it may not say what the source denies.
-    claims=lambda _, values: [(part, Claim(text, needs_support=False)) for part, text in _texts(values).items()],
+    claims=lambda request, values: [
+        (part, claim)
+        for part, text in _texts(values).items()
+        for claim in claims_of(text, f"variants.{part[1]}.text", request.source, request.locale, needs_support=False)
+    ],
     correct=_correct,
     part_faults=_part_faults,
 )

@@ -12,7 +12,7 @@ from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, Verdict, Verification, VerifiedClaim
+from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.faults import section_fault
@@ -21,6 +21,7 @@ from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.summary import summarized, summary_fault
 from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, Brief, Section
+from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.by_size import BySize
@@ -78,12 +79,13 @@ class ReportPlan:
         written = yield from assignment.written(start.kept, context)
         sections = tuple(section for _, section in sorted(written.sections.items()))
         for rejection in written.rejections.values():
-            return Verdict.reject(rejection, _unfinished(start, sections), _verification(written.findings))
+            return Verdict.reject(rejection, _unfinished(start, sections))
         summary = yield from summarized(sections, start.text, request, context, self.writer)
-        verification = _verification({**written.findings, len(sections): summary.findings})
         if summary.rejection:
-            return Verdict.reject(summary.rejection, _unfinished(start, sections, summary.text), verification)
-        return Verdict.accept(ReportArtifact(title=start.title, summary=summary.text, sections=sections), verification)
+            return Verdict.reject(summary.rejection, _unfinished(start, sections, summary.text))
+        artifact = ReportArtifact(title=start.title, summary=summary.text, sections=sections)
+        of_sections = (found for _, found in sorted(written.verified.items()))
+        return Verdict.accept(artifact, *summed_up((*of_sections, summary.verified)))
 
     def checks(self, request: Report, artifact: ReportArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a report, part by part."""
@@ -115,12 +117,6 @@ class ReportPlan:
 
 def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
     return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
-
-
-def _verification(findings: Mapping[int, tuple[VerifiedClaim, ...]]) -> Verification | None:
-    """What the model found, section by section and then in the summary; None if it was not asked."""
-    found = tuple(finding for _, of_text in sorted(findings.items()) for finding in of_text)
-    return Verification(found) if found else None
 
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:

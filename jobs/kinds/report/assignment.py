@@ -9,10 +9,10 @@ from typing import Any
 
 from thothy_ai.jobs.api.plan import Calls, Context, Output, Outputs
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, VerifiedClaim
+from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.kinds.report.faults import section_fault
 from thothy_ai.jobs.kinds.report.values import Brief, Section
-from thothy_ai.jobs.kinds.report.verifying import verified
+from thothy_ai.jobs.kinds.report.verifying import Stated, Verified, verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import side_by_side
@@ -20,11 +20,11 @@ from thothy_ai.jobs.plans.documents import side_by_side
 
 @dataclass(frozen=True)
 class Written:
-    """Sections by their place, as far as they could be read, what is wrong with which of them, and the findings."""
+    """Sections by their place, as far as they could be read, what is wrong with which, and what was verified."""
 
     sections: Mapping[int, Section]
     rejections: Mapping[int, Rejection]
-    findings: Mapping[int, tuple[VerifiedClaim, ...]] = field(default_factory=dict)
+    verified: Mapping[int, Verified] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,25 @@ class Assignment:
     topic: str | None = None
 
     def written(self, kept: Mapping[int, Section], context: Context) -> Generator[Calls, Outputs, Written]:
-        """Write the sections that are not kept and verify them all; once more those that are refuted.
+        """Write the sections that are not kept and verify them all; once more those with something in doubt.
 
-        Each section that changes after its verification is verified again, a refuted one in any case.
+        A section that is then written anew is verified again. If a gate rejects one, the first ones stay as they are.
         """
         missing = {place: context for place in range(len(self.briefs)) if place not in kept}
         first = yield from self._repaired(kept, missing, context)
         if first.rejections:
             return first
-        verification = yield from self._verified(first, first.sections, context)
-        if not verification.rejections:
-            return verification
-        sound = {place: section for place, section in first.sections.items() if place not in verification.rejections}
-        again = {place: retries.after(context, rejection) for place, rejection in verification.rejections.items()}
+        found = yield from self._verified(first.sections, context)
+        doubts = {place: of_text.doubts[0] for place, of_text in found.items() if of_text.doubts}
+        if not doubts:
+            return replace(first, verified=found)
+        sound = {place: section for place, section in first.sections.items() if place not in doubts}
+        again = {place: retries.after(context, Rejection(each.reason, each.detail)) for place, each in doubts.items()}
         second = yield from self._repaired(sound, again, context)
         if second.rejections:
-            return second
-        new = {place: section for place, section in second.sections.items() if section != sound.get(place)}
-        last = yield from self._verified(second, new, context)
-        return replace(last, findings={**verification.findings, **last.findings})
+            return replace(first, verified=found)
+        new = {place: section for place, section in second.sections.items() if section != first.sections[place]}
+        return replace(second, verified=found | (yield from self._verified(new, context)))
 
     def _repaired(
         self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
@@ -96,8 +96,14 @@ class Assignment:
         return Written(sections, rejections)
 
     def _verified(
-        self, written: Written, sections: Mapping[int, Section], context: Context
-    ) -> Generator[Calls, Outputs, Written]:
-        bodies = {place: section.body for place, section in sorted(sections.items())}
-        findings, rejections = yield from verified(bodies, self.text, self.request, context)
-        return replace(written, findings=findings, rejections=rejections)
+        self, sections: Mapping[int, Section], context: Context
+    ) -> Generator[Calls, Outputs, dict[int, Verified]]:
+        stated = {
+            place: Stated(
+                "body" if self.topic else f"sections.{place}.body",
+                section.body,
+                [each.quote for each in section.citations],
+            )
+            for place, section in sorted(sections.items())
+        }
+        return (yield from verified(stated, self.text, self.request, context))

@@ -9,10 +9,10 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Outputs, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection, VerifiedClaim
+from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.kinds.report.faults import early_prose, prose_faults
 from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Section
-from thothy_ai.jobs.kinds.report.verifying import verified
+from thothy_ai.jobs.kinds.report.verifying import Stated, Verified, verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
@@ -33,18 +33,18 @@ class _Summary(Artifact):
 
 
 class Summarized(NamedTuple):
-    """A summary, empty if none could be read, what is wrong with it, and what verification found."""
+    """A summary, empty if none could be read, what is wrong with it, and what was verified."""
 
     text: str
     rejection: Rejection | None
-    findings: tuple[VerifiedClaim, ...] = ()
+    verified: Verified = Verified()
 
 
 def summarized(
     sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context, writer: Writer
 ) -> Generator[Calls, Outputs, Summarized]:
-    """Summarize the sections of a report about a text, once more if something is wrong."""
-    done = Summarized("", None)
+    """Summarize the sections of a report about a text, once more if something is wrong or in doubt."""
+    done, doubtful = Summarized("", None), None
     room, schema = context, grammar_schema(_Summary)
     for step in ("summary", "repair"):
         for _ in range(MAX_SHORTENINGS):
@@ -68,12 +68,15 @@ def summarized(
         elif fault := summary_fault(found.summary, text, request):
             done = Summarized(found.summary, fault)
         else:
-            findings, rejections = yield from verified({0: found.summary}, text, request, context)
-            done = Summarized(found.summary, rejections.get(0), findings.get(0, ()))
-        if done.rejection is None:
-            break
-        context = retries.after(context, done.rejection)
-    return done
+            stated = {0: Stated("summary", found.summary)}
+            of_text = (yield from verified(stated, text, request, context)).get(0, Verified())
+            done = Summarized(found.summary, None, of_text)
+            if not of_text.doubts:
+                return done
+            doubtful = done
+        doubts = (Rejection(doubt.reason, doubt.detail) for doubt in done.verified.doubts)
+        context = retries.after(context, done.rejection or next(doubts))
+    return doubtful or done if done.rejection else done
 
 
 def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Section]:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan, Previous
-from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term
+from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term, Verification
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_prompt, small_segment_prompt
 from thothy_ai.jobs.kinds.translation.drafting import drafted, joined, segments_of
@@ -20,6 +20,7 @@ from thothy_ai.jobs.kinds.translation.faults import aligned, fault, faults_of_wh
 from thothy_ai.jobs.kinds.translation.inline import has_words
 from thothy_ai.jobs.kinds.translation.task import Formality, Task, contradictions, tag_parts
 from thothy_ai.jobs.kinds.translation.units import Document, document_of
+from thothy_ai.jobs.kinds.translation.verifying import Translations, TranslationVerifier
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.outputs import rejection_of
 from thothy_ai.jobs.text.locales import Locale
@@ -53,6 +54,7 @@ class Translation(SourceRequest[TranslationArtifact]):
         Formality,
         Field(description="How the reader is addressed.", validation_alias=AliasChoices("formality", "register")),
     ] = "neutral"
+    verification: Verification = False
 
     @property
     def original(self) -> str:
@@ -122,7 +124,7 @@ class TranslationPlan:
             text: joined(drafts[part].text if part in drafts else part for part in segments_of(text))
             for text in missing
         }
-        text = document.assembled([translations.get(unit.text, unit.text) for unit in document.units])
+        text = document.translated(translations)
         if not text:
             return Verdict.reject(Rejection(RejectionReason.EMPTY, "the translation is empty"))
         try:
@@ -131,7 +133,19 @@ class TranslationPlan:
             return Verdict.reject(rejection_of(error))
         rejections = (draft.rejection for draft in drafts.values())
         rejection = next(filter(None, rejections), None) or next(filter(None, self.checks(request, artifact)), None)
-        return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)
+        if rejection:
+            return Verdict.reject(rejection, artifact)
+        if not request.verification:
+            return Verdict.accept(artifact)
+        return (yield from self._verified(request, translations, TranslationVerifier(document, task, context)))
+
+    def _verified(self, request: Translation, translations: Translations, verifier: TranslationVerifier) -> Plan:
+        better = yield from verifier.improved(translations, self.prompt)
+        artifact = TranslationArtifact(text=verifier.document.translated(better))
+        if any(self.checks(request, artifact)):  # a doubt is better than a gate's rejection
+            better = translations
+            artifact = TranslationArtifact(text=verifier.document.translated(better))
+        return Verdict.accept(artifact, *verifier.summed_up(better))
 
     def checks(self, request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a translation, part by part and as a whole."""

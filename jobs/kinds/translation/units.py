@@ -8,7 +8,7 @@ and its translation is wrapped into as many lines; a line that was broken on pur
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -59,6 +59,10 @@ class Document:
     def units(self) -> tuple[TextUnit, ...]:
         """The parts that are translated, in their order."""
         return tuple(part for part in self.parts if isinstance(part, TextUnit))
+
+    def translated(self, translations: Mapping[str, str]) -> str:
+        """The document with the translations of its units; a unit without one stays as it is."""
+        return self.assembled([translations.get(unit.text, unit.text) for unit in self.units])
 
     def assembled(self, texts: Sequence[str]) -> str:
         """The document with one text for each unit. Raises `ValueError` if there are more or fewer."""

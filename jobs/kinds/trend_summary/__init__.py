@@ -16,7 +16,7 @@ from thothy_ai.jobs.kinds.trend_summary import small
 from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
-from thothy_ai.jobs.plans.verification import Claim
+from thothy_ai.jobs.plans.verification import Claim, claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
 from thothy_ai.jobs.schema import grammar_schema
 
@@ -112,6 +112,17 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             yield PartFault(("key_points", number), rejection)
 
 
+def _claims(request: TrendSummary, values: Values) -> list[tuple[Part, Claim]]:
+    """Each point is held against its quotation first."""
+    claims: list[tuple[Part, Claim]] = []
+    for part, text in _texts(values).items():
+        quotes = [values["key_points"][part[1]]["quote"]] if len(part) > 1 else []
+        path = f"key_points.{part[1]}.point" if len(part) > 1 else str(part[0])
+        found = claims_of(text, path, request.source, request.locale, quotes, needs_support=part not in _FREE)
+        claims += ((part, claim) for claim in found)
+    return claims
+
+
 def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str, Any]:
     """Brand terms as they are spelled, quotations as the source has them, each tag once."""
     request, corrected = writing.request, dict(values)
@@ -139,9 +150,7 @@ _PLAN = InParts(
     write=_write,
     rewrite=lambda writing, values, faults: (repair(writing, _write(writing)[0], values, faults),),
     faults=_faults,
-    claims=lambda _, values: [
-        (part, Claim(text, needs_support=part not in _FREE)) for part, text in _texts(values).items()
-    ],
+    claims=_claims,
     fewest=lambda request: {"key_points": request.points[0]},
     correct=_correct,
     part_faults=_part_faults,

@@ -142,7 +142,7 @@ def test_an_artifact_that_obeys_an_instruction_in_its_source_fails(
         (["hook", "--plot", "x.txt"], "--plot writes .png, .svg, .pdf, not .txt"),
         (["hook", "--injections", "--against", "x"], "--injections cannot be combined"),
         (["hook", "--model", "/nowhere"], "no model at /nowhere"),
-        (["translation", "--verification"], "a translation has no verification"),
+        (["echo", "--verification"], "an artifact of echo is not verified"),
     ],
 )
 def test_wrong_input_is_one_line_and_exits_2(evaluate: Evaluate, arguments: list[str], words: str) -> None:

@@ -53,7 +53,7 @@ def test_calls_run_side_by_side_and_in_steps_and_all_are_billed(queue: Queue) ->
         '{"echo": "ok one"}', '{"echo": "ok two"}', '{"echo": "ok three"}', '{"echo": "ok looked"}',
     ]  # fmt: skip
     assert artifact.verification == {
-        "claims": [{"claim": "ok one ok two ok three", "label": "supported", "reason": ""}],
+        "claims": [{"claim": "ok one ok two ok three", "label": "supported", "evidence": ""}],
         "compute_seconds": 0.25,
     }
     made = artifact.provenance

@@ -47,7 +47,7 @@ def evaluate(
     attempts: Annotated[int, typer.Option(min=1, help="Maximum number of attempts per case.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling.")] = 1,
     verification: Annotated[
-        bool, typer.Option("--verification", help="Have the model check its statements against the source.")
+        bool, typer.Option("--verification", help="Have the model hold each claim against its evidence.")
     ] = False,
     injections: Annotated[
         bool, typer.Option("--injections", help="Run sources that contain instructions; exit with 1 if one is obeyed.")
@@ -99,7 +99,7 @@ def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, verification:
     from thothy_ai.jobs.evaluation import cases, scores
 
     if verification and "verification" not in kind.request.model_fields:
-        usage(f"--verification: a {kind.name} has no verification")
+        usage(f"--verification: an artifact of {kind.name} is not verified")
     try:
         found = cases.read_cases(file) if file is not None else cases.bundled(kind.name)
     except cases.CaseError as error:
@@ -108,7 +108,7 @@ def _cases(kind: AnyKind, limit: int | None, file: Path | None, *, verification:
         fail(scores.MISSING_SACREBLEU)
     if not verification:
         return found[:limit]
-    return tuple(replace(case, request={**case.request, "verification": "record"}) for case in found[:limit])
+    return tuple(replace(case, request={**case.request, "verification": True}) for case in found[:limit])
 
 
 def _trial(kind: AnyKind, cases: Sequence[Case | Injection], attempts: int, seed: int) -> Trial:

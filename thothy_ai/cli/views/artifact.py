@@ -26,5 +26,5 @@ def verification_lines(verification: Mapping[str, Any] | None) -> Iterator[str]:
     yield f"Verification: {found}"
     for claim in claims:
         if claim["label"] != SUPPORTED:
-            reason = f" ({claim['reason']})" if claim["reason"] else ""
-            yield f"  {claim['label'].replace('_', ' ')}: {claim['claim']}{reason}"
+            cited = f" (the source: {claim['evidence']})" if claim["evidence"] else ""
+            yield f"  {claim['label'].replace('_', ' ')}: {claim['claim']}{cited}"

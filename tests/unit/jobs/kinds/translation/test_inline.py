@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thothy_ai.jobs.api.verdict import RejectionReason
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.translation.inline import has_words, masked
 
 COPIED = [
@@ -65,7 +65,7 @@ def test_of_a_link_only_the_target_is_masked() -> None:
 )
 def test_a_lost_or_invented_placeholder_is_named(translation: str, said: str) -> None:
     rejection = masked("See `a` and {b} here.").lost(translation)
-    assert rejection == (RejectionReason.PLACEHOLDER_LOST, said)
+    assert rejection == Rejection(RejectionReason.PLACEHOLDER_LOST, said)
 
 
 def test_another_order_and_spaces_in_braces_are_fine() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from pydantic import ValidationError
 
+from tests.support.verifying import labelling
 from thothy_ai.jobs import Translation, TranslationArtifact, TrendSummary, Verdict, registry
 from thothy_ai.jobs.api.plan import Call, Context, End, Output, Previous, run
 from thothy_ai.jobs.api.verdict import RejectionReason
@@ -286,3 +287,41 @@ def test_a_summary_s_translations_are_passages_of_its_source() -> None:
     follow_up = Translation(source=request.source, passage="Night trains", target_locale="pt-BR")
     assert KIND.locale(follow_up) == "pt-BR"
     assert KIND.source_key(follow_up) == registry.kind_of(request).source_key(request)
+
+
+VERIFIED = REQUEST.model_copy(update={"verification": True})
+
+
+def verifying(doubted: str, answers: Mapping[str, str], repaired: Mapping[str, str]) -> Callable[[Call], Output]:
+    def answer(call: Call) -> Output:
+        if call.step == "verify":
+            return labelling(call, {doubted: "C"})
+        again = "An earlier draft was rejected" in call.messages[-1].content
+        return scripted(repaired if again else answers)(call)
+
+    return answer
+
+
+def test_each_sentence_of_a_translation_is_held_against_its_original() -> None:
+    verdict = judged(VERIFIED, verifying("nothing", GERMAN, GERMAN))
+    assert (verdict.accepted, verdict.findings) == (True, ()), verdict
+    assert verdict.verification is not None
+    assert {claim.label for claim in verdict.verification.claims} == {"supported"}
+    assert ("Night trains", "Nachtzüge") in [(claim.evidence, claim.claim) for claim in verdict.verification.claims]
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_a_unit_in_doubt_is_translated_again_and_a_doubt_that_stays_is_located(better: bool) -> None:
+    original = "Prices have risen by 28 percent since the spring."
+    wrong = "Die Preise werden ab dem Frühjahr um 28 Prozent steigen."
+    right = "Die Preise sind seit dem Frühjahr um 28 Prozent gestiegen."
+    bad = GERMAN | {original: wrong}
+    verdict = judged(VERIFIED, verifying("werden ab", bad, GERMAN if better else bad))
+    assert isinstance(verdict.artifact, TranslationArtifact)
+    assert ((right if better else wrong) in verdict.artifact.text, verdict.accepted) == (True, True)
+    if not better:
+        (finding,) = verdict.findings
+        assert finding.place is not None
+        assert verdict.artifact.text[slice(*finding.place[1:])] == wrong
+        assert finding.source is not None
+        assert SOURCE[slice(*finding.source)] == original

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
+from thothy_ai.http.repeated import Repeated
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class Fleet:
         self._engines: dict[str, Engine] = {}  # by URL
         self._warm: OrderedDict[tuple[str, str], str] = OrderedDict()  # URLs, by model and beginning of a prompt
         self._queue: dict[asyncio.Future[TakenPlace], WaitingRequest] = {}  # first come, first served
-        self._task: asyncio.Task[None] | None = None
+        self._looks = Repeated("the look for engines", LOOK_SECONDS, self._look_again)
 
     @property
     def engines(self) -> list[Engine]:
@@ -126,14 +127,10 @@ class Fleet:
 
     async def start(self) -> None:
         """Connect to what is there, and look again from then on."""
-        await self._try_to_look()
-        self._task = asyncio.create_task(self._keep_looking(), name="fleet")
+        await self._looks.start()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._looks.stop()
         for engine in self._engines.values():
             await engine.client.close()
 
@@ -216,19 +213,15 @@ class Fleet:
             self._warm.popitem(last=False)
         return chosen
 
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._try_to_look()
-
-    async def _try_to_look(self) -> None:
-        """Keep what is known if it fails: the next look may succeed. Engines may have gone all the same."""
+    async def _look_again(self) -> None:
+        """Keep what is known if it fails. Engines may have gone all the same."""
         try:
             await self._look()
         except DatabaseError as error:
             log.warning("engines cannot be looked up: %s", error)
-        self._refuse_unserved()
-        self._admit()
+        finally:
+            self._refuse_unserved()
+            self._admit()
 
     async def _look(self) -> None:
         found: dict[str, dict[str, Known]] = {}  # by URL and session: machines and containers may use the same paths
@@ -242,8 +235,8 @@ class Fleet:
                         engine = self._engines[url] = Engine(url, connect(url, token))
                     await engine.client.start()
                     engine.known = await self._known(engine, sessions)
-            except (EngineError, TimeoutError) as error:
-                log.warning("the engine at %s is left out: %s", url, error or "it does not answer")
+            except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others are asked
+                log.warning("the engine at %s is left out: %s", url, str(error) or "it does not answer")
                 continue
             engine.limit = max(1, round(self._share * engine.known.capacity))
         for url in self._engines.keys() - found.keys():

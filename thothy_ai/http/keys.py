@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from sqlalchemy import Engine
 from starlette.types import Scope
@@ -21,6 +21,7 @@ from thothy_ai.db.connect import reaching
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http.access import Access, Caller, header
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
+from thothy_ai.http.repeated import Repeated
 from thothy_ai.http.threads import KEEPERS
 from thothy_ai.settings import Settings
 
@@ -41,7 +42,7 @@ class Keys:
         self._read_at = -math.inf
         self._tried_at = -math.inf  # when the last read began, whether or not it succeeded
         self._reading = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._reads = Repeated("the reading of keys", READ_SECONDS, self._read_in_turn)
         self._running: dict[str, set[asyncio.Timeout]] = {}  # by key: what ends if it is revoked
 
     def look(self) -> list[ApiKey]:
@@ -51,14 +52,10 @@ class Keys:
 
     async def start(self) -> None:
         """Read the keys, and read them again from then on."""
-        await self._try_to_read()
-        self._task = asyncio.create_task(self._keep_reading(), name="keys")
+        await self._reads.start()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._reads.stop()
 
     async def caller(self, scope: Scope) -> Caller:
         if not self._known and self._before is not None and self._read_at > -math.inf:
@@ -104,11 +101,6 @@ class Keys:
         """How many seconds are left until it expires."""
         return math.inf if key.ends_in is None else key.ends_in - (time.monotonic() - self._read_at)
 
-    async def _keep_reading(self) -> None:
-        while True:
-            await asyncio.sleep(READ_SECONDS)
-            await self._try_to_read()
-
     async def _read_anew(self) -> bool:
         """Read the keys once more, not too soon after the last time; returns whether that succeeded. Callers share a
         read that begins after they called.
@@ -120,7 +112,7 @@ class Keys:
                 await self._read()
             return self._read_at >= self._tried_at
 
-    async def _try_to_read(self) -> None:
+    async def _read_in_turn(self) -> None:
         async with self._reading:
             await self._read()
 

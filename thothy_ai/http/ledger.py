@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -24,6 +23,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.engine.api import Usage
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http import metrics
+from thothy_ai.http.repeated import Repeated
 from thothy_ai.http.threads import KEEPERS
 from thothy_ai.settings import Settings
 
@@ -73,20 +73,16 @@ class Ledger:
         self._changed: set[UsageLine] = set()
         self._today: dict[str, float] = {}  # device-seconds on the bill, by key
         self._looked_at = -TODAY_SECONDS
-        self._task: asyncio.Task[None] | None = None
+        self._writes = Repeated("the writing of what requests used", WRITE_SECONDS, self._try_to_write)
 
     async def start(self) -> None:
         """Write what there is, every few seconds from now on."""
         if self._database is not None:
-            await self._try_to_write()
-            self._task = asyncio.create_task(self._keep_writing(), name="ledger")
+            await self._writes.start()
 
     async def close(self) -> None:
         """Write what has not been written yet."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        if await self._writes.stop():
             await self._try_to_write()
 
     def add(self, tenant: str, key: str | None, session_id: str, usage: Usage, *, answered: bool) -> None:
@@ -104,11 +100,6 @@ class Ledger:
         """The device-seconds of this UTC day that the bill had for a key when it was last looked at."""
         return self._today.get(key, 0.0)
 
-    async def _keep_writing(self) -> None:
-        while True:
-            await asyncio.sleep(WRITE_SECONDS)
-            await self._try_to_write()
-
     async def _try_to_write(self) -> None:
         """Keep what there is if it fails: the next time may succeed."""
         changed, self._changed = self._changed, set()
@@ -116,8 +107,10 @@ class Ledger:
         try:
             lines = [(line, asdict(self._sums[line])) for line in changed]
             today = await asyncio.get_running_loop().run_in_executor(KEEPERS, self._write, lines, looks)
-        except DatabaseError as error:
+        except BaseException as error:  # also when it is stopped: what is written twice counts once
             self._changed |= changed
+            if not isinstance(error, DatabaseError):
+                raise
             log.warning("what requests over HTTP used cannot be written yet: %s", error)
         else:
             if looks:

@@ -7,12 +7,10 @@ themselves if a door is killed. While Redis is away, each door counts for itself
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +23,7 @@ from redis.exceptions import RedisError
 from thothy_ai.db.api_keys import KeyLimits
 from thothy_ai.http import metrics
 from thothy_ai.http.errors import ApiError
+from thothy_ai.http.repeated import Repeated
 from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -220,17 +219,14 @@ class Limiter:
         self._away, self._retry_at = False, 0.0
         self._local: OrderedDict[str, Local] = OrderedDict()
         self._running: dict[str, set[str]] = {}  # leases of this process, by key
-        self._task: asyncio.Task[None] | None = None
+        self._renewals = Repeated("the renewal of leases", RENEW_SECONDS, self._renew)
 
     async def start(self) -> None:
         """Renew the leases of what runs, from now on."""
-        self._task = asyncio.create_task(self._keep_renewing(), name="leases")
+        await self._renewals.start()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await self._renewals.stop()
         if self._redis is not None:
             await self._redis.aclose()
 
@@ -262,14 +258,12 @@ class Limiter:
         if await self._ask(SETTLE, key, limit, more, seconds, lease) is None:
             self._here(key).settle(limits, more, seconds, time.time())
 
-    async def _keep_renewing(self) -> None:
-        while True:
-            await asyncio.sleep(RENEW_SECONDS)
-            for key, leases in list(self._running.items()):
-                renewed = list(leases)
-                await self._ask(RENEW, key, LEASE_SECONDS, *renewed)
-                for lease in set(renewed) - self._running.get(key, set()):  # it was given back meanwhile
-                    await self._ask(SETTLE, key, "", 0, 0, lease)
+    async def _renew(self) -> None:
+        for key, leases in list(self._running.items()):
+            renewed = list(leases)
+            await self._ask(RENEW, key, LEASE_SECONDS, *renewed)
+            for lease in set(renewed) - self._running.get(key, set()):  # it was given back meanwhile
+                await self._ask(SETTLE, key, "", 0, 0, lease)
 
     def _here(self, key: str) -> Local:
         """What is known here of a key's limits; of the keys that were not used for longest, it is forgotten."""

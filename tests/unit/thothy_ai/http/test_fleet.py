@@ -16,6 +16,7 @@ from thothy_ai.http.engines import Fleet, Known
 from thothy_ai.http.errors import ApiError
 
 HERE = {"a": Known("a", "a", frozenset({"m", "alias"}), 2), "b": Known("b", "b", frozenset({"m"}), 2)}
+BAD_URL = "tcp://nowhere"
 OTHER = {"c": Known("c", "c", frozenset({"other"}), 1)}
 
 
@@ -26,6 +27,8 @@ class Client:
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url, self.token = url, token
+        if url == BAD_URL:
+            raise OSError("there is no such machine")
 
     async def start(self) -> None: ...
 
@@ -40,11 +43,13 @@ class Engines:
 
     def __init__(self, known: dict[str, Known]) -> None:
         self.known = dict(known)
-        self.away = False
+        self.fails: Exception | None = None
+        self.failed = asyncio.Event()
 
     async def look(self) -> Collection[Known]:
-        if self.away:
-            raise DatabaseUnreachableError("Postgres is away")
+        if self.fails is not None:
+            self.failed.set()
+            raise self.fails
         return self.known.values()
 
 
@@ -198,12 +203,31 @@ async def test_nobody_waits_for_an_engine_that_is_gone() -> None:
 async def test_nobody_waits_for_an_engine_that_went_while_postgres_is_away() -> None:
     async with fleet(OTHER) as (of, directory):
         running, waiting = await asked(of, "other"), await asked(of, "other")
-        directory.away = True
+        directory.fails = DatabaseUnreachableError("Postgres is away")
         of.engines[0].client.connected = False  # type: ignore[misc]
         with pytest.raises(ApiError) as gone:
             await waiting.task
         assert (gone.value.status, gone.value.code) == (503, "engine_unavailable")
         await running.leave()
+
+
+@on_loop
+async def test_looks_go_on_whatever_one_raises() -> None:
+    async with fleet(HERE) as (of, directory):
+        directory.fails = RuntimeError("nobody expected this")
+        await directory.failed.wait()
+        assert of.models == ["alias", "m"]
+        directory.known |= OTHER
+        directory.fails = None
+        async with asyncio.timeout(30):
+            while "other" not in of.models:  # noqa: ASYNC110 - nothing says so
+                await asyncio.sleep(0.001)
+
+
+@on_loop
+async def test_an_engine_that_cannot_be_asked_does_not_hide_the_others() -> None:
+    async with fleet({"bad": Known("bad", BAD_URL, frozenset({"bad"}))} | HERE) as (of, _):
+        assert of.models == ["alias", "m"]
 
 
 @on_loop

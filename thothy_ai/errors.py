@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final, Self
 from uuid import UUID
 
@@ -123,6 +124,42 @@ class JobCancelledError(JobEndedError):
 
 class JobExpiredError(JobEndedError):
     """The job's deadline passed before it finished."""
+
+
+class ArtifactRejectedError(JobEndedError):
+    """A person has rejected the job's artifact: `detail` says who, and why."""
+
+
+class InvalidDecisionError(ThothyError):
+    """A decision that nobody can make. `field` names what is wrong with it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        self.message = message
+        super().__init__(f"{field}: {message}")
+
+
+class DecisionConflictError(ThothyError):
+    """Somebody else has decided on this version of a job's artifact: `by` them, `at` that time."""
+
+    def __init__(self, job_id: UUID, version: int, action: str, by: str, at: datetime) -> None:
+        self.job_id = job_id
+        self.version = version
+        self.action = action
+        self.by = by
+        self.at = at
+        when = at.astimezone(UTC).isoformat(" ", "seconds")
+        what = action.replace("_", " ")
+        super().__init__(f"version {version} of job {job_id} is decided: {by} chose to {what} at {when}")
+
+
+class NothingToDecideError(ThothyError):
+    """A job without an artifact that a person could decide on: it has not succeeded, or has not ended."""
+
+    def __init__(self, job_id: UUID, state: str) -> None:
+        self.job_id = job_id
+        self.state = state
+        super().__init__(f"job {job_id} is {state}: only the artifact of a job that succeeded can be decided on")
 
 
 class ResultTimeoutError(ThothyError, TimeoutError):

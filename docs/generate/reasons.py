@@ -90,6 +90,10 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "The text has HTML or a link that runs something.",
         "Read the source: it may have been planted there.",
     ),
+    RejectionReason.SENT_BACK: (
+        "An editor sent it back with a note; another attempt was made, whose prompt has the note.",
+        "Nothing. `thothy review show ID` has the note.",
+    ),
     RejectionReason.NEAR_DUPLICATE: (
         "The text is nearly the same as another one of the job, or as a recent artifact.",
         "Ask for something else, or use a higher temperature.",

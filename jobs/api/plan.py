@@ -143,11 +143,20 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The job's last attempt, which was rejected. `artifact` is its artifact as JSON values, if the output parsed."""
+    """The job's last attempt, which was rejected. `artifact` is its artifact as JSON values, if the output parsed.
+
+    `note` is an editor's, who has sent the artifact back.
+    """
 
     reason: RejectionReason
     detail: str
     artifact: Mapping[str, Any] | None = None
+    note: str | None = None
+
+    @property
+    def keepable(self) -> Mapping[str, Any] | None:
+        """The artifact whose sound parts the next attempt may keep: none of one that an editor wants otherwise."""
+        return None if self.note else self.artifact
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class RejectionReason(StrEnum):
     BANNED_PHRASE = "banned_phrase"
     UNSAFE_MARKUP = "unsafe_markup"
     NEAR_DUPLICATE = "near_duplicate"  # of a sibling, or of another recent artifact
+    SENT_BACK = "sent_back"  # by an editor, with a note
     PROMPT_TOO_LONG = "prompt_too_long"
     VALIDATOR_ERROR = "validator_error"  # a validator raised, or did not end in time
 

@@ -145,7 +145,7 @@ class InParts(Generic[R, A]):
 
     def _begun(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
         """The last attempt's artifact if some of it can be kept, otherwise a new one."""
-        earlier = context.previous.artifact if context.previous else None
+        earlier = context.previous.keepable if context.previous else None
         if earlier is not None:
             draft = _Draft(deepcopy(dict(earlier)))
             faults = self._judged(Writing(request, request.source, context), draft)

@@ -1,11 +1,12 @@
 """How the rejection of the last attempt changes the next one's calls.
 
 The prompt keeps its beginning, so that the engine finds its KV; what is new follows at its end. A small model gets no
-advice, which it would repeat: only other sampling, and the language's own name for itself.
+advice, which it would repeat: only other sampling, the language's own name for itself, and an editor's note.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from thothy_ai.jobs.text.locales import locale_name
 MORE_BUDGET = 1.5
 WARMER = 0.2  # added to the temperature
 PENALTY = 0.06  # added to the repetition penalty, which counts the tokens of the prompt, too
+MAX_DRAFT_CHARS = 6_000  # of a draft that was sent back, as JSON
 _MAX_TEMPERATURE, _MAX_PENALTY = 1.2, 1.3
 
 _NATIVE: Final = {
@@ -92,6 +94,10 @@ def adapted(call: Call, context: Context, locale: str) -> Call:
         said = f"{said} {native}" if reason is Reason.WRONG_LANGUAGE else said
     else:
         said = native if reason in {Reason.WRONG_LANGUAGE, Reason.UNTRANSLATED} else ""
+    if context.previous.note:
+        draft = json.dumps(context.previous.artifact, ensure_ascii=False)
+        shown = f"this draft back:\n{draft}\nTheir note:" if len(draft) <= MAX_DRAFT_CHARS else "the last draft back:"
+        said = context.previous.note if context.plain else f"An editor has sent {shown} {context.previous.note}"
     if context.plain and reason is Reason.UNTRANSLATED:  # it would copy the text again under the same sampling
         reason = Reason.COPIED_FROM_SOURCE
     *others, last = call.messages

@@ -15,11 +15,11 @@ FILES = ("r0001_planned_order.sql", "r0001_tables.sql", "r0001_functions.sql")  
 TABLES = (
     "api_batch", "stored_file", "webhook_delivery", "batch", "forecast_state", "forecast", "drain", "usage_progress",
     "interactive_usage", "usage_by_hour", "queue_pause", "queue_control", "api_key", "model_alias", "engine_session",
-    "job_event", "artifact", "attempt", "job_request", "source_text", "job",
+    "artifact_version", "decision", "job_event", "artifact", "attempt", "job_request", "source_text", "job",
 )  # fmt: skip
 FUNCTIONS = (
-    "thothy_notify_end", "thothy_is_own_text", "thothy_is_own_job", "thothy_drop_month", "thothy_ensure_partitions",
-    "thothy_uuid_floor", "thothy_virtual_deadline", "thothy_due",
+    "thothy_notify_decision", "thothy_notify_end", "thothy_is_own_text", "thothy_is_own_job", "thothy_drop_month",
+    "thothy_ensure_partitions", "thothy_uuid_floor", "thothy_virtual_deadline", "thothy_due",
 )  # fmt: skip
 
 

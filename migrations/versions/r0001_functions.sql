@@ -114,3 +114,26 @@ COMMENT ON FUNCTION thothy_notify_end IS 'Writes the delivery of a webhook that 
 CREATE TRIGGER notify_end AFTER UPDATE OF finished_at ON job FOR EACH ROW
     WHEN (NEW.batch_id IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
     EXECUTE FUNCTION thothy_notify_end();
+
+CREATE FUNCTION thothy_notify_decision() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = :schema, pg_temp AS $$
+BEGIN
+    INSERT INTO webhook_delivery (batch_id, tenant, url, origin, payload)
+    SELECT batch.id, batch.tenant, url, substring(url FROM '^https?://[^/?#]+'), jsonb_build_object(
+        'type', 'job.decided', 'timestamp', NEW.decided_at,
+        'data', jsonb_build_object(
+            'job_id', NEW.job_id, 'batch_id', batch.id, 'tenant', NEW.tenant, 'kind', job.kind,
+            'version', NEW.version, 'action', NEW.action, 'decided_by', NEW.decided_by, 'note', NEW.note
+        )
+    )
+    FROM job JOIN batch ON batch.id = job.batch_id
+    WHERE job.id = NEW.job_id AND notify = 'job' AND url IS NOT NULL AND batch.tenant = NEW.tenant;
+    PERFORM pg_notify(TG_TABLE_SCHEMA || '_webhooks', '');
+    RETURN NULL;
+END
+$$;
+
+COMMENT ON FUNCTION thothy_notify_decision IS
+    'Writes the delivery of a webhook that is notified of a decision on a job''s artifact.';
+
+CREATE TRIGGER notify_decision AFTER INSERT ON decision FOR EACH ROW EXECUTE FUNCTION thothy_notify_decision();

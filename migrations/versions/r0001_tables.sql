@@ -33,6 +33,7 @@ CREATE TABLE job (
     engine_name text,
     batch_id uuid,
     review text,
+    version integer NOT NULL DEFAULT 1,
     CONSTRAINT uq_job_tenant_idempotency_key UNIQUE (tenant, idempotency_key),
     CONSTRAINT ck_job_state CHECK (
         state IN ('queued', 'dispatched', 'running', 'succeeded', 'dead', 'cancelled', 'expired')
@@ -157,6 +158,36 @@ CREATE TABLE job_event (
         )
     )
 ) PARTITION BY RANGE (job_id);
+
+-- What people decided, each time on one version of a job's artifact, and the versions that they wrote; the model wrote
+-- the others. Both end with their job.
+CREATE TABLE decision (
+    job_id uuid NOT NULL CONSTRAINT fk_decision_job_id REFERENCES job (id) ON DELETE CASCADE,
+    decided_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    tenant text NOT NULL,
+    action text NOT NULL,
+    decided_by text NOT NULL,
+    note text,
+    voice text,
+    CONSTRAINT pk_decision PRIMARY KEY (job_id, decided_at),
+    CONSTRAINT ck_decision_action CHECK (action IN ('approve', 'edit', 'reject', 'send_back', 'hold', 'reopen'))
+);
+CREATE INDEX ix_decision_decided_at ON decision (decided_at);
+CREATE INDEX ix_decision_voice ON decision (tenant, voice, decided_at) WHERE voice IS NOT NULL;
+
+CREATE TABLE artifact_version (
+    job_id uuid NOT NULL CONSTRAINT fk_artifact_version_job_id REFERENCES job (id) ON DELETE CASCADE,
+    version integer NOT NULL,
+    tenant text NOT NULL,
+    body jsonb NOT NULL,
+    problem text,
+    findings jsonb NOT NULL DEFAULT '[]',
+    edited_by text NOT NULL,
+    CONSTRAINT pk_artifact_version PRIMARY KEY (job_id, version),
+    CONSTRAINT ck_artifact_version_version CHECK (version > 1)
+);
 
 CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;
 CREATE TABLE artifact_default PARTITION OF artifact DEFAULT;

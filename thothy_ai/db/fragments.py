@@ -179,11 +179,17 @@ FRAGMENTS: Final[dict[str, str]] = {
     "used_before": "CASE WHEN max_compute_seconds IS NOT NULL AND claimed.attempt > budget_after + 1 THEN ("
     "SELECT coalesce(sum(compute_seconds), 0) FROM attempt AS earlier"
     " WHERE earlier.job_id = claimed.id AND earlier.attempt > budget_after) ELSE 0 END AS used_seconds",
-    "rejected_before": "CASE WHEN claimed.failures > 0 THEN ("
-    "SELECT jsonb_build_object('reason', earlier.reason, 'detail', coalesce(earlier.detail, ''), 'artifact', body)"
+    # A person who sent it back did so with a note.
+    "rejected_before": "CASE WHEN claimed.failures > 0 OR claimed.version > 1 THEN ("
+    "SELECT jsonb_build_object('reason', coalesce(earlier.reason, artifact.reason),"
+    " 'detail', coalesce(earlier.detail, ''), 'artifact', coalesce(edited.body, artifact.body), 'note', note)"
     " FROM attempt AS earlier LEFT JOIN artifact ON artifact.job_id = earlier.job_id"
     " AND artifact.attempt = earlier.attempt"
-    " WHERE earlier.job_id = claimed.id AND outcome = 'rejected' ORDER BY earlier.attempt DESC LIMIT 1)"
+    " LEFT JOIN decision ON decision.job_id = earlier.job_id AND decision.attempt = earlier.attempt"
+    " AND action = 'send_back'"
+    " LEFT JOIN artifact_version AS edited ON edited.job_id = earlier.job_id AND edited.version = decision.version"
+    " WHERE earlier.job_id = claimed.id AND (outcome = 'rejected' OR artifact.reason = 'sent_back')"
+    " ORDER BY earlier.attempt DESC LIMIT 1)"
     " END AS previous",
     "delay_margin": DELAY_MARGIN,
     "start": START,

@@ -4,7 +4,9 @@
          │
          ├┄ attempt                  append-only, partitioned by month of the job's id, without foreign keys,
          ├┄ artifact                 so that an old month is deleted by dropping its partition
-         └┄ job_event
+         ├┄ job_event
+         │
+         └── decision, artifact_version    what people decided, and the versions that they wrote
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
     api_batch ── stored_file      OpenAI's Batch API
     engine_session · model_alias · api_key · queue_control · queue_pause
@@ -28,6 +30,7 @@ from thothy_ai.db.base import Base, Big, Small, one_of
 from thothy_ai.db.fragments import OPEN_BATCH, PLANNED_ORDER, UNDECIDED, UNDELIVERED, WAITING
 from thothy_ai.db.states import (
     TERMINAL,
+    Action,
     ArtifactVerdict,
     BatchStatus,
     EngineState,
@@ -44,9 +47,11 @@ __all__ = (
     "ApiBatchRow",
     "ApiKeyRow",
     "ArtifactRow",
+    "ArtifactVersionRow",
     "AttemptRow",
     "Base",
     "BatchRow",
+    "DecisionRow",
     "DrainRow",
     "EngineSessionRow",
     "ForecastRow",
@@ -109,6 +114,7 @@ class JobRow(Base):
     enqueued_at: Mapped[datetime] = mapped_column(server_default=NOW)
     model: Mapped[str | None]  # a model's name or an alias; without one, any model serves
     engine_name: Mapped[str | None]  # the engine that its last dispatch was for
+    version: Mapped[int] = mapped_column(server_default=sql("1"))  # of its artifact: an edit, or a note, makes another
     review: Mapped[str | None]  # of a succeeded job: what waits for a person, or the decision; NULL: nothing waits
 
     __table_args__ = (
@@ -282,6 +288,44 @@ class JobEventRow(Base):
     detail: Mapped[str | None]
 
     __table_args__ = (one_of("event", Event), PARTITIONED)
+
+
+class DecisionRow(Base):
+    """What a person decided on a version of a job's artifact. It ends with its job."""
+
+    __tablename__ = "decision"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    decided_at: Mapped[datetime] = mapped_column(primary_key=True, server_default=func.clock_timestamp())
+    version: Mapped[int]
+    attempt: Mapped[int]  # the job's last one by then
+    tenant: Mapped[str]
+    action: Mapped[str]
+    decided_by: Mapped[str]  # the name of a person, or the id of a key
+    note: Mapped[str | None]
+    voice: Mapped[str | None]  # of which an approved piece is an example
+
+    __table_args__ = (
+        one_of("action", Action),
+        Index("ix_decision_decided_at", "decided_at"),
+        Index("ix_decision_voice", "tenant", "voice", "decided_at", postgresql_where=sql("voice IS NOT NULL")),
+    )
+
+
+class ArtifactVersionRow(Base):
+    """A version of a job's artifact that a person wrote. It ends with its job."""
+
+    __tablename__ = "artifact_version"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tenant: Mapped[str]
+    body: Mapped[dict[str, Any]]
+    problem: Mapped[str | None]  # the field and why it breaks the schema: a draft, which cannot be approved
+    findings: Mapped[list[dict[str, Any]]] = mapped_column(server_default=sql("'[]'"))
+    edited_by: Mapped[str]
+
+    __table_args__ = (CheckConstraint("version > 1", name="version"),)
 
 
 class EngineSessionRow(Base):

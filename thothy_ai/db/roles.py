@@ -46,6 +46,8 @@ POLICIES: Final = (
     ("job", "INSERT", None, "tenant = {tenant}"),
     ("job", "UPDATE", f"tenant = {{tenant}} AND {OPEN}", f"tenant = {{tenant}} AND (({CANCELLED}) OR ({CHANGED}))"),
     ("artifact", "SELECT", "tenant = {tenant}", None),
+    ("artifact_version", "SELECT", "tenant = {tenant}", None),
+    ("decision", "SELECT", "tenant = {tenant}", None),
     ("batch", "INSERT", None, "tenant = {tenant}"),
     ("job_request", "INSERT", None, f"{OWN_JOB} AND {OWN_TEXT}"),
     ("source_text", "SELECT", "tenant = {tenant}", None),

@@ -72,6 +72,17 @@ class ReviewState(StrEnum):
     REJECTED = "rejected"
 
 
+class Action(StrEnum):
+    """What a person decides on a version of an artifact."""
+
+    APPROVE = "approve"
+    EDIT = "edit"  # their text is the next version, and waits for a decision itself
+    REJECT = "reject"
+    SEND_BACK = "send_back"  # the model writes the next version, and is shown the note
+    HOLD = "hold"
+    REOPEN = "reopen"  # what was approved or rejected waits again
+
+
 class Event(StrEnum):
     """What a job's history records: unusual events only."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -12,11 +12,12 @@ from uuid import UUID
 
 from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.driver import within
-from thothy_ai.db.states import JobState
+from thothy_ai.db.states import Action, JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.api.kind import A, A_co
 from thothy_ai.producer import operations
 from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one
+from thothy_ai.producer.decisions import CurrentVersion, Decision
 from thothy_ai.producer.drafts import Draft, EnqueueOptions, Entry, draft, draft_all
 from thothy_ai.producer.gathering import Ended, Gathering, ids_of
 from thothy_ai.producer.joined import async_joined
@@ -221,16 +222,42 @@ class AsyncJob(Generic[A_co]):
         """Change when the job is to run, as `Producer.change` does. False if it no longer waits."""
         return await self._producer.change(self.id, priority=priority, deadline=deadline, not_before=not_before)
 
-    async def result(self, timeout: float | None = None) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
+    async def result(self, timeout: float | None = None, *, approved: bool = False) -> A_co:  # noqa: ASYNC109 - the same signature as the sync version
         """Wait up to `timeout` seconds for the artifact, as `Job.result` does, with the same errors."""
         schedule = PollSchedule(timeout)
         artifact = await self._producer._wait(
-            [self.id], schedule, lambda waiter: operations.result(self.id, schedule, waiter)
+            [self.id], schedule, lambda waiter: operations.result(self.id, schedule, waiter, approved=approved)
         )
         return cast("A_co", artifact)
 
+    async def artifact(self) -> AsyncJobArtifact:
+        """The artifact as a person sees it, as `Job.artifact` returns it, with the same errors."""
+        return AsyncJobArtifact(self._producer, await self._producer._transact(operations.current_version(self.id)))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id}, {self.kind!r})"
+
+
+class AsyncJobArtifact:
+    """The `current` version of a job's artifact, for a person to decide on."""
+
+    def __init__(self, producer: AsyncProducer, current: CurrentVersion) -> None:
+        self._producer = producer
+        self.current = current
+
+    async def decide(
+        self,
+        action: Action | str,
+        *,
+        by: str,
+        note: str | None = None,
+        body: Mapping[str, Any] | None = None,
+        voice: str | None = None,
+    ) -> AsyncJobArtifact:
+        """Decide on this version, as `JobArtifact.decide` does, with the same errors."""
+        decision = Decision(action, by, note, body, voice)
+        operation = operations.decide(self.current.job_id, self.current.version, decision)
+        return AsyncJobArtifact(self._producer, await self._producer._transact(operation))
 
 
 class Wakeup:

@@ -88,12 +88,11 @@ class Gathering:
         """Seconds to wait for further notifications before these are followed."""
         return 0.0 if notified is None or self._open.keys() <= notified else LINGER_SECONDS
 
-    def succeeded(self) -> Iterator[tuple[list[UUID], list[str]]]:
-        """Ids and kinds of the jobs whose artifacts are to be read, in parts."""
-        found = [snapshot for snapshot in self._ended.values() if not snapshot.error()]
+    def succeeded(self) -> Iterator[list[UUID]]:
+        """The jobs whose artifacts are to be read, in parts."""
+        found = [snapshot.id for snapshot in self._ended.values() if not snapshot.error()]
         for start in range(0, len(found), ARTIFACTS_AT_ONCE):
-            part = found[start : start + ARTIFACTS_AT_ONCE]
-            yield [snapshot.id for snapshot in part], [snapshot.kind for snapshot in part]
+            yield found[start : start + ARTIFACTS_AT_ONCE]
 
     def outcomes(self, bodies: dict[UUID, Any]) -> list[Ended[Any]]:
         """How each ended, in the order given; `bodies` are the artifacts of those that succeeded."""

@@ -16,9 +16,11 @@ from weakref import WeakSet
 from sqlalchemy import CursorResult, Engine, RowMapping, TextClause
 
 from thothy_ai.db.statements import qualified
-from thothy_ai.errors import DatabaseError, ResultTimeoutError
+from thothy_ai.db.states import ReviewState
+from thothy_ai.errors import DatabaseError, ResultTimeoutError, UnknownJobError
 from thothy_ai.jobs import Artifact
 from thothy_ai.producer.batches import BatchDraft
+from thothy_ai.producer.decisions import CurrentVersion, Decision
 from thothy_ai.producer.drafts import Draft, insertion, load_kinds, portions, settle, taken_keys
 from thothy_ai.producer.gathering import Ended, Gathering
 from thothy_ai.producer.listener import Listener, Waiter
@@ -103,16 +105,37 @@ def change(job_id: UUID, wanted: Change) -> Transaction[bool]:
 
 def accepted_artifact(snapshot: Snapshot) -> Transaction[Artifact]:
     """The artifact of a succeeded job. Raises `UnreadableArtifactError`."""
-    rows = yield Query("producer/artifact", {"id": snapshot.id, "kind": snapshot.kind})
+    rows = yield Query("producer/artifact", {"id": snapshot.id})
     return read_artifact(snapshot, rows[0]["body"] if rows else None)
 
 
-def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter) -> Operation[Artifact]:
+def current_version(job_id: UUID) -> Transaction[CurrentVersion]:
+    """The version of a job's artifact that is decided on next. Raises `UnknownJobError`."""
+    rows = yield Query("queue/current_version", {"id": job_id})
+    if not rows:
+        raise UnknownJobError(job_id)
+    return CurrentVersion.of(rows[0], (yield Query("queue/decisions", {"id": job_id})))
+
+
+def decide(job_id: UUID, version: int, decision: Decision) -> Transaction[CurrentVersion]:
+    """The version that is decided on next. Raises `UnknownJobError`, and as `CurrentVersion.refusal`."""
+    current = yield from current_version(job_id)
+    made = yield Query("queue/decide", current.parameters(version, decision))
+    current = yield from current_version(job_id)
+    if not made:
+        raise current.refusal(version, decision)
+    return current
+
+
+def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter, *, approved: bool = False) -> Operation[Artifact]:
     """Raises `ResultTimeoutError`, or the `JobEndedError` of a job that ended without an artifact."""
     state = None
     try:
-        while not (snapshot := (yield from read_snapshot(job_id))).succeeded():
-            state = snapshot.state
+        while True:
+            snapshot = yield from read_snapshot(job_id)
+            if snapshot.succeeded() and (snapshot.review is ReviewState.APPROVED or not approved):
+                break
+            state = snapshot.review or (snapshot.state if snapshot.finished_at is None else "undecided")
             delay = schedule.next_delay(listening=waiter.listen())
             if delay is None:
                 raise ResultTimeoutError(job_id, state, schedule.timeout)
@@ -139,8 +162,8 @@ def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]
             yield Pause(gathering.linger(notified))
             more = waiter.take()
             notified = None if notified is None or more is None else notified | more
-        for ids, kinds in gathering.succeeded():
-            rows = yield Query("producer/artifacts", {"ids": ids, "kinds": kinds})
+        for ids in gathering.succeeded():
+            rows = yield Query("producer/artifacts", {"ids": ids})
             bodies.update({row["job_id"]: row["body"] for row in rows})
     except DatabaseError as error:
         if gathering.schedule.is_over:

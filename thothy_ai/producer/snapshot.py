@@ -13,8 +13,9 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy import RowMapping
 
-from thothy_ai.db.states import JobState
+from thothy_ai.db.states import JobState, ReviewState
 from thothy_ai.errors import (
+    ArtifactRejectedError,
     InvalidJobError,
     JobCancelledError,
     JobEndedError,
@@ -58,6 +59,7 @@ class Snapshot:
     enqueued_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    review: ReviewState | None = None  # of a succeeded job: what waits for a person, or what they decided
 
     @classmethod
     def of(cls, row: RowMapping | None, job_id: UUID) -> Snapshot:
@@ -65,7 +67,8 @@ class Snapshot:
         if row is None:
             raise UnknownJobError(job_id)
         values: dict[str, Any] = {str(name): value for name, value in row.items()}
-        return cls(**{**values, "state": JobState(row["state"])})
+        review = ReviewState(row["review"]) if row["review"] else None
+        return cls(**{**values, "state": JobState(row["state"]), "review": review})
 
     def succeeded(self) -> bool:
         """Whether the job succeeded; False while it is open. Raises a `JobEndedError` if it ended otherwise."""
@@ -74,7 +77,9 @@ class Snapshot:
         return self.state is JobState.SUCCEEDED
 
     def error(self) -> JobEndedError | None:
-        """The error of a job that ended without an artifact."""
+        """The error of a job that ended without an artifact, or whose artifact a person has rejected."""
+        if self.review is ReviewState.REJECTED:
+            return ArtifactRejectedError(self.id, self.review, None, self.detail)
         return ENDED[self.state](self.id, self.state, self.reason, self.detail) if self.state in ENDED else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
@@ -14,11 +14,12 @@ from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.driver import within
-from thothy_ai.db.states import JobState
+from thothy_ai.db.states import Action, JobState
 from thothy_ai.jobs import Artifact, Request
 from thothy_ai.jobs.api.kind import A, A_co
 from thothy_ai.producer import operations
 from thothy_ai.producer.batches import BatchDraft, draft_batch, draft_one
+from thothy_ai.producer.decisions import CurrentVersion, Decision
 from thothy_ai.producer.drafts import Draft, EnqueueOptions, Entry, draft, draft_all
 from thothy_ai.producer.gathering import Ended, Gathering, ids_of
 from thothy_ai.producer.joined import joined
@@ -237,17 +238,58 @@ class Job(Generic[A_co]):
         """Change when the job is to run, as `Producer.change` does. False if it no longer waits."""
         return self._producer.change(self.id, priority=priority, deadline=deadline, not_before=not_before)
 
-    def result(self, timeout: float | None = None) -> A_co:
+    def result(self, timeout: float | None = None, *, approved: bool = False) -> A_co:
         """Wait up to `timeout` seconds (None: indefinitely) for the artifact, an instance of the kind's artifact class.
 
+        With `approved`, wait until a person has approved it. What they have approved is the result in any case.
+
         A timeout of 0 or less looks once. Raises `ResultTimeoutError`, or `JobFailedError`, `JobCancelledError` or
-        `JobExpiredError` if the job ended without an artifact.
+        `JobExpiredError` if the job ended without an artifact, and `ArtifactRejectedError` if a person rejected it.
         """
         schedule = PollSchedule(timeout)
         artifact = self._producer._wait(
-            [self.id], schedule, lambda waiter: operations.result(self.id, schedule, waiter)
+            [self.id], schedule, lambda waiter: operations.result(self.id, schedule, waiter, approved=approved)
         )
         return cast("A_co", artifact)
 
+    def artifact(self) -> JobArtifact:
+        """The artifact as a person sees it: its current version, findings and decisions, and the drafts of gates.
+
+        Raises `UnknownJobError`.
+        """
+        return JobArtifact(self._producer, self._producer._transact(operations.current_version(self.id)))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id}, {self.kind!r})"
+
+
+class JobArtifact:
+    """The `current` version of a job's artifact, for a person to decide on."""
+
+    def __init__(self, producer: Producer, current: CurrentVersion) -> None:
+        self._producer = producer
+        self.current = current
+
+    def decide(
+        self,
+        action: Action | str,
+        *,
+        by: str,
+        note: str | None = None,
+        body: Mapping[str, Any] | None = None,
+        voice: str | None = None,
+    ) -> JobArtifact:
+        """Approve, edit, reject, send back, hold or reopen this version, in one transaction; returns the current one.
+
+        `by` is the name of who decides. `note` says why the artifact is rejected, or what the next attempt is to do
+        otherwise; both need one. `body`, of an edit, has all fields: the same checks look at it, what they find goes
+        with the version, and one that breaks the schema is a draft. An approved artifact is an example of the `voice`.
+
+        Raises `DecisionConflictError` if somebody has decided on this version, `InvalidDecisionError`,
+        `NothingToDecideError` unless the job has succeeded, and `UnknownJobError` if it has been deleted.
+        """
+        decision = Decision(action, by, note, body, voice)
+        current = self.current
+        return JobArtifact(
+            self._producer, self._producer._transact(operations.decide(current.job_id, current.version, decision))
+        )

@@ -154,7 +154,7 @@ class AttemptRunner:
         if rejected := claim.previous:
             with suppress(ValueError):  # a reason of a newer worker
                 reason = RejectionReason(rejected["reason"])
-                previous = Previous(reason, rejected["detail"], rejected["artifact"])
+                previous = Previous(reason, rejected["detail"], rejected["artifact"], rejected["note"])
         context = Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
         judgement = await follow(
             PlannedJob(claim.kind, claim.request, context),

@@ -121,7 +121,7 @@ def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "")
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
     """What is kept of the last attempt; None if its headings are not, or if no fault in it is known."""
-    earlier = context.previous.artifact if context.previous else None
+    earlier = context.previous.keepable if context.previous else None
     try:
         last = ReportArtifact.model_validate(earlier) if earlier else None
     except ValidationError:

@@ -154,7 +154,7 @@ class TranslationPlan:
 
 def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str, str]:
     """Of the last attempt, the translations of units that nothing is wrong with; none if that is all of them."""
-    text = (previous.artifact or {}).get("text") if previous else None
+    text = (previous.keepable or {}).get("text") if previous else None
     if not isinstance(text, str) or not aligned(document, last := document_of(text)):
         return {}
     pairs = zip(document.units, last.units, strict=True)

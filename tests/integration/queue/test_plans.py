@@ -72,7 +72,7 @@ HOT: dict[str, dict[str, object]] = {
     "queue/end_batches": {"limit": 1000},
     "queue/take_deliveries": {"busy": [], "per_origin": 4, "limit": 16, "lease_seconds": 60},
     "producer/snapshots": {"ids": [uuid4()], "tenant": "t"},
-    "producer/artifacts": {"ids": [uuid4()], "kinds": ["echo"], "tenant": "t"},
+    "producer/artifacts": {"ids": [uuid4()], "tenant": "t"},
     "queue/lock_sessions": {},
     "queue/settle_sessions": {"ids": [uuid4()]},
     "queue/past_months": {"before": HOUR["until"]},

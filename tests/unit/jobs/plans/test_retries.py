@@ -27,6 +27,22 @@ def test_every_reason_is_named_at_the_end_of_the_prompt(reason: RejectionReason)
     assert "{" not in call.messages[1].content
 
 
+@pytest.mark.parametrize("parameters", [0, PLAIN.parameters])
+def test_an_editor_s_note_ends_the_prompt(parameters: int) -> None:
+    artifact = {"text": "Der Fluss ist müde."}
+    previous = Previous(RejectionReason.SENT_BACK, "", artifact, "Name the river.")
+    said = adapted(CALL, Context(parameters=parameters, previous=previous), "de").messages[-1].content
+    assert said.startswith(CALL.messages[-1].content)
+    assert said.endswith("Name the river.")
+    assert ("Der Fluss ist müde." in said) is (parameters == 0), "a small model would repeat it"
+    assert previous.keepable is None
+
+
+def test_a_long_draft_that_was_sent_back_is_not_shown() -> None:
+    previous = Previous(RejectionReason.SENT_BACK, "", {"text": "x" * 10_000}, "Name the river.")
+    assert len(adapted(CALL, Context(previous=previous), "de").messages[-1].content) < 200
+
+
 def test_truncation_gets_more_budget() -> None:
     assert after(RejectionReason.TRUNCATED).sampling.max_tokens == 100 * MORE_BUDGET
 

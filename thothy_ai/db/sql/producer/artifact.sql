@@ -1,6 +1,12 @@
--- The accepted artifact of a job, of its own kind. A tenant that is NULL stands for all.
-SELECT body
-FROM artifact
-WHERE job_id = :id AND kind = :kind AND verdict = 'accepted' AND {of_tenant}
-ORDER BY attempt DESC
-LIMIT 1
+-- The artifact of a job: the version that a person approved or, until then, what the gates accepted.
+SELECT coalesce(edited.body, written.body) AS body
+FROM job
+LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version AND review = 'approved'
+LEFT JOIN LATERAL (
+    SELECT artifact.body
+    FROM artifact
+    WHERE artifact.job_id = job.id AND artifact.kind = job.kind AND (verdict = 'accepted' OR job.review = 'approved')
+    ORDER BY verdict, artifact.body IS NULL, artifact.attempt DESC
+    LIMIT 1
+) AS written ON true
+WHERE job.id = CAST(:id AS uuid) AND job.tenant = coalesce(CAST(:tenant AS text), job.tenant)

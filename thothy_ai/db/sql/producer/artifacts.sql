@@ -1,6 +1,12 @@
--- The accepted artifacts of several jobs, of their own kinds. A tenant that is NULL stands for all.
-SELECT DISTINCT ON (job_id) job_id, body
-FROM artifact JOIN unnest(CAST(:ids AS uuid[]), CAST(:kinds AS text[])) AS wanted (id, wanted_kind)
-    ON job_id = wanted.id AND kind = wanted_kind
-WHERE verdict = 'accepted' AND {of_tenant}
-ORDER BY job_id, attempt DESC
+-- The artifacts of several jobs, each as `producer/artifact` finds it.
+SELECT job.id AS job_id, coalesce(edited.body, written.body) AS body
+FROM job
+LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version AND review = 'approved'
+LEFT JOIN LATERAL (
+    SELECT artifact.body
+    FROM artifact
+    WHERE artifact.job_id = job.id AND artifact.kind = job.kind AND (verdict = 'accepted' OR job.review = 'approved')
+    ORDER BY verdict, artifact.body IS NULL, artifact.attempt DESC
+    LIMIT 1
+) AS written ON true
+WHERE job.id = ANY(CAST(:ids AS uuid[])) AND job.tenant = coalesce(CAST(:tenant AS text), job.tenant)

@@ -22,7 +22,7 @@ WITH given AS (
     WHERE job.id = free.id AND free.engine_deaths = 0
         AND NOT EXISTS (SELECT FROM job AS alone WHERE state = 'running' AND {runs_alone} AND {on_this_engine})
     RETURNING job.id, attempt, tenant, kind, worker, failures, max_attempts, max_compute_seconds, budget_after, priority, deadline,
-        source_key
+        source_key, version
 ), never_ran AS (
     INSERT INTO attempt (job_id, attempt, tenant, kind, worker, engine_session_id, started_at, outcome, reason)
     SELECT id, number, tenant, kind, worker, meant_for, since, 'released', 'answer_lost'

@@ -1,0 +1,214 @@
+"""Decisions on artifacts: what each does, who is first, and what cannot be decided."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.support.decided import written
+from tests.support.echo_kind import EchoArtifact
+from tests.support.queue_bench import Queue, runner_bench
+from tests.support.webhook_bench import deliveries
+from thothy_ai.db.states import JobState, ReviewState
+from thothy_ai.errors import (
+    ArtifactRejectedError,
+    DecisionConflictError,
+    InvalidDecisionError,
+    NothingToDecideError,
+    ResultTimeoutError,
+    UnknownJobError,
+)
+from thothy_ai.producer import AsyncProducer, JobArtifact
+from thothy_ai.producer.decisions import MAX_NOTE_CHARS
+
+EDITED = {"echo": "Other words."}
+DECISIONS = "SELECT version, action, decided_by, note FROM decision WHERE job_id = :id ORDER BY decided_at"
+
+
+def artifact_of(queue: Queue, job_id: UUID) -> JobArtifact:
+    return queue.producer.job(job_id).artifact()
+
+
+def test_what_is_approved_is_the_result(queue: Queue) -> None:
+    job_id = written(queue)
+    job = queue.producer.job(job_id)
+    with pytest.raises(ResultTimeoutError, match="needs_review"):
+        job.result(timeout=0, approved=True)
+    assert job.result(timeout=0) == EchoArtifact(echo="The first words.")
+    artifact = job.artifact()
+    assert (artifact.current.version, artifact.current.review) == (1, ReviewState.NEEDS_REVIEW)
+    assert artifact.current.findings[0]["reason"] == "number_not_in_source"
+    edited = artifact.decide("edit", by="Ann", body=EDITED)
+    assert job.result(timeout=0) == EchoArtifact(echo="The first words."), "nobody has approved the edit"
+    approved = edited.decide("approve", by="Bo", note="good now", voice="acme")
+    assert (approved.current.review, approved.current.version) == (ReviewState.APPROVED, 2)
+    assert approved.current.written == {"echo": "The first words."}
+    assert job.result(timeout=0, approved=True) == job.result(timeout=0) == EchoArtifact(**EDITED)
+    assert queue.producer.wait_all([job])[0].result() == EchoArtifact(**EDITED)
+    assert queue.rows(DECISIONS, id=job_id) == [(1, "edit", "Ann", None), (2, "approve", "Bo", "good now")]
+    assert queue.rows("SELECT voice FROM decision WHERE action = 'approve'") == [("acme",)]
+
+
+def test_whoever_waits_is_told_of_the_approval_and_of_the_rejection(queue: Queue) -> None:
+    approved, rejected = (queue.producer.job(written(queue)) for _ in range(2))
+    with ThreadPoolExecutor(2) as threads:
+        results = [threads.submit(job.result, 30, approved=True) for job in (approved, rejected)]
+        approved.artifact().decide("approve", by="Ann")
+        rejected.artifact().decide("reject", by="Ann", note="too long")
+        assert results[0].result() == EchoArtifact(echo="The first words.")
+        with pytest.raises(ArtifactRejectedError, match=r"rejected \(Ann: too long\)"):
+            results[1].result()
+    with pytest.raises(ArtifactRejectedError, match="Ann: too long"):
+        queue.producer.wait_all([rejected])[0].result()
+    reopened = rejected.artifact().decide("reopen", by="Bo")
+    assert reopened.current.review is ReviewState.HELD
+    assert reopened.decide("approve", by="Bo").current.review is ReviewState.APPROVED
+
+
+@pytest.mark.parametrize("first", ["approve", "reject", "edit", "send_back", "hold"])
+def test_the_second_of_two_on_one_version_is_told_who_was_first(queue: Queue, first: str) -> None:
+    artifact = artifact_of(queue, written(queue))
+    artifact.decide(first, by="Ann", note="so", body=EDITED if first == "edit" else None)
+    second = "hold" if first == "hold" else "approve"
+    with pytest.raises(DecisionConflictError, match=rf"Ann chose to {first.replace('_', ' ')} at 20\d\d-") as caught:
+        artifact.decide(second, by="Bo")
+    assert (caught.value.by, caught.value.version) == ("Ann", 1)
+    assert caught.value.at == queue.rows("SELECT decided_at FROM decision")[0][0]
+
+
+def test_of_many_at_once_one_decides(queue: Queue) -> None:
+    artifact, start = artifact_of(queue, written(queue)), threading.Barrier(8)
+
+    def decide(number: int) -> str:
+        start.wait()
+        try:
+            artifact.decide(
+                ("approve", "reject", "edit", "send_back")[number % 4],
+                by=f"editor {number}",
+                note="so",
+                body=EDITED if number % 4 == 2 else None,
+            )
+        except DecisionConflictError as error:
+            return error.by
+        return "me"
+
+    with ThreadPoolExecutor(8) as threads:
+        told = list(threads.map(decide, range(8)))
+    [(first,)] = queue.rows("SELECT decided_by FROM decision")
+    assert sorted(told) == sorted(["me", *[first] * 7])
+
+
+def test_an_edit_that_breaks_the_schema_is_a_draft(queue: Queue) -> None:
+    artifact = artifact_of(queue, written(queue, ReviewState.NEEDS_EDIT)).decide("edit", by="Ann", body={"echo": ""})
+    assert artifact.current.review is ReviewState.NEEDS_EDIT
+    assert str(artifact.current.problem).startswith("echo: ")
+    assert (artifact.current.body, artifact.current.artifact) == ({"echo": ""}, None)
+    with pytest.raises(InvalidDecisionError, match="action: version 2 is a draft, edit it first: echo"):
+        artifact.decide("approve", by="Ann")
+    assert artifact.decide("edit", by="Ann", body=EDITED).decide("approve", by="Ann").current.version == 3
+    assert queue.producer.job(artifact.current.job_id).result(timeout=0) == EchoArtifact(**EDITED)
+
+
+def test_an_edit_is_checked_by_the_same_rules_and_a_person_has_the_last_word(queue: Queue) -> None:
+    artifact = artifact_of(queue, written(queue)).decide("edit", by="Ann", body={"echo": "retry it is."})
+    assert [finding["reason"] for finding in artifact.current.findings] == ["repetition"]
+    broken = artifact.decide("edit", by="Ann", body={"echo": "raise it is."})
+    assert [finding["reason"] for finding in broken.current.findings] == ["validator_error"]
+    assert broken.decide("approve", by="Ann").current.review is ReviewState.APPROVED
+
+
+def test_a_draft_of_the_gates_is_published_by_a_person_as_it_is(queue: Queue) -> None:
+    job_id = written(queue, ReviewState.NEEDS_EDIT)
+    artifact_of(queue, job_id).decide("approve", by="Ann")
+    assert queue.producer.job(job_id).result(timeout=0) == EchoArtifact(echo="The first words.")
+
+
+@pytest.mark.parametrize("review", [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT])
+def test_what_is_sent_back_runs_once_more_with_the_note(queue: Queue, review: ReviewState) -> None:
+    job_id = written(queue, review, max_attempts=3)
+    queue.rows("UPDATE job SET deadline = now() - interval '1 hour', failures = 1")
+    sent = artifact_of(queue, job_id).decide("send_back", by="Ann", note="Name the river.")
+    job = queue.job(job_id)
+    assert (job.state, job.review, job.version, job.failures, job.deadline) == ("queued", None, 2, 2, None)
+    assert sent.current.state is JobState.QUEUED
+    with pytest.raises(NothingToDecideError):
+        sent.decide("approve", by="Bo")
+    with runner_bench(queue) as bench:
+        bench.settle()
+        prompts = [request.messages[-1].content for request in bench.client.submitted]
+    assert len(prompts) == 1
+    assert prompts[0].startswith("ok and all of it\n")
+    assert prompts[0].endswith('{"echo": "The first words."}\nTheir note: Name the river.')
+    assert queue.producer.job(job_id).result(timeout=0) == EchoArtifact(echo="ok and all of it")
+    assert queue.verdicts(job_id) == ["rejected", "accepted"]
+    assert artifact_of(queue, job_id).decide("approve", by="Ann").current.version == 2
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"action": "publish"}, "action: 'publish' is not one of approve, edit"),
+    ({"by": ""}, "by: is empty"),
+    ({"by": "Ann\x1b[2J"}, "by: must be one line"),
+    ({"by": "A" * 201}, "by: has 201 characters; the limit is 200"),
+    ({"action": "reject"}, "note: is missing: say why"),
+    ({"action": "send_back", "note": "  "}, "note: is missing: say what"),
+    ({"action": "send_back", "note": "n" * 2**20}, f"note: has 1,048,576 characters; the limit is {MAX_NOTE_CHARS:,}"),
+    ({"note": "a\x00b"}, "note: contains a NUL"),
+    ({"action": "edit"}, "body: is missing"),
+    ({"body": {"echo": "x"}}, "body: belongs to an edit only"),
+    ({"action": "edit", "body": ["x"]}, "body: must be an object"),
+    ({"action": "edit", "body": {"echo": float("nan")}}, "body: Out of range float"),
+    ({"action": "edit", "body": {"echo": "\ud800"}}, "body: contains a lone surrogate"),
+    ({"action": "edit", "body": {"echo": "x" * 5_000_000}}, "body: has 5,000,0.. characters as JSON; the limit is"),
+    ({"action": "hold", "voice": "acme"}, "voice: belongs to an approval only"),
+    ({"action": "reopen"}, "action: version 1 is not decided"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), BAD, ids=[says for _, says in BAD])
+def test_a_decision_that_nobody_can_make_names_its_field(queue: Queue, given: dict[str, Any], says: str) -> None:
+    artifact = artifact_of(queue, written(queue))
+    with pytest.raises(InvalidDecisionError, match=says):
+        artifact.decide(**{"action": "approve", "by": "Ann", **given})
+    assert not queue.rows("SELECT * FROM decision")
+
+
+def test_a_purged_or_unfinished_job_has_nothing_to_decide(queue: Queue) -> None:
+    [waiting], purged = queue.enqueue("ok"), artifact_of(queue, written(queue))
+    with pytest.raises(NothingToDecideError, match="is queued: only the artifact of a job that succeeded"):
+        artifact_of(queue, waiting).decide("approve", by="Ann")
+    purged.decide("edit", by="Ann", body=EDITED)
+    queue.rows("DELETE FROM job WHERE state = 'succeeded'")
+    with pytest.raises(UnknownJobError):
+        purged.decide("approve", by="Ann")
+    assert not queue.rows("SELECT job_id FROM decision UNION ALL SELECT job_id FROM artifact_version")
+
+
+def test_a_webhook_of_jobs_is_told_of_decisions(queue: Queue) -> None:
+    job_id = written(queue, webhook="http://127.0.0.1:1/done")
+    written(queue)
+    for each in queue.producer.job(job_id), queue.producer.job(written(queue)):
+        each.artifact().decide("reject", by="Ann", note="too long")
+    told = [row.payload for row in deliveries(queue) if row.payload["type"] == "job.decided"]
+    [message] = told
+    wanted = {"job_id": str(job_id), "version": 1, "action": "reject", "decided_by": "Ann", "note": "too long"}
+    assert wanted.items() <= message["data"].items()
+
+
+def test_async_producers_decide_too(queue: Queue) -> None:
+    job_id = written(queue)
+
+    async def decide() -> None:
+        async with AsyncProducer(queue.settings) as producer:
+            job = await producer.job(job_id)
+            artifact = await job.artifact()
+            await (await artifact.decide("edit", by="Ann", body=EDITED)).decide("approve", by="Ann")
+            assert await job.result(5, approved=True) == EchoArtifact(**EDITED)
+            with pytest.raises(DecisionConflictError):
+                await artifact.decide("hold", by="Bo")
+
+    asyncio.run(decide())

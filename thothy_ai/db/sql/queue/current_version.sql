@@ -1,0 +1,18 @@
+-- The version of a job's artifact that a person decides on next: the one that a person wrote last or, without one, what
+-- the last attempt did. `written` is the model's.
+SELECT job.id AS job_id, job.tenant, job.kind, job.state, job.review, job.version, job.attempt, job.deadline,
+    job.finished_at, job.source_key, job.reason, job.detail,
+    written.locale, written.body AS written, written.text,
+    coalesce(edited.body, written.body) AS body, edited.problem, edited_by,
+    coalesce(edited.findings, written.findings) AS findings, {whole_request}
+FROM job
+LEFT JOIN LATERAL (
+    SELECT artifact.locale, artifact.body, artifact.text, artifact.findings
+    FROM artifact
+    WHERE artifact.job_id = job.id AND artifact.kind = job.kind
+    ORDER BY verdict, body IS NULL, artifact.attempt DESC  -- the accepted one first, and the best draft
+    LIMIT 1
+) AS written ON true
+LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version
+LEFT JOIN job_request ON job_request.job_id = job.id
+WHERE job.id = CAST(:id AS uuid) AND job.tenant = coalesce(CAST(:tenant AS text), job.tenant)

@@ -1,0 +1,260 @@
+"""What people decide on an artifact: which decisions there are, what an edit makes of it, and who was first. No I/O.
+
+    (clean), needs_review, needs_edit, held ── approve ──▶ approved ─┐
+                                            ── reject ───▶ rejected ─┴─ reopen ──▶ held
+                                            ── hold ─────▶ held
+                                            ── edit ─────▶ the next version: needs_review; needs_edit for a draft
+                                            ── send_back ▶ the next version, by another attempt
+
+A decision names the version that the person has seen. Whoever decides on one second is told who was first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final, Self
+from uuid import UUID
+
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+from sqlalchemy import RowMapping
+
+from thothy_ai.db.states import Action, JobState, ReviewState
+from thothy_ai.errors import (
+    DecisionConflictError,
+    InvalidDecisionError,
+    NothingToDecideError,
+    ThothyError,
+    UnreadableArtifactError,
+)
+from thothy_ai.jobs import Artifact, registry
+from thothy_ai.jobs.api.verdict import Finding, RejectionReason, printable
+from thothy_ai.jobs.problems import first_problem
+from thothy_ai.jobs.registry import UnknownKindError
+from thothy_ai.jobs.text.strings import check_encodable, strings_in
+
+MAX_NAME_CHARS = 200
+MAX_NOTE_CHARS = 2_000  # it goes into a prompt
+MAX_EDIT_CHARS = 4_000_000  # as JSON; the longest artifact is a translation
+CLEAN: Final = "clean"  # a succeeded job for which nobody waits
+UNDECIDED: Final = (CLEAN, ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, ReviewState.HELD)
+DECIDED: Final = (ReviewState.APPROVED, ReviewState.REJECTED)
+NEEDS_NOTE: Final = {
+    Action.REJECT: "say why nobody should publish it",
+    Action.SEND_BACK: "say what the next attempt is to do otherwise",
+}
+_AFTER: Final = {
+    Action.APPROVE: ReviewState.APPROVED,
+    Action.EDIT: ReviewState.NEEDS_REVIEW,
+    Action.REJECT: ReviewState.REJECTED,
+    Action.HOLD: ReviewState.HELD,
+    Action.REOPEN: ReviewState.HELD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision, before it is made. `by` names a person or a key; `note` says why, or what to do otherwise.
+
+    `body` is an edit's: all fields of the artifact. An approved artifact is an example of the `voice`; by default, of
+    that of its request. Raises `InvalidDecisionError`.
+    """
+
+    action: Action | str
+    by: str
+    note: str | None = None
+    body: Mapping[str, Any] | None = None
+    voice: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.action not in list(Action):
+            raise InvalidDecisionError("action", f"{self.action!r} is not one of {', '.join(Action)}")
+        object.__setattr__(self, "action", Action(self.action))
+        _check_line("by", self.by, MAX_NAME_CHARS)
+        if self.action in NEEDS_NOTE and not (isinstance(self.note, str) and self.note.strip()):
+            raise InvalidDecisionError("note", f"is missing: {NEEDS_NOTE[Action(self.action)]}")
+        if self.note is not None:
+            _check_text("note", self.note, MAX_NOTE_CHARS)
+        if (self.body is not None) != (self.action is Action.EDIT):
+            given = "is missing: pass all fields of the artifact" if self.body is None else "belongs to an edit only"
+            raise InvalidDecisionError("body", given)
+        if self.body is not None:
+            _check_body(self.body)
+        if self.voice is not None:
+            if self.action is not Action.APPROVE:
+                raise InvalidDecisionError("voice", "belongs to an approval only")
+            _check_line("voice", self.voice, MAX_NAME_CHARS)
+
+
+@dataclass(frozen=True, slots=True)
+class PastDecision:
+    """A decision that was made, on this version."""
+
+    version: int
+    action: str
+    decided_by: str
+    decided_at: datetime
+    note: str | None
+    voice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentVersion:
+    """The version of a job's artifact that is decided on next, its findings, and what was decided before.
+
+    `body` has the fields of the artifact, None if the output did not parse; `written` are those that the model wrote.
+    `problem` says why an edit is a draft, which cannot be approved: it names the field that breaks the schema.
+    """
+
+    job_id: UUID
+    tenant: str
+    kind: str
+    state: JobState
+    review: ReviewState | None
+    version: int
+    attempt: int
+    deadline: datetime | None
+    finished_at: datetime | None
+    source_key: str
+    reason: str | None
+    detail: str | None
+    locale: str | None
+    written: dict[str, Any] | None
+    text: str | None
+    body: dict[str, Any] | None
+    problem: str | None
+    edited_by: str | None
+    findings: Sequence[Mapping[str, Any]]
+    request: Any
+    decisions: tuple[PastDecision, ...] = ()
+
+    @classmethod
+    def of(cls, row: RowMapping, decisions: Sequence[RowMapping]) -> Self:
+        """Of rows of `queue/current_version` and `queue/decisions`."""
+        values = {field.name: row[field.name] for field in fields(cls) if field.name in row}
+        review = ReviewState(row["review"]) if row["review"] else None
+        past = tuple(PastDecision(**{str(name): value for name, value in each.items()}) for each in decisions)
+        found = row["findings"] or ()
+        return cls(**values | {"state": JobState(row["state"]), "review": review, "findings": found, "decisions": past})
+
+    @property
+    def artifact(self) -> Artifact | None:
+        """The artifact; None if what there is does not fit its class. Raises `UnreadableArtifactError`."""
+        try:
+            found: Artifact = self._kind.artifact.model_validate(self.body, extra="ignore")
+        except ValidationError:
+            return None
+        return found
+
+    @property
+    def source(self) -> str:
+        """The text that the job is about; empty if this version cannot read its request."""
+        try:
+            kind = self._kind
+            return kind.source(kind.parsed(self.request))
+        except (UnreadableArtifactError, ValidationError):
+            return ""
+
+    def parameters(self, version: int, decision: Decision) -> dict[str, object]:
+        """Of `queue/decide`, for a decision on this version.
+
+        Raises `InvalidDecisionError`, `UnreadableArtifactError`, and `refusal` of a job that has not succeeded.
+        """
+        if self.state is not JobState.SUCCEEDED:
+            raise self.refusal(version, decision)
+        action, problem, findings, edit = Action(decision.action), None, list[dict[str, Any]](), None
+        after: ReviewState | None = _AFTER.get(action)
+        if action is Action.APPROVE and version == self.version and (self.problem or self.body is None):
+            why = self.problem or "the output does not parse"
+            raise InvalidDecisionError("action", f"version {version} is a draft, edit it first: {why}")
+        if decision.body is not None:
+            edit, problem, findings = self._edited(decision.body)
+            after = ReviewState.NEEDS_EDIT if problem else after
+        return {
+            "id": self.job_id,
+            "version": version,
+            "before": list(
+                DECIDED if action is Action.REOPEN else UNDECIDED[:-1] if action is Action.HOLD else UNDECIDED
+            ),
+            "after": after,
+            "action": action,
+            "decided_by": decision.by.strip(),
+            "note": decision.note,
+            "voice": decision.voice,
+            "edit": None if edit is None else json.dumps(edit),
+            "problem": problem,
+            "findings": json.dumps(findings),
+        }
+
+    def refusal(self, version: int, decision: Decision) -> ThothyError:
+        """Why a decision on this version was not made: read after that."""
+        made = [past for past in self.decisions if past.version == version]
+        if made:
+            return DecisionConflictError(
+                self.job_id, version, made[-1].action, made[-1].decided_by, made[-1].decided_at
+            )
+        if self.state is not JobState.SUCCEEDED:
+            return NothingToDecideError(self.job_id, self.state)
+        if version == self.version and decision.action == Action.REOPEN:
+            return InvalidDecisionError("action", f"version {version} is not decided: there is nothing to reopen")
+        return InvalidDecisionError("version", f"{version} is not the version to decide on, which is {self.version}")
+
+    @property
+    def _kind(self) -> registry.AnyKind:
+        try:
+            return registry.find(self.kind)
+        except UnknownKindError as error:
+            raise UnreadableArtifactError(self.job_id, str(error)) from None
+
+    def _edited(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None, list[dict[str, Any]]]:
+        """An edit as it is stored, why it is only a draft, and what the checks find in it."""
+        kind = self._kind
+        try:
+            artifact = kind.artifact.model_validate(body)
+        except ValidationError as error:
+            return body, ": ".join(filter(None, first_problem(error, kind.artifact.model_fields))), []
+        checks = getattr(kind.plan, "checks", lambda *_: ())
+        try:
+            found = [
+                Finding(each.reason, printable(each.detail))
+                for each in checks(kind.parsed(self.request), artifact)
+                if each
+            ]
+        except Exception as error:  # noqa: BLE001 - a kind may be third-party code
+            found = [Finding(RejectionReason.VALIDATOR_ERROR, printable(repr(error)))]
+        return artifact.model_dump(mode="json"), None, [finding.stored for finding in found]
+
+
+def _check_line(field: str, value: object, limit: int) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidDecisionError(field, "is empty" if value == "" else f"{value!r} is not a name")
+    _check_text(field, value, limit)
+    if not value.isprintable():
+        raise InvalidDecisionError(field, "must be one line, without control characters")
+
+
+def _check_text(field: str, value: object, limit: int) -> None:
+    if not isinstance(value, str):
+        raise InvalidDecisionError(field, f"{value!r} is not text")
+    if len(value) > limit:
+        raise InvalidDecisionError(field, f"has {len(value):,} characters; the limit is {limit:,}")
+    try:
+        check_encodable(value)
+    except PydanticCustomError as error:
+        raise InvalidDecisionError(field, str(error)) from None
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, Mapping):
+        raise InvalidDecisionError("body", "must be an object with the fields of the artifact")
+    try:
+        for text in strings_in(body):
+            check_encodable(text)
+        size = len(json.dumps(body, allow_nan=False))
+    except (PydanticCustomError, TypeError, ValueError) as error:
+        raise InvalidDecisionError("body", str(error)) from None
+    if size > MAX_EDIT_CHARS:
+        raise InvalidDecisionError("body", f"has {size:,} characters as JSON; the limit is {MAX_EDIT_CHARS:,}")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from thothy_ai.jobs.publishing.fields import piece_of_fields
+from thothy_ai.jobs.publishing.markdown import markdown
+from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
 
 
@@ -12,10 +18,16 @@ class Artifact(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    def piece(self, _request: Mapping[str, Any]) -> Piece:
+        """What readers get of it, in every format. `_request` has values of the request that it answers, as far as they
+        are known. Of a kind that does not override this, the fields are published by their names and types.
+        """
+        return piece_of_fields(self.model_dump(mode="json"))
+
     @property
-    def markdown(self) -> str | None:
-        """The text to publish as Markdown, without its title. None: the fields, one after the other."""
-        return None
+    def markdown(self) -> str:
+        """The piece as a Markdown document, with its evidence as footnotes."""
+        return markdown([self.piece({})])
 
     @field_validator("*", mode="before")
     @classmethod

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from thothy_ai.jobs.api.requests import ShortText, WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
+from thothy_ai.jobs.kinds.report.citing import cited
 from thothy_ai.jobs.kinds.report.faults import section_fault
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
@@ -21,11 +22,16 @@ from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import condensed
+from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.schema import line
 
 
 class ReportSectionArtifact(Section):
     """A section: the heading of the request, the text, and the spans of the source that support it."""
+
+    def piece(self, _request: Mapping[str, Any]) -> Piece:
+        """The text with its citations, under the heading."""
+        return Piece(title=self.heading, blocks=(cited(self),))
 
 
 class ReportSection(WritingRequest[ReportSectionArtifact]):

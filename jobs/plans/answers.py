@@ -11,6 +11,7 @@ from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import Request
 from thothy_ai.jobs.api.plan import Call, Plan
 from thothy_ai.jobs.api.verdict import Verdict
+from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
 
 
@@ -25,11 +26,10 @@ class ApiAnswer(Artifact):
     usage: dict[str, Any]
     system_fingerprint: str | None = None
 
-    @property
-    def markdown(self) -> str:
+    def piece(self, _request: Mapping[str, Any]) -> Piece:
         """The texts of all choices, one after the other."""
         texts = [choice.get("text") or choice.get("message", {}).get("content") for choice in self.choices]
-        return "\n\n".join(text for text in texts if text)
+        return Piece.of_markdown("\n\n".join(text for text in texts if text))
 
 
 def _encodable(value: object) -> object:

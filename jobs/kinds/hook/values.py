@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
+from thothy_ai.jobs.publishing.piece import Choice, Choices, Piece
 from thothy_ai.jobs.schema import prose
 
 MAX_VARIANTS = 5
@@ -48,6 +49,12 @@ class HookArtifact(Artifact):
     """Variants of a hook for one channel."""
 
     variants: Annotated[tuple[Variant, ...], Field(min_length=1, max_length=MAX_VARIANTS)]
+
+    def piece(self, request: Mapping[str, Any]) -> Piece:
+        """The texts to choose from, under the name of their channel."""
+        channel = request.get("channel")
+        choices = Choices(tuple(Choice(variant.text, variant.angle) for variant in self.variants))
+        return Piece(label=f"Hooks: {channel}" if channel else "Hooks", blocks=(choices,))
 
 
 class Hook(WritingRequest[HookArtifact]):

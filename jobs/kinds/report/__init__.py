@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -15,8 +15,8 @@ from thothy_ai.jobs.api.requests import ShortText, WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
+from thothy_ai.jobs.kinds.report.citing import cited
 from thothy_ai.jobs.kinds.report.faults import section_fault
-from thothy_ai.jobs.kinds.report.markdown import markdown_of
 from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.summary import summarized, summary_fault
@@ -26,21 +26,24 @@ from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import asked, condensed
+from thothy_ai.jobs.publishing.piece import Block, Heading, Piece
 
 RESERVE = 3_600  # tokens of the context for instructions and output: the longest outline, or all sections to summarize
 
 
 class ReportArtifact(Artifact):
-    """A report. `markdown` is the whole document."""
+    """A report."""
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     summary: Annotated[str, Field(max_length=4_000)]  # empty only in a rejected report
     sections: Annotated[tuple[Section, ...], Field(min_length=1, max_length=12)]
 
-    @property
-    def markdown(self) -> str:
-        """The document, with the citations as footnotes."""
-        return markdown_of(self.title, self.summary, self.sections)
+    def piece(self, _request: Mapping[str, Any]) -> Piece:
+        """The document: the summary, and the sections with their citations."""
+        blocks: list[Block] = []
+        for section in self.sections:
+            blocks += [Heading(section.heading), cited(section)]
+        return Piece(title=self.title, standfirst=self.summary, blocks=tuple(blocks))
 
 
 class Report(WritingRequest[ReportArtifact]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -23,6 +23,7 @@ from thothy_ai.jobs.kinds.translation.units import Document, document_of
 from thothy_ai.jobs.kinds.translation.verifying import Translations, TranslationVerifier
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.outputs import rejection_of
+from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.text.locales import Locale
 
 MAX_TRANSLATED_CHARS = 200_000  # some 600 segments, whose validators take a few seconds in all
@@ -32,6 +33,10 @@ class TranslationArtifact(Artifact):
     """The translation: Markdown if the original is, with its line breaks, links and placeholders."""
 
     text: Annotated[str, Field(min_length=1, max_length=6 * MAX_TRANSLATED_CHARS)]
+
+    def piece(self, _request: Mapping[str, Any]) -> Piece:
+        """The text, of which a heading at the top is the title."""
+        return Piece.of_markdown(self.text)
 
 
 class Translation(SourceRequest[TranslationArtifact]):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.publishing.piece import Cited, Paragraph, Piece, Points, Quote
 from thothy_ai.jobs.schema import prose, quotation, title
 from thothy_ai.jobs.text.locales import Locale
 
@@ -30,6 +32,12 @@ class TrendSummaryArtifact(Artifact):
     why_it_matters: Annotated[str, prose(2, 500)]
     tags: Annotated[tuple[Annotated[str, prose(2, 40)], ...], Field(min_length=1, max_length=6)]
     confidence: Literal["low", "medium", "high"]
+
+    def piece(self, _request: Mapping[str, Any]) -> Piece:
+        """The points with their quotations, then why it matters. The confidence is for editors."""
+        points = Points(tuple(Cited(point.point, (Quote(point.quote),)) for point in self.key_points))
+        blocks = (points, Paragraph((Cited(self.why_it_matters),)))
+        return Piece(title=self.title, standfirst=self.standfirst, blocks=blocks, tags=self.tags)
 
     @property
     def text(self) -> str:

@@ -61,16 +61,16 @@ def test_markdown_files(run: Run, hook: UUID, tmp_path: Path) -> None:
     (file,) = (tmp_path / "out").iterdir()
     nothing, matter, body = file.read_text().split("---\n", 2)
     assert (nothing, body) == ("", "\nCrocks – à la mode,\nagain\n")
-    check(yaml.safe_load(matter), hook)
+    told = yaml.safe_load(matter)
+    assert (told["title"], told["lang"]) == ("Crocks – à la mode, again", "en")
+    check(told["provenance"] | {"locale": told["lang"], "created_at": told["date"]}, hook)
 
 
-def test_html_fragments(run: Run, hook: UUID, tmp_path: Path) -> None:
+def test_html_pages(run: Run, hook: UUID, tmp_path: Path) -> None:
     run("artifacts", "export", tmp_path / "out", "--format", "html")
     (file,) = (tmp_path / "out").iterdir()
-    assert file.read_text() == (
-        f'<article lang="en" data-kind="hook" data-job-id="{hook}">\n<h1>Hook</h1>\n'
-        "<p>Crocks – à la mode,\nagain</p>\n</article>\n"
-    )
+    article = f'<article data-kind="hook" data-job-id="{hook}">\n<p>Crocks – à la mode,\nagain</p>\n</article>'
+    assert file.read_text().endswith(f"<body>\n{article}\n</body>\n</html>\n")
 
 
 @pytest.mark.parametrize("form", ["md", "json", "html"])
@@ -90,7 +90,7 @@ def test_a_file_per_source(run: Run, engine: Engine, hook: UUID, tmp_path: Path,
 @pytest.mark.parametrize("target", ["all.csv", "deeper/all.csv", "all"])
 def test_csv(run: Run, hook: UUID, tmp_path: Path, target: str) -> None:
     run("artifacts", "export", tmp_path / target, *([] if target.endswith(".csv") else ["--format", "csv"]))
-    with (tmp_path / target).open(encoding="utf-8", newline="") as file:
+    with (tmp_path / target).open(encoding="utf-8-sig", newline="") as file:
         (told,) = csv.DictReader(file)
     check(told, hook)
     assert told["text"] == "Crocks – à la mode,\nagain"

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from thothy_ai.admin.export.formats import Format
+from thothy_ai.admin.export.pieces import text_of
 from thothy_ai.cli.inputs.job_options import MAX_LISTED, NO_FILTERS, Filters, JobId, find_job
 from thothy_ai.cli.inputs.parameters import with_fields
-from thothy_ai.cli.shell import LONG_SECONDS, AsJson, database, fail, usage
+from thothy_ai.cli.shell import LONG_SECONDS, AsJson, database, fail, load_settings, usage
 from thothy_ai.cli.views.artifact import provenance_lines, verification_lines
-from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Format, Grouping, is_output, write
-from thothy_ai.cli.views.markdown import text_of
+from thothy_ai.cli.views.artifact_files import FOLDER_FORMATS, Grouping, is_output, write
 from thothy_ai.cli.views.tables import (
     Column,
     count,
@@ -123,9 +124,10 @@ def export(
 ) -> None:
     """Export artifacts with their identifying fields: key, kind, channel, source, parent, model and seed.
 
-    json, md and html write files into a folder; jsonl and csv write one file. In Markdown, the identifying fields are
-    the front matter. In CSV, a cell that a spreadsheet would take for a formula begins with an apostrophe. An HTML file
-    is a fragment: one <article> per artifact, without scripts or styles.
+    json, md and html write files into a folder; jsonl and csv write one file. A Markdown file has front matter for
+    Hugo, Astro and Jekyll: title, description, slug, date, lang, tags, and provenance for the rest. An HTML file is a
+    page with one <article> per artifact, without scripts or styles. A CSV file has a row per artifact, or per text to
+    choose from; a cell that a spreadsheet would take for a formula begins with an apostrophe.
 
     Example: thothy artifacts export out/ --format md --since 2h
 
@@ -134,7 +136,9 @@ def export(
     Example: thothy artifacts export week.csv --since 7d
     """
     from thothy_ai.admin.artifacts import stream_artifacts
+    from thothy_ai.producer.drafts import load_kinds
 
+    load_kinds(load_settings())  # a kind of one's own says how its artifacts are published
     form = _format_of(to, chosen)
     if per is Grouping.SOURCE and (form not in FOLDER_FORMATS or is_output(to)):
         usage("--per source goes to a folder, with --format json, md or html")

@@ -1,13 +1,11 @@
-"""Artifacts as files: one file per artifact or per source in a folder, or all in one file."""
+"""Where exported artifacts go: a file per artifact or per source in a folder, one file, or standard output."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 import sys
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from itertools import groupby
@@ -15,31 +13,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
-from thothy_ai.cli.views import times
-from thothy_ai.cli.views.html_fragment import fragment, fragments
-from thothy_ai.cli.views.markdown import body_of, document, documents, title_of
-from thothy_ai.cli.views.tables import json_text, printable
+from thothy_ai.admin.export.formats import BYTE_ORDER_MARK, Format, stream
+from thothy_ai.admin.export.pieces import ascii_slug, piece_of
+from thothy_ai.admin.json_text import json_text
+from thothy_ai.cli.views.tables import printable
 
 STANDARD_OUTPUT = "-"
-SLUG_CHARS = 50
 MAX_PART_CHARS, DIGEST_CHARS = 60, 8  # of a part of a file's name
-COLUMNS = (
-    "job_id", "kind", "locale", "attempt", "tenant", "verdict", "reason", "idempotency_key", "channel", "audience",
-    "source_key", "parent_id", "model", "seed", "created_at", "title", "text",
-)  # fmt: skip
+FOLDER_FORMATS = frozenset({Format.JSON, Format.MD, Format.HTML})
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formulas
-_SEPARATOR = re.compile(r"[^a-z0-9]+")
 Artifact = dict[str, Any]
 Artifacts = Iterator[Artifact]
-
-
-class Format(StrEnum):
-    JSON = "json"
-    JSONL = "jsonl"
-    MD = "md"
-    CSV = "csv"
-    HTML = "html"
 
 
 class Grouping(StrEnum):
@@ -49,48 +33,59 @@ class Grouping(StrEnum):
     SOURCE = "source"
 
 
-def _json_document(value: Artifact | Sequence[Artifact]) -> str:
-    return json_text(value, indent=2) + "\n"
-
-
-# The formats of folders. They turn one artifact, or all artifacts of a source, into a text.
-_OF_ONE: dict[Format, Callable[[Artifact], str]] = {
-    Format.JSON: _json_document, Format.MD: document, Format.HTML: fragment,
-}  # fmt: skip
-_OF_SEVERAL: dict[Format, Callable[[Sequence[Artifact]], str]] = {
-    Format.JSON: _json_document, Format.MD: documents, Format.HTML: fragments,
-}  # fmt: skip
-FOLDER_FORMATS = frozenset(_OF_ONE)
-
-
 def write(artifacts: Artifacts, to: Path, chosen: Format, per: Grouping = Grouping.ARTIFACT) -> int:
     """Write the artifacts, sorted by source for a file per source; returns their number. Raises `OSError`."""
-    written = 0
     if per is Grouping.SOURCE:
-        to.mkdir(parents=True, exist_ok=True)
-        for source_key, group in groupby(artifacts, key=itemgetter("source_key")):
-            several = list(group)
-            name = _safe_name([_unique_name(source_key or "no-source"), _slug(several[0])], chosen)
-            (to / name).write_text(_OF_SEVERAL[chosen](several), encoding="utf-8")
-            written += len(several)
-        return written
-    if chosen is Format.CSV:
-        return _write_csv(artifacts, to)
+        return _write_sources(artifacts, to, chosen)
     if chosen in FOLDER_FORMATS and not is_output(to):
         return write_folder(artifacts, to, chosen)
+    written = 0
+
+    def counted() -> Artifacts:
+        nonlocal written
+        for artifact in artifacts:
+            written += 1
+            yield artifact
+
     with _opened(to) as file:
-        for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
-            file.write(json_text(artifact) + "\n" if chosen is Format.JSONL else _OF_ONE[chosen](artifact))
+        if chosen is Format.CSV and not is_output(to):
+            file.write(BYTE_ORDER_MARK)
+        for text in stream(counted(), chosen):
+            file.write(text)
     return written
 
 
 def write_folder(artifacts: Artifacts, to: Path, chosen: Format = Format.JSON) -> int:
     """Write each artifact to its own file; returns the number of files. Raises `OSError`."""
     to.mkdir(parents=True, exist_ok=True)
-    written = 0
+    text_of_one, written = _writer(chosen, one=True), 0
     for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
-        (to / file_name(artifact, chosen)).write_text(_OF_ONE[chosen](artifact), encoding="utf-8")
+        (to / file_name(artifact, chosen)).write_text(text_of_one(artifact), encoding="utf-8")
     return written
+
+
+def _write_sources(artifacts: Artifacts, to: Path, chosen: Format) -> int:
+    to.mkdir(parents=True, exist_ok=True)
+    text_of_several, written = _writer(chosen, one=False), 0
+    for source_key, group in groupby(artifacts, key=itemgetter("source_key")):
+        several = list(group)
+        name = _safe_name([_unique_name(source_key or "no-source"), _slug(several[0])], chosen)
+        (to / name).write_text(text_of_several(several), encoding="utf-8")
+        written += len(several)
+    return written
+
+
+def _writer(chosen: Format, *, one: bool) -> Callable[[Any], str]:
+    """What makes a file's text of one artifact, or of all artifacts of a source."""
+    from thothy_ai.admin.export import documents, pages
+
+    match chosen:
+        case Format.MD:
+            return documents.document if one else documents.documents
+        case Format.HTML:
+            return pages.page if one else pages.page_of_source
+        case _:
+            return lambda value: json_text(value, indent=2) + "\n"
 
 
 def _unique_name(source_key: str) -> str:
@@ -109,34 +104,13 @@ def file_name(artifact: Artifact, extension: str = "json") -> str:
     return _safe_name(parts, extension)
 
 
+def _slug(artifact: Artifact) -> str | None:
+    return ascii_slug(piece_of(artifact)) or None
+
+
 def _safe_name(parts: Iterable[str | None], extension: str) -> str:
     safe = (_UNSAFE.sub("_", part).strip(".")[:MAX_PART_CHARS] or "_" for part in parts if part is not None)
     return ".".join([*safe, extension])
-
-
-def _slug(artifact: Artifact) -> str | None:
-    """The first words of the title or text; None where they have no ASCII letters."""
-    text = title_of(artifact["body"]) or body_of(artifact)[: 4 * SLUG_CHARS]
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
-    slug = _SEPARATOR.sub("-", plain).strip("-")
-    return (slug if len(slug) <= SLUG_CHARS else slug[: SLUG_CHARS + 1].rpartition("-")[0] or slug[:SLUG_CHARS]) or None
-
-
-def _write_csv(artifacts: Artifacts, to: Path) -> int:
-    written = 0
-    with _opened(to) as file:
-        rows = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
-        rows.writeheader()
-        for written, artifact in enumerate(artifacts, 1):  # noqa: B007 - the last number is the count
-            cells = artifact | {
-                "created_at": times.utc(artifact["created_at"]),
-                "title": title_of(artifact["body"]),
-                "text": body_of(artifact),
-            }
-            # A spreadsheet must not run a text as a formula (OWASP, "CSV Injection").
-            texts = {name: text for name, text in cells.items() if isinstance(text, str)}
-            rows.writerow(cells | {name: f"'{text}" for name, text in texts.items() if _FORMULA.match(text)})
-    return written
 
 
 class _Writable(Protocol):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from thothy_ai.admin.export.pieces import text_of
+from thothy_ai.admin.json_text import json_text
 from thothy_ai.cli.views import times
-from thothy_ai.cli.views.markdown import text_of
-from thothy_ai.cli.views.tables import Column, count, json_text, print_fields, printable, table, terminal_width
+from thothy_ai.cli.views.tables import Column, count, print_fields, printable, table, terminal_width
 
 if TYPE_CHECKING:
     from thothy_ai.admin.jobs import JobCost

@@ -6,7 +6,6 @@ columns are left out. In a pipe nothing is shortened or left out.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from uuid import UUID
 
 import typer
 
+from thothy_ai.admin.json_text import CONTROL, json_text
 from thothy_ai.cli.views import times
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ MIN_TEXT_WIDTH = 12
 GAP = 2  # between columns
 PIPE_WIDTH = 10_000  # of a console without a terminal: no limit in practice
 MAX_RULE = 200  # under the heads of a table that may be as wide as its content
-# Control characters and bidirectional overrides, which could manipulate a terminal, and what UTF-8 cannot encode.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
@@ -164,22 +162,12 @@ def percent(share: float | None) -> str:
 
 def printable(text: str) -> str:
     """Replace control characters, which could manipulate the terminal, except for line breaks and tabs."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def print_json(value: Any) -> None:
     """Print a value as one JSON document."""
     typer.echo(json_text(value, indent=2))
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Encode as JSON, with times in UTC. All control characters are escaped, also those that JSON allows."""
-
-    def default(value: object) -> str:
-        return times.utc(value) if isinstance(value, datetime) else str(value)
-
-    text = json.dumps(value, default=default, ensure_ascii=False, indent=indent)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _kept(heads: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:

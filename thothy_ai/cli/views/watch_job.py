@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from thothy_ai.admin.json_text import json_text
 from thothy_ai.cli.views import times
 from thothy_ai.cli.views.live_json import LiveJson
-from thothy_ai.cli.views.tables import count, json_text, printable
+from thothy_ai.cli.views.tables import count, printable
 from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:

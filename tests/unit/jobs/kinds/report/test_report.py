@@ -8,9 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.scripted_report import KIND, REQUEST, SECTIONS, SOURCE, SUMMARY, judged, report, scripted, step_of
-from thothy_ai.jobs import Report, registry
+from thothy_ai.jobs import Report, ReportArtifact, registry
 from thothy_ai.jobs.api.plan import Call, Context, End, Output, run
-from thothy_ai.jobs.kinds.report.markdown import markdown_of
 from thothy_ai.jobs.kinds.report.summary import summarized
 from thothy_ai.jobs.kinds.report.values import Section
 from thothy_ai.jobs.kinds.report.writer import Writer
@@ -41,7 +40,7 @@ def test_the_document_has_footnotes_behind_the_sentences_that_they_support() -> 
 def test_a_quotation_of_two_sections_is_one_footnote() -> None:
     cited = ({"quote": "Beds are full."},)
     sections = [Section(heading=f"H{number}", body="Text here.", citations=cited) for number in range(2)]  # type: ignore[arg-type]
-    assert markdown_of("T", "S", sections).count("[^1]") == 3
+    assert ReportArtifact(title="T", summary="S", sections=tuple(sections)).markdown.count("[^1]") == 3
 
 
 def test_evidence_can_only_be_a_span_of_the_source() -> None:

@@ -11,12 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from thothy_ai.cli.views.artifact_files import Format, Grouping, file_name, write
+from thothy_ai.admin.export.formats import Format
+from thothy_ai.cli.views.artifact_files import Grouping, file_name, write
 
 
 def artifact(**values: Any) -> dict[str, Any]:
     plain = {"kind": "hook", "locale": "en", "job_id": uuid4(), "attempt": 2, "verdict": "accepted"}
-    return {**plain, "body": {"title": "Crocks"}, "text": "raw", **values}
+    made = {"body": {"title": "Crocks"}, "text": "raw", "created_at": datetime.now(UTC)}
+    return {**plain, **made, **values}
 
 
 @pytest.mark.parametrize("locale", ["..", "/", "a/../../b", "x" * 400, "", "de\x00", "日本"])
@@ -61,7 +63,7 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula(tmp_path: Path, title: str) -
     texts = ("kind", "tenant", "reason", "idempotency_key", "channel", "audience", "source_key", "model")
     made = artifact(body={"title": title, "text": f"{title} more"}, **dict.fromkeys(texts, f" {title}"))
     write(iter([made | {"created_at": datetime.now(UTC)}]), tmp_path / "all.csv", Format.CSV)
-    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "all.csv").open(encoding="utf-8-sig", newline="") as file:
         [row] = csv.DictReader(file)
     assert {row[name] for name in texts} == {f"' {title}"}
     assert (row["title"], row["text"]) == (f"'{title}", f"'{title} more")

@@ -1,21 +1,28 @@
-"""Artifacts as Markdown, whatever their kind."""
+"""Artifacts as Markdown and HTML, whatever their kind and whatever is in them."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from thothy_ai.cli.views.html_fragment import fragment
-from thothy_ai.cli.views.markdown import body_of, document, documents
+from tests.unit.thothy_ai.admin.export.rows import row
+from thothy_ai.admin.export.documents import document, documents
+from thothy_ai.admin.export.pages import page, page_of_source
+from thothy_ai.admin.export.pieces import piece_of, text_of
+from thothy_ai.jobs.publishing.markdown import literal, markdown
+from thothy_ai.jobs.publishing.piece import Marked, Piece
 
 
 def artifact(body: dict[str, Any] | None, **values: Any) -> dict[str, Any]:
-    return {"kind": "custom", "locale": "en", "body": body, "text": "raw output", **values}
+    return row("custom", body) | values
 
 
 @pytest.mark.parametrize(
@@ -23,46 +30,62 @@ def artifact(body: dict[str, Any] | None, **values: Any) -> dict[str, Any]:
     [
         ({"summary": "One. Two."}, "One. Two.\n"),
         ({"title": "Crocks\nare back", "text": "So it is."}, "# Crocks are back\n\nSo it is.\n"),
+        ({"lead": "L", "title": "T", "text": "X", "tags": ["a"]}, "# T\n\nL\n\nX\n"),
         ({"headline": "H", "points": ["a", "b\nc"]}, "# H\n\n- a\n- b c\n"),
+        ({"points": [{"text": "a", "evidence": ["q", "r"]}]}, "- a[^1][^2]\n\n[^1]: “q”\n[^2]: “r”\n"),
         ({"pros": ["a"], "cons": ["b"]}, "## Pros\n\n- a\n\n## Cons\n\n- b\n"),
         ({"lead": "L", "why_now": {"text": "T", "more": {"x": "y"}}}, "L\n\n## Why now\n\nT\n\n### More\n\ny\n"),
         ({"text": "T", "score": 3, "final": True}, "T\n\nScore: 3\n\nFinal: true\n"),
-        ({"quotes": [{"who": "Ada", "says": "yes"}]}, "- Ada: yes\n"),
-        ({"title": "Only", "note": None, "list": []}, "# Only\n\n\n"),
+        ({"quotes": [{"who": "Ada", "says": "yes"}]}, "- Ada – yes\n"),
+        ({"title": "Only", "note": None, "list": []}, "# Only\n"),
         ({"title": "T", "heading": "H"}, "# T\n\nH\n"),
         (None, "raw output\n"),
     ],
 )
 def test_bodies(body: dict[str, Any] | None, expected: str) -> None:
-    assert document(artifact(body)).split("---\n", 2)[2] == "\n" + expected
+    assert markdown([piece_of(artifact(body))]) == expected
 
 
 def test_fields_come_in_the_order_of_their_class() -> None:
-    body = {"heading": "H", "body": "B"}
-    assert document(artifact(body, kind="report_section")).endswith("# H\n\nB\n")
+    body = {"remark": "R", "body": "B", "heading": "H" * 200}
+    assert text_of(artifact(body, kind="report_section")) == f"{'H' * 200}\n\nB\n\nR", "of another version of the kind"
 
 
 @pytest.mark.parametrize("key", ["a: b", "- x", "---", 'quo"te', "# no", "null", "2026", "zwei\u2028Zeilen", "日本"])
 def test_front_matter_is_yaml_whatever_is_in_it(key: str) -> None:
-    moment = datetime(2026, 11, 22, 4, tzinfo=UTC)
-    told = document(artifact({"text": "T"}, idempotency_key=key, attempt=2, reason=None, created_at=moment))
-    assert yaml.safe_load(told.removeprefix("---\n").partition("\n---\n")[0]) == {
-        "kind": "custom", "locale": "en", "idempotency_key": key, "attempt": 2,
-        "created_at": "2026-11-22T04:00:00+00:00",
-    }  # fmt: skip
+    told = document(artifact({"title": key, "text": key, "tags": [key]}, idempotency_key=key, parent_id=uuid4()))
+    matter = yaml.safe_load(told.removeprefix("---\n").partition("\n---\n")[0])
+    line = " ".join(key.split())
+    assert (matter["title"], matter["tags"], matter["provenance"]["idempotency_key"]) == (line, [line], key)
+    assert matter["date"] == datetime(2026, 11, 22, 4, 30, tzinfo=UTC)
 
 
 def test_an_output_that_did_not_parse_is_what_it_is() -> None:
-    assert body_of(artifact(None, text=" {broken ")) == "{broken"
+    assert text_of(artifact(None, text=" {broken ")) == "{broken"
 
 
 def test_a_kind_may_say_how_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     from thothy_ai.jobs import HookArtifact
 
-    monkeypatch.setattr(HookArtifact, "markdown", property(lambda self: "**Hooked.**"))
+    said = Marked("**Hooked.**")
+    monkeypatch.setattr(HookArtifact, "piece", lambda self, request: Piece(label=request["tenant"], blocks=(said,)))
     known = {"variants": [{"angle": "a question", "text": "Would you wait a night for bread?"}]}
-    assert body_of(artifact(known, kind="hook")) == "**Hooked.**"
-    assert body_of(artifact({"unknown": "Text"}, kind="hook")) == "Text", "of an older version of the kind"
+    assert text_of(artifact(known, kind="hook")) == "**Hooked.**"
+    assert text_of(artifact({"unknown": "Text"}, kind="hook")) == "Text", "of an older version of the kind"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1. one", "1\\. one"), ("# no", "\\# no"), ("#tag", "#tag"), ("- x", "\\- x"), ("C\n---", "C\n\\---"),
+        ("5 * 3 * 2", "5 \\* 3 \\* 2"), ("a_b_c _d_", "a_b_c \\_d\\_"), ("https://a.example/b_c", "https://a.example/b_c"),
+        ("a\n> b\n| c", "a\n\\> b\n\\| c"), ("AT&T &amp;", "AT&T &amp;amp;"), ("{{< x >}}", "&#123;{&lt; x >}}"),
+    ],
+)  # fmt: skip
+def test_plain_text_is_shown_as_it_is(text: str, shown: str) -> None:
+    assert literal(text) == shown
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(shown)
+    assert unescape(re.sub("</?p>", "", rendered)).strip() == text
 
 
 @pytest.mark.parametrize(
@@ -79,15 +102,22 @@ def test_a_kind_may_say_how_it_is_published(monkeypatch: pytest.MonkeyPatch) -> 
         ({"text": "| a | b |\n|---|---|\n| 1 | 2 |"}, "<table>"),
     ],
 )
-def test_fragments(body: dict[str, Any], expected: str) -> None:
-    told = fragment(artifact(body, job_id="1"))
-    assert told.startswith('<article lang="en" data-kind="custom" data-job-id="1">\n')
+def test_pages(body: dict[str, Any], expected: str) -> None:
+    told = page(artifact(body, job_id="1"))
+    assert '<article data-kind="custom" data-job-id="1">\n' in told
     assert expected in told
 
 
-def test_a_fragment_says_how_it_is_read() -> None:
-    assert fragment(artifact({"text": "T"}, job_id="1", locale="ar-EG")).startswith('<article lang="ar-EG" dir="rtl"')
-    assert fragment(artifact({"text": "T"}, job_id="1", locale='x" onclick="y')).count('"') == 6
+def test_a_page_says_how_it_is_read() -> None:
+    assert '<html lang="ar-EG" dir="rtl">' in page(artifact({"text": "T"}, locale="ar-EG"))
+    assert '<article lang="ar-EG" dir="rtl"' in page_of_source([artifact({"text": "T"}, locale="ar-EG")])
+    assert 'onclick="' not in page(artifact({"text": "T"}, locale='x" onclick="y', kind='"onclick="'))
+
+
+def test_headings_of_a_text_stand_below_its_title() -> None:
+    told = page(artifact({"text": "# Not a title of a kind\n\n### Deeper\n\nText"}))
+    assert ["<h2>" in told, "<h4>" in told, "<h1>" in told] == [True, True, False]
+    assert page(row("translation", {"text": "# One\n\n# Two\n\nText"})).count("<h1>") == 1
 
 
 HOSTILE = (
@@ -141,7 +171,7 @@ def test_no_text_runs_anything_where_it_is_published(text: str) -> None:
         made = artifact(body, text=text, audience=line, source_key=line, job_id=line, idempotency_key=line)
         assert live(document(made)) == []
         assert live(documents([made, made])) == []
-        assert "<script" not in fragment(made)
+        assert "<script" not in page(made)
 
 
 def test_a_careless_renderer_would_run_most_of_them() -> None:
@@ -150,7 +180,7 @@ def test_a_careless_renderer_would_run_most_of_them() -> None:
 
 @pytest.mark.parametrize("text", [*HOSTILE, "C #", "a_b *c* `d`", "AT&T &amp; co.", "R&D (2026) [draft]", "~~no~~"])
 def test_a_title_is_shown_as_it_is(text: str) -> None:
-    told = fragment(artifact({"title": text, "text": "T"}, job_id="1"))
+    told = page(artifact({"title": text, "text": "T"}, job_id="1"))
     shown = told.partition("<h1>")[2].partition("</h1>")[0]
     for entity, mark in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&amp;", "&")):
         shown = shown.replace(entity, mark)

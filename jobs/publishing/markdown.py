@@ -1,0 +1,60 @@
+"""Pieces as Markdown: evidence as footnotes, plain text shown as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from thothy_ai.jobs.publishing.piece import Block, Choices, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
+
+# What Markdown, or a template language of a site's generator, would not show as it is. An underscore inside a word does
+# nothing, and a link with one must stay whole.
+_MARK = re.compile(r"[\\`*\[\]~]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|(?<=\s)#+$")
+_ENTITIES = ((re.compile(r"&(?=#?\w+;)"), "&amp;"), (re.compile("<"), "&lt;"), (re.compile(r"\{(?=[{%])"), "&#123;"))
+_NUMBERED, _OTHER_BLOCK = r"(\d{1,9})(?=[.)](?:\s|$))", r"(?=#{1,6}(?:\s|$)|[-+](?:\s|$)|>|\||=+\s*$|-{2,}\s*$)"
+_BLOCK_MARK = re.compile(rf"(?m)^(\s*)(?:{_NUMBERED}|{_OTHER_BLOCK})")
+
+
+def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
+    """Pieces one after the other, with all footnotes at the end. Their titles are headings of `level`; 0: none has one,
+    since it stands in the front matter.
+    """
+    notes: dict[Quote, int] = {}
+    parts = [part for piece in pieces for part in _parts(piece, level, notes)]
+    footnotes = "\n".join(f"[^{number}]: {literal(str(quote))}" for quote, number in notes.items())
+    return "\n\n".join(part for part in (*parts, footnotes) if part) + "\n"
+
+
+def literal(text: str) -> str:
+    """Plain text as Markdown that shows it as it is."""
+    text = _MARK.sub(r"\\\g<0>", text)
+    for pattern, entity in _ENTITIES:
+        text = pattern.sub(entity, text)
+    return _BLOCK_MARK.sub(r"\1\2\\", text)
+
+
+def _parts(piece: Piece, level: int, notes: dict[Quote, int]) -> Iterator[str]:
+    if level and (heading := piece.title or piece.label):
+        yield f"{'#' * level} {literal(heading)}"
+    yield literal(piece.standfirst)
+    yield from (_block(block, max(level, 1), notes) for block in piece.blocks)
+    if level > 1 and piece.tags:  # of a single piece, they are in the front matter
+        yield f"*{literal(' · '.join(piece.tags))}*"
+
+
+def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
+    match block:
+        case Heading():
+            return f"{'#' * min(level + block.level, 6)} {literal(block.text)}"
+        case Paragraph():
+            return "".join(_cited(run, notes) for run in block.runs)
+        case Points():
+            return "\n".join(f"- {_cited(item, notes)}" for item in block.items)
+        case Choices():
+            return "\n".join(f"- {literal(item.text)}" for item in block.items)
+        case Marked():
+            return block.text
+
+
+def _cited(cited: Cited, notes: dict[Quote, int]) -> str:
+    return literal(cited.text) + "".join(f"[^{notes.setdefault(quote, len(notes) + 1)}]" for quote in cited.quotes)

@@ -1,0 +1,115 @@
+"""`Piece`: an artifact as readers get it. A kind makes one of each artifact; all formats are written from it.
+
+Texts are plain, and shown as they are, except that of `Marked`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+_QUOTATION_MARKS = re.compile(r"[\"“”„«»「」]")
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A span of the source that supports a text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        """The span in quotation marks, unless it has its own."""
+        return self.text if _QUOTATION_MARKS.search(self.text) else f"“{self.text}”"
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """A text, such as a sentence or a point of a list, and what it rests on."""
+
+    text: str
+    quotes: tuple[Quote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading below the title. `level` 1 is a section's, 2 a part's of it."""
+
+    text: str
+    level: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Texts that run on; blank lines inside them begin new paragraphs."""
+
+    runs: tuple[Cited, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """A list."""
+
+    items: tuple[Cited, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several texts, and what it plays on: a note for the editor who chooses."""
+
+    text: str
+    angle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Texts of which one is published: a list for readers of a document, a row each in a table."""
+
+    items: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Markdown, such as a translation of it."""
+
+    text: str
+
+
+Block = Heading | Paragraph | Points | Choices | Marked
+
+_TITLE = re.compile(r" {0,3}#[ \t]+(.*?)[ \t]*#*[ \t]*(?:\n|$)")
+_EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is published. `label` is the heading of a piece without a title, such as "Hooks: newsletter"."""
+
+    title: str = ""
+    standfirst: str = ""
+    blocks: tuple[Block, ...] = ()
+    tags: tuple[str, ...] = ()
+    label: str = ""
+
+    @classmethod
+    def of_markdown(cls, text: str) -> Piece:
+        """A document whose first line, if it is a heading of the first level, is its title."""
+        found = _TITLE.match(text)
+        rest = (text[found.end() :] if found else text).strip()
+        title = _EMPHASIS.sub(r"\2", found[1]) if found else ""
+        return cls(title=title, blocks=(Marked(rest),) if rest else ())
+
+    @property
+    def quotes(self) -> tuple[Quote, ...]:
+        """All evidence, each span once, in the order in which it is cited: note 1, 2 and so on."""
+        found: dict[Quote, None] = {}
+        for block in self.blocks:
+            cited = block.runs if isinstance(block, Paragraph) else block.items if isinstance(block, Points) else ()
+            found |= dict.fromkeys(quote for text in cited for quote in text.quotes)
+        return tuple(found)
+
+    def options(self) -> tuple[tuple[str, Piece], ...]:
+        """One piece for each choice that an editor has, and what that choice plays on; the piece itself without any."""
+        choices = [choice for block in self.blocks if isinstance(block, Choices) for choice in block.items]
+        others = tuple(block for block in self.blocks if not isinstance(block, Choices))
+        apart = ((each.angle, replace(self, blocks=(*others, Choices((each,))))) for each in choices)
+        return tuple(apart) or (("", self),)

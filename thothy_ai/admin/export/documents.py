@@ -1,0 +1,98 @@
+"""Artifacts as Markdown documents with YAML front matter, as Hugo, Astro and Jekyll take them.
+
+The title is in the front matter, from where a site's layout takes it: a document of one piece does not repeat it.
+Nothing in a document runs or loads anything, whoever wrote it: plain text is shown as it is, and Markdown with such
+markup keeps it as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from thothy_ai.admin.export.pieces import name_of, piece_of, slug
+from thothy_ai.admin.json_text import json_text
+from thothy_ai.jobs.publishing.markdown import markdown
+from thothy_ai.jobs.publishing.plain import description
+
+TAIL_DIGITS = 8  # of a job's id
+_NOT_PROVENANCE = frozenset({"locale", "created_at", "body", "text", "provenance", "verification", "findings"})
+# YAML reads the first three as its own line breaks, and a reader that knows no front matter the others as markup.
+_ESCAPED = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u2028\u2029\ufeff<[]`"}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LINE_END = re.compile(r"\r\n?")
+
+
+def document(artifact: Mapping[str, Any]) -> str:
+    """One artifact."""
+    piece = piece_of(artifact)
+    tail = str(artifact["job_id"])[-TAIL_DIGITS:]
+    matter = {
+        "title": name_of(piece),
+        "description": description(piece),
+        "slug": slug(piece) if piece.title else "-".join(filter(None, (slug(piece), tail))),
+        "date": artifact["created_at"],
+        "lang": artifact["locale"],
+        "tags": list(piece.tags),
+    }
+    return _assembled(matter, markdown([piece], level=0), _provenance(artifact))
+
+
+def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
+    """All artifacts of one source in one document, each under its title."""
+    pieces = [piece_of(artifact) for artifact in artifacts]
+    locales = {artifact["locale"] for artifact in artifacts}
+    first = next((piece for piece in pieces if piece.title), pieces[0])
+    matter = {
+        "title": name_of(first),
+        "description": description(first),
+        "slug": slug(first),
+        "date": max(artifact["created_at"] for artifact in artifacts),
+        "lang": artifacts[0]["locale"] if len(locales) == 1 else None,
+        "tags": list(dict.fromkeys(tag for piece in pieces for tag in piece.tags)),
+    }
+    jobs = [str(artifact["job_id"]) for artifact in artifacts]
+    return _assembled(matter, markdown(pieces, level=2), {"source_key": artifacts[0]["source_key"], "jobs": jobs})
+
+
+def _provenance(artifact: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies the artifact and says how it was made."""
+    known = {name: value for name, value in artifact.items() if name not in _NOT_PROVENANCE and value is not None}
+    version = (artifact.get("provenance") or {}).get("version")
+    return known | ({"version": version} if version else {})
+
+
+def _assembled(matter: Mapping[str, Any], text: str, provenance: Mapping[str, Any]) -> str:
+    """Front matter with a line for each value that there is, and the text below it."""
+    lines = [f"{name}: {_yaml(value)}" for name, value in matter.items() if value]
+    if "{{" in text or "{%" in text:
+        lines.append("render_with_liquid: false")  # a placeholder of the text, which Jekyll would fill in
+    lines += ["provenance:", *(f"  {name}: {_yaml(value)}" for name, value in provenance.items())]
+    return "\n".join(["---", *lines, "---", "", _harmless(text)])
+
+
+def _yaml(value: object) -> str:
+    """A time as YAML's; of all else the JSON, which is YAML except for a few line breaks."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _STRING.sub(lambda found: found[0].translate(_ESCAPED), json_text(value))
+
+
+def _harmless(text: str) -> str:
+    """The document as it is; with tags and links as text, except in fences, if one of them runs or loads something."""
+    from thothy_ai.jobs.checks import unsafe_markup  # noqa: PLC0415  loads all checks
+
+    if unsafe_markup(text) is None:
+        return text
+    from markdown_it import MarkdownIt  # noqa: PLC0415  as above
+
+    text = _LINE_END.sub("\n", text)
+    fences = (token.map for token in MarkdownIt("commonmark", {"html": False}).parse(text) if token.type == "fence")
+    fenced = {line for first, end in filter(None, fences) for line in range(first, end)}
+    # Entities stand for characters of the text only. A backslash might meet another that is before it.
+    return "\n".join(
+        line if number in fenced else line.replace("<", "&lt;").replace("](", "]&#40;").replace("]:", "]&#58;")
+        for number, line in enumerate(text.split("\n"))
+    )

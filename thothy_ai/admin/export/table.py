@@ -1,0 +1,58 @@
+"""Artifacts as a table for a spreadsheet: what an editor reads first, what identifies the artifact after it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from io import StringIO
+from typing import Any
+
+from thothy_ai.admin.export.pieces import piece_of
+from thothy_ai.jobs.publishing.plain import evidence, plain
+
+COLUMNS = (
+    "kind", "locale", "channel", "audience", "title", "standfirst", "angle", "text", "evidence", "tags", "created_at",
+    "verdict", "reason", "job_id", "attempt", "tenant", "idempotency_key", "source_key", "parent_id", "model", "seed",
+)  # fmt: skip
+MAX_CELL_CHARS = 32_767  # Excel's; what is longer would run on in the rows below
+_FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formulas
+
+
+def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines of the table. An artifact of several texts to choose from has a row for each."""
+    yield _line(COLUMNS)
+    for artifact in artifacts:
+        for angle, piece in piece_of(artifact).options():
+            cells = {
+                **artifact,
+                "title": piece.title,
+                "standfirst": piece.standfirst,
+                "angle": angle,
+                "text": plain(piece),
+                "evidence": evidence(piece),
+                "tags": ", ".join(piece.tags),
+                "created_at": artifact["created_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            }
+            yield _line(_cell(cells.get(name)) for name in COLUMNS)
+
+
+def _cell(value: object) -> object:
+    """A value as a spreadsheet shows it: a text that it would run as a formula begins with an apostrophe (OWASP, "CSV
+    Injection"), and one that no cell holds is cut, and says so.
+    """
+    if not isinstance(value, str):
+        return value
+    if _FORMULA.match(value):
+        value = f"'{value}"
+    if len(value) <= MAX_CELL_CHARS:
+        return value
+    note = f" […] {len(value):,} characters do not fit a cell; export as md, html or json"
+    return value[: MAX_CELL_CHARS - len(note)] + note
+
+
+def _line(cells: Iterable[object]) -> str:
+    line = StringIO()
+    csv.writer(line, quoting=csv.QUOTE_ALL).writerow(cells)
+    return line.getvalue()

@@ -170,6 +170,17 @@ def test_artifacts_are_listed_in_pages_and_exported(api: httpx.Client, bench: Ru
     exported = api.get("/artifacts/export", params={"verdict": "accepted"})
     lines = [json.loads(each) for each in exported.text.splitlines()]
     assert sorted(each["body"]["echo"] for each in lines) == ["ok 0", "ok 1", "ok 2"]
+    for form, media, beginning in (
+        ("csv", "text/csv", '\ufeff"kind","locale"'),
+        ("md", "text/markdown", '---\ntitle: "ok'),
+        ("html", "text/html", "<!doctype html>"),
+    ):
+        exported = api.get("/artifacts/export", params={"verdict": "accepted", "format": form})
+        assert exported.headers["content-type"] == f"{media}; charset=utf-8"
+        assert exported.headers["content-disposition"] == f'attachment; filename="artifacts.{form}"'
+        assert exported.text.startswith(beginning)
+        assert [f"ok {number}" in exported.text for number in range(4)] == [True, True, True, False]
+    assert error_of(api.get("/artifacts/export?format=pdf"))[2] == "format"
     assert error_of(api.get("/artifacts?after=x"))[2] == "after"
 
 

@@ -12,13 +12,20 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import StreamingResponse
 
 from thothy_ai.admin.artifacts import Place, list_artifacts, stream_artifacts
+from thothy_ai.admin.export.formats import BYTE_ORDER_MARK, Format, stream
 from thothy_ai.db.connect import reaching
 from thothy_ai.http.api.jobs import JobOperations, filter_of
-from thothy_ai.http.api.models import ArtifactAnswer, ArtifactFilters, ArtifactList, ArtifactQuery
+from thothy_ai.http.api.models import ArtifactAnswer, ArtifactList, ArtifactQuery, ExportQuery
 from thothy_ai.http.api.operations import Operation, OperationCall, stream_of
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
+MEDIA = {
+    Format.JSONL: "application/jsonl",
+    Format.CSV: "text/csv",
+    Format.MD: "text/markdown",
+    Format.HTML: "text/html",
+}
 MAX_ATTEMPT = 2**31 - 1  # of Postgres' integers
 
 
@@ -33,8 +40,8 @@ class ArtifactOperations:
                 query=ArtifactQuery, answer=ArtifactList,
             ),
             Operation(
-                "GET", "/api/artifacts/export", "All artifacts that match, the newest first, a line of JSON each.",
-                "read", self.export, query=ArtifactFilters, media="application/jsonl",
+                "GET", "/api/artifacts/export", "All artifacts that match, the newest first, in one file.",
+                "read", self.export, query=ExportQuery, media=tuple(MEDIA.values()),
             ),
         )  # fmt: skip
 
@@ -56,9 +63,10 @@ class ArtifactOperations:
         return ArtifactList(data=shown, next=_cursor_of(shown[-1]) if len(found) > wanted.limit else None)
 
     async def export(self, call: OperationCall) -> StreamingResponse:
-        wanted: ArtifactFilters = call.query
+        wanted: ExportQuery = call.query
+        chosen = Format(wanted.format)
 
-        def lines() -> Iterator[bytes]:
+        def pieces() -> Iterator[bytes]:
             found = stream_artifacts(
                 self._database,
                 filter_of(wanted, call.caller.tenant),
@@ -67,10 +75,13 @@ class ArtifactOperations:
                 until=wanted.until,
             )
             with reaching(self._settings):
-                for each in found:
-                    yield ArtifactAnswer.model_validate(each).model_dump_json().encode() + b"\n"
+                if chosen is Format.CSV:
+                    yield BYTE_ORDER_MARK.encode()
+                for each in stream(found, chosen):
+                    yield each.encode()
 
-        return await stream_of(iterate_in_threadpool(lines()), "application/jsonl")
+        headers = {"content-disposition": f'attachment; filename="artifacts.{chosen}"'}
+        return await stream_of(iterate_in_threadpool(pieces()), MEDIA[chosen], headers)
 
 
 def _cursor_of(last: ArtifactAnswer) -> str:

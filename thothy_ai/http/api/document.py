@@ -84,7 +84,7 @@ def _described(operation: Operation, references: Schemas) -> dict[str, Any]:
     envelope = {"application/json": {"schema": references[Error]}}
     error = {"description": "It is refused, or has failed.", "content": envelope}
     described["responses"] = {
-        "200": {"description": "Done.", "content": {operation.media: {"schema": schema}}},
+        "200": {"description": "Done.", "content": {media: {"schema": schema} for media in operation.media}},
         "4XX": error,
         "5XX": error,
     }

@@ -75,7 +75,7 @@ class JobOperations:
             ),
             Operation(
                 "GET", f"{job}/events", "Server-sent events until the job has ended: `state` and `text`, then `end`.",
-                "read", self.events, query=Parameters, media="text/event-stream",
+                "read", self.events, query=Parameters, media=("text/event-stream",),
             ),
             Operation("POST", f"{job}/cancel", "Cancel it unless it has ended.", "jobs", self.cancel, answer=JobAnswer),
             Operation(

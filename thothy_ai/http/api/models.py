@@ -107,6 +107,15 @@ class ArtifactQuery(ArtifactFilters):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
 
 
+class ExportQuery(ArtifactFilters):
+    """Which artifacts are exported, and how they are written."""
+
+    format: Annotated[
+        Literal["jsonl", "csv", "md", "html"],
+        Field(description="Lines of JSON, a table, Markdown documents one after the other, or a page."),
+    ] = "jsonl"
+
+
 class BatchQuery(Parameters):
     """Which batches are listed, the newest first."""
 

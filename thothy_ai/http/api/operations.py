@@ -51,7 +51,7 @@ Run = Callable[[OperationCall], Awaitable[BaseModel | Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method and a path; what it takes, and what it answers with: a model, or a stream of this media type."""
+    """A method and a path; what it takes, and what it answers with: a model, or a stream of one of these types."""
 
     method: str
     path: str
@@ -62,7 +62,7 @@ class Operation:
     body: type[Given] | None = None
     keyed: bool = False  # it takes the header `Idempotency-Key`
     answer: type[BaseModel] | None = None
-    media: str = "application/json"
+    media: tuple[str, ...] = ("application/json",)
 
     @property
     def name(self) -> str:

@@ -70,10 +70,18 @@ class Accounts:
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
+    async def take(self, exchange: Exchange, caller: Caller, account: Account, size: int) -> None:
+        """Take the tokens of a body whose size was not announced; ApiError 429 if there are too few."""
+        more = size // BYTES_PER_TOKEN - account.taken
+        if caller.limits.tokens_per_minute is not None and more > 0:
+            limits = KeyLimits(tokens_per_minute=caller.limits.tokens_per_minute)
+            await self._admit(exchange, caller, limits, Account(account.lease, more))
+            account.taken += more
+
     async def _admit(self, exchange: Exchange, caller: Caller, limits: KeyLimits, account: Account) -> None:
         key = caller.key or ""
         room = await self._limiter.admit(key, limits, account.lease, account.taken, self._ledger.spent_today(key))
-        exchange.headers += room.headers(limits)
+        exchange.headers |= room.headers(limits)
         room.refuse(limits)
 
     async def _settle(self, caller: Caller, account: Account) -> None:

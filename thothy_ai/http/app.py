@@ -73,6 +73,7 @@ async def _generate(exchange: Exchange, fleet: Fleet, accounts: Accounts) -> Non
     caller, wanted = caller_of(exchange.scope, "chat"), GENERATIONS[exchange.scope["path"]]
     with metrics.IN_FLIGHT.track_inprogress():
         async with accounts.open(exchange, caller) as account, exchange.body() as body:
+            await accounts.take(exchange, caller, account, len(body))
             made = await parsed(body, lambda value: wanted(value, caller.tenant))
             await texts.write(exchange, fleet, made, account)
 

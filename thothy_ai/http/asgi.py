@@ -43,7 +43,7 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self._receive, self._send = scope, receive, send
         self.id = new_id()
-        self.headers: list[tuple[bytes, bytes]] = [(b"x-request-id", self.id.encode())]  # of whatever is answered
+        self.headers = {b"x-request-id": self.id.encode()}  # of whatever is answered
         self.status: int | None = None  # once the answer has begun
         self._whole = False  # the body has been read
         self._failed: Callable[[ApiError], bytes] | None = None  # once there are events, the last one after an error
@@ -154,7 +154,7 @@ class Exchange:
 
     async def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.status = status
-        headers = [*headers, *self.headers]
+        headers = [*headers, *self.headers.items()]
         names = {b"content-length", b"transfer-encoding"}
         if not self._whole and not names.isdisjoint(name for name, _ in self.scope["headers"]):
             # The rest of the body could keep the connection for ever.

@@ -123,13 +123,13 @@ class Room:
     requests: float
     tokens: float
 
-    def headers(self, limits: KeyLimits) -> list[tuple[bytes, bytes]]:
+    def headers(self, limits: KeyLimits) -> dict[bytes, bytes]:
         """The room that is left, in OpenAI's `x-ratelimit-*` headers."""
         bounds = (
             ("requests", limits.requests_per_minute, self.requests), ("tokens", limits.tokens_per_minute, self.tokens),
         )  # fmt: skip
-        return [
-            (f"x-ratelimit-{part}-{name}".encode(), value.encode())
+        return {
+            f"x-ratelimit-{part}-{name}".encode(): value.encode()
             for name, limit, left in bounds
             if limit is not None
             for part, value in (
@@ -137,7 +137,7 @@ class Room:
                 ("remaining", str(max(0, math.floor(left)))),
                 ("reset", spelled((limit - left) * 60 / limit)),
             )
-        ]
+        }
 
     def refuse(self, limits: KeyLimits) -> None:
         """ApiError 429 if a limit denied the request."""

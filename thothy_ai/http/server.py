@@ -10,6 +10,7 @@ import resource
 import signal
 import ssl
 from contextlib import ExitStack
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
@@ -23,7 +24,7 @@ from thothy_ai.errors import ConfigError
 from thothy_ai.http.access import Access, Everybody
 from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
-from thothy_ai.http.asgi import Exchange, new_id
+from thothy_ai.http.asgi import LINGER_SECONDS, Exchange, new_id
 from thothy_ai.http.directory import Registered, Single
 from thothy_ai.http.engines import Directory, Fleet
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
@@ -41,6 +42,7 @@ FINISH_SECONDS = 30  # for answers that are being written when the door is stopp
 UNREAD_SECONDS = 30.0  # for a client to read a part of what waits for it
 MAX_CONNECTIONS = 10_000
 POOL = 3  # connections to Postgres
+TOO_LONG = ApiError(431, f"the headers have more than {MAX_HEADER_BYTES:,} bytes", code="headers_too_large")
 
 
 def main(settings: Settings) -> None:
@@ -153,6 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
     What is refused before the application sees it has OpenAI's envelope, too.
     """
 
+    _refused = False  # what still comes is not read
     _bytes = 0  # of this request's headers
     _unparsed = 0  # bytes since the last part that was complete
     _timer: asyncio.TimerHandle | None = None  # until headers are expected
@@ -168,11 +171,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         self._unparsed += len(data)
         before = self._unparsed
         super().data_received(data)
+        if self._refused:
+            return
         if self._unparsed == before > MAX_HEADER_BYTES:  # a line without an end
-            self.transport.abort()
+            self._refuse(TOO_LONG)
         elif self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_headers()  # stray bytes after an answer must not hold the connection
 
@@ -201,17 +208,28 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser cannot read, or gave up at the request of `_count`."""
+        garbage = ApiError(400, f"this is not an HTTP request: {msg}", code="invalid_http")
+        self._refuse(TOO_LONG if self._bytes > MAX_HEADER_BYTES else garbage)
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer with an error, and close the connection once the client has stopped sending, or soon."""
         if self.cycle is not None and not self.cycle.response_complete:  # its answer would be garbled
             self.transport.abort()
             return
-        error = ApiError(400, f"this is not an HTTP request: {msg}", code="invalid_http")
+        self._refused = True
         body = json.dumps(error.body).encode()
         self.transport.write(
-            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            + f"x-request-id: {new_id()}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
+            f"connection: close\r\nx-request-id: {new_id()}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
             + body
         )
-        self.transport.close()
+        self._stop_timer()
+        if self.transport.can_write_eof():  # with unread bytes behind it, a closed socket would lose the answer
+            self.transport.write_eof()
+            self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -233,7 +251,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unparsed = 0
         self._bytes += size
         if self._bytes > MAX_HEADER_BYTES:
-            self.transport.abort()
+            raise ValueError(TOO_LONG)  # which ends the parser's work
 
     def _expect_headers(self) -> None:
         self._stop_timer()

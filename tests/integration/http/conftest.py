@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from openai import OpenAI
@@ -10,6 +11,7 @@ from openai import OpenAI
 from tests.support.answering_backend import AnsweringBackend
 from tests.support.door import door, strict_client
 from thothy_ai.engine.api import FinishReason
+from thothy_ai.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,13 @@ def address(backend: AnsweringBackend, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(autouse=True)
 def plain(backend: AnsweringBackend) -> None:
-    backend.answer, backend.reason = lambda _: ["Hello."], FinishReason.STOP
+    backend.answer, backend.reason, backend.hang = lambda _: ["Hello."], FinishReason.STOP, False
+
+
+@pytest.fixture
+def own(settings: Settings, tmp_path: Path) -> Settings:
+    """Of a door with a database, and an engine of its own."""
+    return settings.model_copy(update={"engine_url": f"unix://{tmp_path}/engine.sock"})
 
 
 @pytest.fixture(scope="module")

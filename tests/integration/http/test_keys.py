@@ -39,16 +39,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def backend() -> AnsweringBackend:
-    return AnsweringBackend(lambda request: ["Hi"])
-
-
-@pytest.fixture
-def own(settings: Settings, tmp_path: Path) -> Settings:
-    return settings.model_copy(update={"engine_url": f"unix://{tmp_path}/engine.sock"})
-
-
-@pytest.fixture
 def access(own: Settings, engine: Engine) -> Keys:
     return Keys(own, engine, Everybody("tenant", ()))
 
@@ -314,15 +304,22 @@ def test_too_many_connections_are_told_so(address: str, monkeypatch: pytest.Monk
     assert int(answer.headers["retry-after"]) > 0
 
 
-@pytest.mark.parametrize(
-    "begun", [b"", b"GET / HTTP/1.1\r\nh: x\r\n", b"GET /" + b"x" * 300_000, b"GET / HTTP/1.1\r\nh: " + b"x" * 300_000]
-)
-def test_headers_without_an_end(address: str, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    if len(begun) < 300_000:
-        monkeypatch.setattr("thothy_ai.http.server.HEADER_SECONDS", 0.2)
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nh: x\r\n"])
+def test_headers_that_do_not_come(address: str, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setattr("thothy_ai.http.server.HEADER_SECONDS", 0.2)
     with connected(address) as raw:
         raw.sendall(begun)
         assert until_closed(raw) == b""
+
+
+@pytest.mark.parametrize("begun", ["GET /", "GET / HTTP/1.1\r\nh: ", "GET / HTTP/1.1\r\n" + "h: x\r\n" * 30_000])
+@pytest.mark.parametrize("end", ["", " HTTP/1.1\r\n\r\n"])
+def test_headers_that_are_too_long_are_told_so(address: str, begun: str, end: str) -> None:
+    with connected(address) as raw:
+        raw.sendall(f"{begun}{'x' * 300_000}{end}".encode())
+        head, _, body = until_closed(raw).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert b'"code": "headers_too_large"' in body
 
 
 def test_stray_bytes_do_not_hold_a_connection(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import json
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -55,13 +54,7 @@ def box(queue: Queue) -> UUID:
 
 
 @pytest.fixture
-def backend() -> AnsweringBackend:
-    return AnsweringBackend(lambda request: ["Hi"])
-
-
-@pytest.fixture
-def address(backend: AnsweringBackend, settings: Settings, engine: Engine, tmp_path: Path) -> Iterator[str]:
-    own = settings.model_copy(update={"engine_url": f"unix://{tmp_path}/engine.sock"})
+def address(backend: AnsweringBackend, own: Settings, engine: Engine) -> Iterator[str]:
     with (
         served(backend, own.engine_url or ""),
         served_door(own, access=Keys(own, engine, None), ledger=Ledger(own, engine)) as address,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 from collections.abc import Iterator
@@ -36,16 +37,6 @@ from thothy_ai.settings import Settings
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis is not away because a machine is busy."""
     monkeypatch.setattr(module, "ANSWER_SECONDS", 30.0)
-
-
-@pytest.fixture
-def backend() -> AnsweringBackend:
-    return AnsweringBackend(lambda request: ["Hi"])
-
-
-@pytest.fixture
-def own(settings: Settings, tmp_path: Path) -> Settings:
-    return settings.model_copy(update={"engine_url": f"unix://{tmp_path}/engine.sock"})
 
 
 @pytest.fixture
@@ -92,6 +83,34 @@ def test_tokens_are_settled_after_the_answer(doors: tuple[str, str], engine: Eng
     refused = ask(doors[1], key)
     assert int(refused.headers["x-ratelimit-remaining-tokens"]) < 100 - 60
     assert "100 tokens per minute" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("redis", [True, False])
+def test_a_body_without_a_length_takes_its_tokens_before_it_runs(
+    doors: tuple[str, str], backend: AnsweringBackend, engine: Engine, monkeypatch: pytest.MonkeyPatch, redis: bool
+) -> None:
+    if not redis:
+        monkeypatch.setattr(Limiter, "_ask", never)
+    key = made(engine, limits=KeyLimits(requests_per_minute=9, tokens_per_minute=100))
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+
+    def ask_in_pieces(words: int) -> httpx.Response:
+        body = json.dumps({**HELLO, "messages": [{"role": "user", "content": "word " * words}]}).encode()
+        return httpx.post(f"{doors[0]}{ROUTE}", content=iter([body[:20], body[20:]]), headers=headers, timeout=PATIENCE)
+
+    before = len(backend.requests)
+    answer = ask_in_pieces(12)  # 131 bytes
+    assert answer.status_code == 200
+    left = [answer.headers.get_list(f"x-ratelimit-remaining-{name}") for name in ("requests", "tokens")]
+    assert left == [["8"], ["68"]]
+    refused = ask_in_pieces(1_000)
+    assert code(refused) == (429, "rate_limit_exceeded")
+    assert "100 tokens per minute" in refused.json()["error"]["message"]
+    assert len(backend.requests) == before + 1
+
+
+async def never(*_: object) -> None:
+    """What a script answers while Redis is away."""
 
 
 def test_gpu_seconds_of_a_day(doors: tuple[str, str], engine: Engine) -> None:

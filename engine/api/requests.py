@@ -21,6 +21,7 @@ INTERACTIVE_PRIORITY = 101  # and above: someone waits for the text, and other p
 MAX_NAME = 1_000  # characters of an id, a profile or a salt, all of which an engine keeps
 MAX_SCHEMA = 256 * 1024  # characters
 MAX_CHOICES = 64
+MAX_PAIRS = 1_000
 MAX_LISTED = 2_000_000  # log-probabilities and tokens of a result, which has to fit a frame
 
 
@@ -36,6 +37,9 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt to complete. Exactly one of `messages`, `text`, `token_ids` is given.
+
+    Or `pairs`, each a premise and a claim: the result's text is a JSON list with `entailment`, `neutral` or
+    `contradiction` for each, by the entailment model beside the engine, and is empty if that has failed.
 
     `schema` is a JSON schema (as JSON text) that the output must match; it excludes `stop` and `stop_token_ids`.
     `profile` names the population whose output lengths this request is like (the service passes a job kind); admission
@@ -80,6 +84,7 @@ class GenerationRequest:
     template_options: Mapping[str, TemplateOption] = field(default_factory=dict)
     divided: bool = False
     tools: Tools | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an order that no queue could keep, and texts that are too long (`InvalidRequestError`)."""
@@ -94,6 +99,8 @@ class GenerationRequest:
             if len(getattr(self, name) or "") > most:
                 says = f"{name} has {len(getattr(self, name)):,} characters; {most:,} are possible"
                 raise InvalidRequestError(says, name)
+        if len(self.pairs) > MAX_PAIRS:
+            raise InvalidRequestError(f"pairs has {len(self.pairs):,} entries; {MAX_PAIRS:,} are possible")
         for name in ("stop", "stop_token_ids") if self.schema is not None else ():
             if getattr(self.sampling, name):
                 says = f"{name} is not possible with a schema, whose text ends when it is complete"
@@ -229,6 +236,7 @@ class EngineInfo:
     model_name: str = ""  # by which jobs ask for it
     registered: bool = False  # a registrar records its sessions; without one, it gets no jobs
     declared_gpus: int = 0  # of another's server: its seconds are not measured; 0 for an engine of ours
+    verifier: str = ""  # the entailment model beside the engine; empty if there is none
 
 
 @dataclass(frozen=True, slots=True)

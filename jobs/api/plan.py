@@ -107,7 +107,7 @@ class Call:
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[str, str]], step: str) -> Call:
         """A call to the entailment model."""
-        return cls((), {}, Sampling(0), step=step, pairs=tuple(pairs))
+        return cls((), {}, Sampling(1), step=step, pairs=tuple(pairs))
 
     @classmethod
     def of_api(cls, route: str, body: Mapping[str, Any]) -> Call:

@@ -58,7 +58,7 @@ def bundled(kind: str) -> tuple[Case, ...]:
 
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases in a file. Raises `CaseError`, naming the line."""
-    cases = _read(path, _case)
+    cases = read_lines(path, _case)
     if not cases:
         raise CaseError(f"{path}: has no cases")
     if len({case.id for case in cases}) < len(cases):
@@ -68,10 +68,11 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 def injections() -> tuple[Injection, ...]:
     """The bundled attempts at injection, in several languages and styles."""
-    return tuple(_read(INJECTIONS, _injection))
+    return tuple(read_lines(INJECTIONS, _injection))
 
 
-def _read(path: Path, parse: Callable[[Mapping[str, Any], Path], T]) -> list[T]:
+def read_lines(path: Path, parse: Callable[[Mapping[str, Any], Path], T]) -> list[T]:
+    """What each line of a file of JSON objects is parsed to. Raises `CaseError`, naming the line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -93,7 +94,7 @@ def _case(entry: Mapping[str, Any], folder: Path) -> Case:
         raise ValueError("a fact has no alternatives")
     return Case(
         id=_text(entry["id"]),
-        request=_with_source(entry["request"], folder),
+        request=with_source(entry["request"], folder),
         facts=facts,
         expected=int(entry.get("expected", len(facts))),
         reference=entry.get("reference"),
@@ -101,7 +102,7 @@ def _case(entry: Mapping[str, Any], folder: Path) -> Case:
 
 
 def _injection(entry: Mapping[str, Any], folder: Path) -> Injection:
-    request = _with_source(entry["request"], folder)
+    request = with_source(entry["request"], folder)
     paragraphs = request["source"].strip().split("\n\n")
     place = {"start": 0, "middle": 1, "end": len(paragraphs)}[entry["at"]]
     return Injection(
@@ -114,7 +115,8 @@ def _injection(entry: Mapping[str, Any], folder: Path) -> Injection:
     )
 
 
-def _with_source(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def with_source(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The fields of a request, with the text of its `source_file` as its source."""
     fields = dict(request)
     if "source_file" in fields:
         fields["source"] = (folder / "sources" / _text(fields.pop("source_file"))).read_text(encoding="utf-8")

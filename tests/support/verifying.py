@@ -11,9 +11,14 @@ from thothy_ai.jobs.api.plan import Call, Output
 _CLAIM = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
 
 
+def claims_of_prompt(prompt: str) -> list[str]:
+    """The claims that a prompt asks about, which follow the source."""
+    return _CLAIM.findall(prompt.partition("</source>")[2] or prompt)
+
+
 def claims_in(call: Call) -> list[str]:
     """The claims that a call asks about."""
-    return _CLAIM.findall(call.messages[-1].content.partition("</source>")[2] or call.messages[-1].content)
+    return claims_of_prompt(call.messages[-1].content)
 
 
 def labelling(call: Call, letters: Mapping[str, str]) -> Output:

@@ -12,8 +12,8 @@ from thothy_ai.embedded.endpoint import Endpoint
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.evaluation.connection import connected
 from thothy_ai.http.openai.translation import translated
-from thothy_ai.jobs import Context
 from thothy_ai.plans.advance import Judgement, PlannedJob
+from thothy_ai.plans.context import context_of
 from thothy_ai.plans.follow import CallLog, follow
 from thothy_ai.plans.judges import Judges
 from thothy_ai.plans.requests import RequestFactory
@@ -57,7 +57,7 @@ async def run(
         async with places:
             while not made or (made[-1].judgement.retryable and len(made) < trial.attempts):
                 previous = made[-1].judgement.previous if made else None
-                job = PlannedJob(trial.kind, body, Context(info.max_context, info.parameters, previous))
+                job = PlannedJob(trial.kind, body, context_of(info, previous, settings.verification_precision))
                 # With the priority of ordinary jobs.
                 requests, log = RequestFactory(f"eval-{uuid4()}", trial.kind, trial.seed + len(made), "eval"), CallLog()
                 judgement = await follow(

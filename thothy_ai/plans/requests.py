@@ -76,7 +76,7 @@ class RequestFactory:
                 logprobs=0 if wanted.mean_logprob else None,
                 seed=call_seed(self.seed, number),
             ),
-            schema=json.dumps(call.schema),
+            schema=None if call.pairs else json.dumps(call.schema),
             profile=f"{self.kind}/{call.step}",
             salt=self.tenant,
             stream=self.stream,
@@ -88,6 +88,7 @@ class RequestFactory:
             n=wanted.n,
             best_of=wanted.best_of,
             template_options={**call.template_options, **self.template_options},
+            pairs=call.pairs,
         )
 
     def adopted(self, request: GenerationRequest, call: Call, number: int) -> GenerationRequest:

@@ -180,6 +180,13 @@ class Settings(BaseSettings):
         " longer is ended, and the output is rejected as `validator_error`.",
     )
 
+    verification_precision: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="How often a doubt of verification is right, which becomes the weight of its findings:"
+        " `thothy eval verification` measures it for a model.",
+    )
     duplicate_days: int = Field(
         default=7,
         ge=0,

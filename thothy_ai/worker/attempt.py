@@ -29,9 +29,10 @@ from thothy_ai.engine.api.errors import (
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.openai.translation import translated
-from thothy_ai.jobs import Context, Previous, RejectionReason
+from thothy_ai.jobs import Previous, RejectionReason
 from thothy_ai.jobs.api.plan import ApiBody, Outputs
 from thothy_ai.plans.advance import PlanError, PlannedJob
+from thothy_ai.plans.context import context_of
 from thothy_ai.plans.follow import CallLog, follow, side_by_side
 from thothy_ai.plans.judges import Judges
 from thothy_ai.plans.requests import RequestFactory, Translated
@@ -155,7 +156,7 @@ class AttemptRunner:
             with suppress(ValueError):  # a reason of a newer worker
                 reason = RejectionReason(rejected["reason"])
                 previous = Previous(reason, rejected["detail"], rejected["artifact"], rejected["note"])
-        context = Context(info.max_context, info.parameters, previous) if info else Context(previous=previous)
+        context = context_of(info, previous, self._settings.verification_precision)
         judgement = await follow(
             PlannedJob(claim.kind, claim.request, context),
             RequestFactory(

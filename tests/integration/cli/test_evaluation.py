@@ -13,8 +13,10 @@ from typer.testing import CliRunner, Result
 from tests.support.answering_backend import AnsweringBackend
 from tests.support.home import fresh_home, processes_of
 from tests.support.served_engine import served
+from tests.support.verifying import claims_of_prompt
 from thothy_ai.cli import app
 from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.jobs.evaluation.claims import labelled_texts
 
 Evaluate = Callable[..., Result]
 TEXTS = ("ok one", "retry two", "ok three")
@@ -172,3 +174,35 @@ def test_the_bundled_model_runs_two_cases() -> None:
     assert result["model"].startswith("SmolLM2")
     assert len(result["cases"]) == 2
     assert all(case["output_tokens"] > 5 and case["compute_seconds"] > 0 for case in result["cases"])
+
+
+BAD = {each.claim.text for text in labelled_texts() for each in text.claims if not each.sound}
+
+
+@pytest.mark.parametrize(
+    ("answer", "precision", "recall"),
+    [
+        (lambda claim: "C" if claim in BAD else "S", 1.0, 1.0),
+        (lambda _: "C", 0.5, 1.0),
+        (lambda _: "S", None, 0.0),
+        (lambda _: "?", None, 0.0),
+    ],
+)
+def test_a_verifier_is_measured_on_labelled_claims(
+    env: dict[str, str], backend: AnsweringBackend, answer: Callable[[str], str], precision: float, recall: float
+) -> None:
+    backend.answer = lambda request: [
+        json.dumps(
+            {"claims": " ".join(f"a {answer(claim)}" for claim in claims_of_prompt(request.messages[-1].content))}
+        )
+    ]
+    done = CliRunner().invoke(app, ["eval", "verification", "--json"], env=env)
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["precision"], result["recall"]) == (precision, recall)
+    assert result["claims"] == 2 * result["bad"] == 2 * len(BAD)
+    assert result["unread"] == (result["claims"] if answer("") == "?" else 0)
+    assert result["natural_precision"] == (pytest.approx(0.05) if precision == 0.5 else precision)
+    shown = CliRunner().invoke(app, ["eval", "verification"], env=env).stdout
+    assert ("THOTHY_VERIFICATION_PRECISION" in shown) is (precision is not None)
+    assert ("cannot be read" in shown) is (answer("") == "?")

@@ -183,14 +183,14 @@ def _run(
 async def _ask(endpoint: Endpoint, prompt: Prompt, seeds: Iterable[int], view: AskView) -> bool:
     """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""
     from thothy_ai.evaluation.connection import connected
-    from thothy_ai.jobs import Context
+    from thothy_ai.plans.context import context_of
 
     attempt: AskAttempt | None = None
     async with connected(endpoint) as (client, info), view.showing():
         for seed in seeds:
             view.begin(info, seed)
             previous = attempt.judgement.previous if attempt is not None and attempt.judgement is not None else None
-            attempt = await prompt.attempt(client, seed, Context(info.max_context, info.parameters, previous), view)
+            attempt = await prompt.attempt(client, seed, context_of(info, previous), view)
             view.attempt(attempt)
             if not attempt.retryable:
                 break

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
 
@@ -26,10 +27,26 @@ URL_SCHEMES = ("unix://", "tcp://")
 MODEL_ROWS = 32  # of an engine that is started for it
 PICTURES = (".png", ".svg", ".pdf")
 
+
+class _Evaluations(TyperGroup):
+    """`thothy eval hook` is `thothy eval kind hook`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        named = args[0] in self.commands or args[0].startswith("-")
+        return super().resolve_command(ctx, args if named else [KIND, *args])
+
+
+KIND = "kind"
 app = typer.Typer()
+evaluations = typer.Typer(
+    cls=_Evaluations,
+    no_args_is_help=True,
+    help="Measure a model: on the cases of a kind, or as a verifier of claims.",
+)
+app.add_typer(evaluations, name="eval")
 
 
-@app.command("eval")
+@evaluations.command(KIND)
 def evaluate(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Job kind to evaluate.")],
     model: Annotated[
@@ -60,9 +77,11 @@ def evaluate(
     The running engine answers. If none is configured, one is started with THOTHY_MODEL or the bundled model. Nothing is
     recorded. To judge a change of prompts, save the result before it with --json, and compare with the file afterwards.
 
-    Example: thothy eval trend_summary --json > before.json
+    "kind" may be left out.
 
-    Example: thothy eval trend_summary --against before.json --plot change.svg
+    Example: thothy eval kind trend_summary --json > before.json
+
+    Example: thothy eval kind trend_summary --against before.json --plot change.svg
     """
     from thothy_ai.engine.api.errors import GrammarError, InvalidRequestError
     from thothy_ai.jobs import registry
@@ -209,3 +228,39 @@ def _for_kind(kind: AnyKind, injection: Injection) -> Injection:
     return replace(
         injection, request={**request, "target_locale": "de-DE" if source_locale.startswith("en") else "en-US"}
     )
+
+
+@evaluations.command()
+def verification(
+    model: Annotated[
+        Path | None, typer.Option(help="Start an engine with this model (a Hugging Face folder or a GGUF file).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a model verify labelled claims, and print how often its doubts are right: whether to believe it.
+
+    Each claim is there once as its source has it, and once with a defect of meaning, such as another speaker, "already"
+    for "not yet", or a cause where the source has none. The running engine answers, with its entailment model if it has
+    one (`thothy engine --verifier`). Nothing is recorded: set THOTHY_VERIFICATION_PRECISION to the precision, and the
+    findings of verification carry it.
+
+    Example: thothy eval verification --model ~/models/qwen3-8b
+    """
+    from thothy_ai.cli.request_engine import engine_for
+    from thothy_ai.cli.views.evaluation import ended_counter
+    from thothy_ai.cli.views.tables import print_json
+    from thothy_ai.cli.views.verification import print_verifier
+    from thothy_ai.evaluation.verification import measure
+    from thothy_ai.jobs.evaluation.claims import labelled_texts
+
+    texts = labelled_texts()
+    try:
+        with engine_for(load_settings(), model, MODEL_ROWS) as endpoint:
+            result = asyncio.run(measure(endpoint, texts, ended_counter(len(texts))))
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; the requests are aborted.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_verifier(result)

@@ -1,0 +1,62 @@
+"""The claims with which a verifier is measured: each once as the source has it, and once with one defect of meaning.
+
+One JSON object per line: `id`, `sort` of the defect, `locale`, the claim as it is `good` and as it is `bad`, and either
+the `source_file` with the `quote` that the claim was given, if any, or the `original` that it translates.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thothy_ai.jobs.api.verdict import Place
+from thothy_ai.jobs.evaluation.cases import DATA, read_lines, with_source
+from thothy_ai.jobs.plans.verification import Claim, claims_of
+
+CLAIMS = DATA / "claims.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledClaim:
+    """A claim, whether it is sound, and the sort of defect that its bad version has."""
+
+    claim: Claim
+    sound: bool
+    sort: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """Claims about one source, or, without one, translations: what a verifier sees together."""
+
+    source: str | None
+    claims: tuple[LabelledClaim, ...]
+
+
+def labelled_texts(path: Path = CLAIMS) -> tuple[LabelledText, ...]:
+    """All claims, in texts whose claims are sound and bad by turns, so that none has both versions of one.
+
+    Raises `CaseError`.
+    """
+    texts: dict[tuple[str | None, bool], list[LabelledClaim]] = defaultdict(list)
+    for number, (source, good, bad) in enumerate(read_lines(path, _versions)):
+        texts[source, bool(number % 2)].append(good)
+        texts[source, not number % 2].append(bad)
+    return tuple(LabelledText(source, tuple(claims)) for (source, _), claims in texts.items())
+
+
+def _versions(entry: Mapping[str, Any], folder: Path) -> tuple[str | None, LabelledClaim, LabelledClaim]:
+    source = with_source(entry, folder).get("source")
+    quotes = [entry["quote"]] if "quote" in entry else []
+
+    def version(text: str, *, sound: bool) -> LabelledClaim:
+        if source is None:
+            claim = Claim(text, Place("text", 0, len(text)), (entry["original"],))
+        else:
+            (claim,) = claims_of(text, "text", source, entry["locale"], quotes)
+        return LabelledClaim(claim, sound, entry["sort"])
+
+    return source, version(entry["good"], sound=True), version(entry["bad"], sound=False)

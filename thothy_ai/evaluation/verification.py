@@ -1,0 +1,162 @@
+"""Measures a verifier: the labelled claims through an engine, and how often its doubts are right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from thothy_ai.embedded.endpoint import Endpoint
+from thothy_ai.engine.api import EngineInfo, Usage
+from thothy_ai.engine.serving.client import EngineClient
+from thothy_ai.evaluation.connection import connected
+from thothy_ai.jobs.api.plan import Calls, Outputs, T
+from thothy_ai.jobs.evaluation.claims import LabelledClaim, LabelledText
+from thothy_ai.jobs.plans.verification import UNREAD, doubt, verify
+from thothy_ai.plans.context import context_of
+from thothy_ai.plans.follow import side_by_side
+from thothy_ai.plans.requests import RequestFactory
+from thothy_ai.plans.running_call import RunningCall, total
+
+AT_ONCE = 16  # texts in flight
+NATURAL = 0.05  # the share of bad claims that published evaluations find in summaries by models of 7 to 70 billion
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedLabel:
+    """A labelled claim, and the label that the verifier gave it."""
+
+    labelled: LabelledClaim
+    label: str
+    doubted: bool
+
+
+@dataclass(frozen=True)
+class VerifierResult:
+    """What a verifier made of all claims."""
+
+    verifier: str
+    device: str
+    usage: Usage
+    labels: tuple[VerifiedLabel, ...]
+
+    @cached_property
+    def bad(self) -> int:
+        """Claims with a defect."""
+        return sum(not each.labelled.sound for each in self.labels)
+
+    @cached_property
+    def sound(self) -> int:
+        """Claims without one."""
+        return len(self.labels) - self.bad
+
+    @cached_property
+    def found(self) -> int:
+        """Bad claims that it doubts."""
+        return sum(each.doubted and not each.labelled.sound for each in self.labels)
+
+    @cached_property
+    def false_alarms(self) -> int:
+        """Sound claims that it doubts."""
+        return sum(each.doubted and each.labelled.sound for each in self.labels)
+
+    @property
+    def unread(self) -> int:
+        """Claims of answers that could not be read."""
+        return sum(each.label == UNREAD for each in self.labels)
+
+    @property
+    def precision(self) -> float | None:
+        """Of its doubts on these claims, half of which are bad, the share that is right; None without a doubt."""
+        doubts = self.found + self.false_alarms
+        return self.found / doubts if doubts else None
+
+    @property
+    def recall(self) -> float:
+        """The share of bad claims that it doubts."""
+        return self.found / self.bad
+
+    @property
+    def natural_precision(self) -> float | None:
+        """The precision where one claim in twenty is bad; None without a doubt."""
+        found = NATURAL * self.recall
+        doubted = found + (1 - NATURAL) * self.false_alarms / self.sound
+        return found / doubted if doubted else None
+
+    def of_sort(self, sort: str) -> VerifierResult:
+        """The same for the claims of one sort of defect."""
+        return VerifierResult(
+            self.verifier, self.device, self.usage, tuple(each for each in self.labels if each.labelled.sort == sort)
+        )
+
+    @property
+    def sorts(self) -> list[str]:
+        """The sorts of defect, as they come."""
+        return list(dict.fromkeys(each.labelled.sort for each in self.labels))
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "verifier": self.verifier,
+            "device": self.device,
+            "claims": len(self.labels),
+            "compute_seconds": self.usage.compute_seconds,
+            "natural_precision": self.natural_precision,
+            **self._figures(),
+            "sorts": {sort: self.of_sort(sort)._figures() for sort in self.sorts},
+        }
+
+    def _figures(self) -> dict[str, Any]:
+        return {
+            "bad": self.bad,
+            "found": self.found,
+            "sound": self.sound,
+            "false_alarms": self.false_alarms,
+            "unread": self.unread,
+            "precision": self.precision,
+            "recall": self.recall,
+        }
+
+
+async def measure(endpoint: Endpoint, texts: Iterable[LabelledText], on_ended: Callable[[], None]) -> VerifierResult:
+    """Have the claims of each text labelled, as a plan does. Raises `EngineError`."""
+    places = asyncio.Semaphore(AT_ONCE)
+    calls: list[RunningCall] = []
+
+    async def labels(client: EngineClient, info: EngineInfo, text: LabelledText) -> list[VerifiedLabel]:
+        context = context_of(info)
+        async with places:
+            plan = verify([each.claim for each in text.claims], context, text.source)
+            found = await _followed(plan, client, calls)
+        on_ended()
+        doubts = [doubt(each.claim, label, "", context) for each, label in zip(text.claims, found, strict=True)]
+        return [
+            VerifiedLabel(each, label.label, doubted is not None)
+            for each, label, doubted in zip(text.claims, found, doubts, strict=True)
+        ]
+
+    async with connected(endpoint) as (client, info):
+        made = await asyncio.gather(*(labels(client, info, text) for text in texts))
+    every = tuple(label for of_text in made for label in of_text)
+    return VerifierResult(info.verifier or info.model, info.device, total(call.usage for call in calls), every)
+
+
+async def _followed(plan: Generator[Calls, Outputs, T], client: EngineClient, log: list[RunningCall]) -> T:
+    """Follow a part of a plan that makes no verdict."""
+    requests, numbers = RequestFactory(f"eval-{uuid4()}", "verification", 1, "eval"), count()
+    try:
+        asked = next(plan)
+        while True:
+            sent = []
+            for call in asked:
+                request = requests.request(call, next(numbers))
+                sent.append(RunningCall(call, request, await client.submit(request)))
+            log += sent
+            asked = plan.send(await side_by_side(sent))
+    except StopIteration as stop:
+        found: T = stop.value
+        return found

@@ -11,7 +11,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING
 
-from thothy_ai.jobs.publishing.piece import Block, Choices, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
+from thothy_ai.jobs.publishing.piece import Alternatives, Block, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -55,7 +55,7 @@ class _Html:
                 yield from (f"<p>{paragraph}</p>" for paragraph in _BLANK_LINE.split(text) if paragraph)
             case Points():
                 yield from _list("ul", map(self._cited, block.items))
-            case Choices():
+            case Alternatives():
                 yield from _list("ul", (_text(item.text) for item in block.items))
             case Marked():
                 yield _rendered(block.text, self._level + 1).rstrip("\n")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from thothy_ai.jobs.publishing.piece import Block, Choices, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
+from thothy_ai.jobs.publishing.piece import Alternatives, Block, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
 
 # What Markdown, or a template language of a site's generator, would not show as it is. An underscore inside a word does
 # nothing, and a link with one must stay whole.
@@ -20,7 +20,14 @@ def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
     since it stands in the front matter.
     """
     notes: dict[Quote, int] = {}
-    parts = [part for piece in pieces for part in _parts(piece, level, notes)]
+    parts: list[str] = []
+    for piece in pieces:
+        if level and (heading := piece.title or piece.label):
+            parts.append(f"{'#' * level} {literal(heading)}")
+        parts.append(literal(piece.standfirst))
+        parts += (_block(block, max(level, 1), notes) for block in piece.blocks)
+        if level > 1 and piece.tags:  # of a single piece, they are in the front matter
+            parts.append(f"*{literal(' · '.join(piece.tags))}*")
     footnotes = "\n".join(f"[^{number}]: {literal(str(quote))}" for quote, number in notes.items())
     return "\n\n".join(part for part in (*parts, footnotes) if part) + "\n"
 
@@ -33,15 +40,6 @@ def literal(text: str) -> str:
     return _BLOCK_MARK.sub(r"\1\2\\", text)
 
 
-def _parts(piece: Piece, level: int, notes: dict[Quote, int]) -> Iterator[str]:
-    if level and (heading := piece.title or piece.label):
-        yield f"{'#' * level} {literal(heading)}"
-    yield literal(piece.standfirst)
-    yield from (_block(block, max(level, 1), notes) for block in piece.blocks)
-    if level > 1 and piece.tags:  # of a single piece, they are in the front matter
-        yield f"*{literal(' · '.join(piece.tags))}*"
-
-
 def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
     match block:
         case Heading():
@@ -50,7 +48,7 @@ def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
             return "".join(_cited(run, notes) for run in block.runs)
         case Points():
             return "\n".join(f"- {_cited(item, notes)}" for item in block.items)
-        case Choices():
+        case Alternatives():
             return "\n".join(f"- {literal(item.text)}" for item in block.items)
         case Marked():
             return block.text

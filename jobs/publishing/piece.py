@@ -53,7 +53,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternative:
     """One of several texts, and what it plays on: a note for the editor who chooses."""
 
     text: str
@@ -61,10 +61,10 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class Alternatives:
     """Texts of which one is published: a list for readers of a document, a row each in a table."""
 
-    items: tuple[Choice, ...]
+    items: tuple[Alternative, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Marked:
     text: str
 
 
-Block = Heading | Paragraph | Points | Choices | Marked
+Block = Heading | Paragraph | Points | Alternatives | Marked
 
 _TITLE = re.compile(r" {0,3}#[ \t]+(.*?)[ \t]*#*[ \t]*(?:\n|$)")
 _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
@@ -109,7 +109,7 @@ class Piece:
 
     def options(self) -> tuple[tuple[str, Piece], ...]:
         """One piece for each choice that an editor has, and what that choice plays on; the piece itself without any."""
-        choices = [choice for block in self.blocks if isinstance(block, Choices) for choice in block.items]
-        others = tuple(block for block in self.blocks if not isinstance(block, Choices))
-        apart = ((each.angle, replace(self, blocks=(*others, Choices((each,))))) for each in choices)
+        choices = [choice for block in self.blocks if isinstance(block, Alternatives) for choice in block.items]
+        others = tuple(block for block in self.blocks if not isinstance(block, Alternatives))
+        apart = ((each.angle, replace(self, blocks=(*others, Alternatives((each,))))) for each in choices)
         return tuple(apart) or (("", self),)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from thothy_ai.jobs.publishing.piece import Block, Choices, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
+from thothy_ai.jobs.publishing.piece import Alternatives, Block, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
 
 MAX_DESCRIPTION_CHARS = 155  # what search engines show
 
@@ -53,7 +53,7 @@ def _lines(block: Block) -> Iterator[_Line]:
             yield _Line(block.text, heading=True)
         case Paragraph():
             yield _Line("".join(run.text for run in block.runs))
-        case Points() | Choices():
+        case Points() | Alternatives():
             yield from (_Line(item.text) for item in block.items)
         case Marked():
             yield from _lines_of_markdown(block.text)
@@ -76,7 +76,7 @@ def _block(block: Block, numbers: Mapping[Quote, int]) -> str:
             return "".join(_cited(run, numbers) for run in block.runs)
         case Points():
             return "\n".join(f"• {_cited(item, numbers)}" for item in block.items)
-        case Choices():
+        case Alternatives():
             only = len(block.items) == 1
             return "\n".join(item.text if only else f"• {item.text}" for item in block.items)
         case Marked():

@@ -48,7 +48,7 @@ from thothy_ai.foreign.abilities import Abilities, find_abilities
 from thothy_ai.foreign.bodies import body_of, expected, path_of, wants_logprobs
 from thothy_ai.foreign.declared import DeclaredEngine
 from thothy_ai.foreign.http import Answer, HttpServer
-from thothy_ai.foreign.replies import BusyError, Piece, piece_of, refusal_of
+from thothy_ai.foreign.replies import BusyError, StreamedPiece, piece_of, refusal_of
 from thothy_ai.foreign.shares import TokenShares
 
 log = logging.getLogger(__name__)
@@ -341,7 +341,7 @@ class ForeignEngineClient:
         if text.finish_reason is None:
             raise ConnectionLostError(f"{self._server.url} ended a text without saying why")
 
-    def _take(self, piece: Piece, text: ForeignText) -> int:
+    def _take(self, piece: StreamedPiece, text: ForeignText) -> int:
         """Add a piece to its text; how many tokens it has, as far as that can be told."""
         characters = len(piece.text) + len(piece.thoughts) + sum(len(call.arguments) for call in piece.calls)
         gained = len(piece.logprobs) or (max(1, self._tokens_of(characters)) if characters else 0)

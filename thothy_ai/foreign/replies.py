@@ -37,7 +37,7 @@ class BusyError(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StreamedPiece:
     """What an event adds to a text. `usage`, which the last one has: tokens of the prompt, of those the cached ones,
     and of the output.
     """
@@ -50,19 +50,19 @@ class Piece:
     usage: tuple[int, int, int] | None = None
 
 
-def piece_of(event: Any) -> Piece:
+def piece_of(event: Any) -> StreamedPiece:
     """The first choice's news in an event, or in a whole answer. Raises the error that it carries, or ProtocolError."""
     try:
         if error := event.get("error"):
             raise error_of(error)
         usage = _usage(event.get("usage"))
         if not (choices := event.get("choices")):
-            return Piece(usage=usage)
+            return StreamedPiece(usage=usage)
         choice = choices[0]
         message = choice.get("delta") or choice.get("message") or {}
         text = choice.get("text") or message.get("content") or ""
         finished = choice.get("finish_reason")
-        return Piece(
+        return StreamedPiece(
             _string(text),
             _string(message.get("reasoning_content") or message.get("reasoning") or ""),
             tuple(_call(at, call) for at, call in enumerate(message.get("tool_calls") or ())),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
-from thothy_ai.jobs.publishing.piece import Choice, Choices, Piece
+from thothy_ai.jobs.publishing.piece import Alternative, Alternatives, Piece
 from thothy_ai.jobs.schema import prose
 
 MAX_VARIANTS = 5
@@ -53,7 +53,7 @@ class HookArtifact(Artifact):
     def piece(self, request: Mapping[str, Any]) -> Piece:
         """The texts to choose from, under the name of their channel."""
         channel = request.get("channel")
-        choices = Choices(tuple(Choice(variant.text, variant.angle) for variant in self.variants))
+        choices = Alternatives(tuple(Alternative(variant.text, variant.angle) for variant in self.variants))
         return Piece(label=f"Hooks: {channel}" if channel else "Hooks", blocks=(choices,))
 
 

@@ -37,7 +37,10 @@ def document(artifact: Mapping[str, Any]) -> str:
         "lang": artifact["locale"],
         "tags": list(piece.tags),
     }
-    return _assembled(matter, markdown([piece], level=0), _provenance(artifact))
+    provenance = {name: value for name, value in artifact.items() if name not in _NOT_PROVENANCE and value is not None}
+    if version := (artifact["provenance"] or {}).get("version"):
+        provenance["version"] = version
+    return _assembled(matter, markdown([piece], level=0), provenance)
 
 
 def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
@@ -55,13 +58,6 @@ def documents(artifacts: Sequence[Mapping[str, Any]]) -> str:
     }
     jobs = [str(artifact["job_id"]) for artifact in artifacts]
     return _assembled(matter, markdown(pieces, level=2), {"source_key": artifacts[0]["source_key"], "jobs": jobs})
-
-
-def _provenance(artifact: Mapping[str, Any]) -> dict[str, Any]:
-    """What identifies the artifact and says how it was made."""
-    known = {name: value for name, value in artifact.items() if name not in _NOT_PROVENANCE and value is not None}
-    version = (artifact.get("provenance") or {}).get("version")
-    return known | ({"version": version} if version else {})
 
 
 def _assembled(matter: Mapping[str, Any], text: str, provenance: Mapping[str, Any]) -> str:

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArtifact
     from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact
     from thothy_ai.jobs.kinds.trend_summary import TrendSummary, TrendSummaryArtifact
+    from thothy_ai.jobs.kinds.trend_summary.values import SummaryTranslation, SummaryTranslationArtifact
     from thothy_ai.jobs.plans.one_call import OneCall
 
 __all__ = [
     "Artifact", "Call", "Context", "Early", "End", "Hook", "HookArtifact", "JobKind", "Message", "OneCall", "Output",
     "Plan", "Previous", "Rejection", "RejectionReason", "Report", "ReportArtifact", "ReportSection",
-    "ReportSectionArtifact", "Request", "Sampling", "Translation", "TranslationArtifact", "TrendSummary",
-    "TrendSummaryArtifact", "Verdict", "checks", "registry",
+    "ReportSectionArtifact", "Request", "Sampling", "SummaryTranslation", "SummaryTranslationArtifact", "Translation",
+    "TranslationArtifact", "TrendSummary", "TrendSummaryArtifact", "Verdict", "checks", "registry",
 ]  # fmt: skip
 
 _CLASSES = {
@@ -38,6 +39,7 @@ _CLASSES = {
     "kinds.report_section": {"ReportSection", "ReportSectionArtifact"},
     "kinds.translation": {"Translation", "TranslationArtifact"},
     "kinds.trend_summary": {"TrendSummary", "TrendSummaryArtifact"},
+    "kinds.trend_summary.values": {"SummaryTranslation", "SummaryTranslationArtifact"},
     "plans.one_call": {"OneCall"},
 }
 

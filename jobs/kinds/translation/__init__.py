@@ -10,7 +10,7 @@ from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field
 from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs.api.artifact import Artifact
-from thothy_ai.jobs.api.kind import JobKind
+from thothy_ai.jobs.api.kind import A_co, JobKind
 from thothy_ai.jobs.api.plan import Context, Plan, Previous
 from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term, Verification
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
@@ -39,12 +39,9 @@ class TranslationArtifact(Artifact):
         return Piece.of_markdown(self.text)
 
 
-class Translation(SourceRequest[TranslationArtifact]):
-    """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
+class TranslatingRequest(SourceRequest[A_co]):
+    """A request for a translation, with the source as its context."""
 
-    passage: Annotated[
-        str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
-    ] = None
     target_locale: Annotated[
         Locale, Field(description="Language to translate into, with its region if that matters.")
     ] = "de"
@@ -60,6 +57,29 @@ class Translation(SourceRequest[TranslationArtifact]):
         Field(description="How the reader is addressed.", validation_alias=AliasChoices("formality", "register")),
     ] = "neutral"
     verification: Verification = False
+
+    @field_validator("source_locale")
+    @classmethod
+    def _check_languages(cls, locale: str | None, info: ValidationInfo) -> str | None:
+        target = info.data.get("target_locale", "")
+        if locale and set(tag_parts(target)) <= set(tag_parts(locale)):
+            raise PydanticCustomError("same_language", "is that of the translation, '{target}'", {"target": target})
+        return locale
+
+    @field_validator("keep")
+    @classmethod
+    def _check_terms(cls, keep: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for problem in contradictions(info.data.get("glossary", {}), keep):
+            raise PydanticCustomError("glossary", "and glossary contradict each other: {problem}", {"problem": problem})
+        return keep
+
+
+class Translation(TranslatingRequest[TranslationArtifact]):
+    """Translate a passage, with the source as its context. Without a passage, the source itself is translated."""
+
+    passage: Annotated[
+        str | None, Field(validate_default=True, description="Passage of the source to translate. Default: all of it.")
+    ] = None
 
     @property
     def original(self) -> str:
@@ -77,21 +97,6 @@ class Translation(SourceRequest[TranslationArtifact]):
                 {"limit": f"{MAX_TRANSLATED_CHARS:,}", "characters": f"{characters:,}"},
             )
         return passage
-
-    @field_validator("source_locale")
-    @classmethod
-    def _check_languages(cls, locale: str | None, info: ValidationInfo) -> str | None:
-        target = info.data.get("target_locale", "")
-        if locale and set(tag_parts(target)) <= set(tag_parts(locale)):
-            raise PydanticCustomError("same_language", "is that of the translation, '{target}'", {"target": target})
-        return locale
-
-    @field_validator("keep")
-    @classmethod
-    def _check_terms(cls, keep: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        for problem in contradictions(info.data.get("glossary", {}), keep):
-            raise PydanticCustomError("glossary", "and glossary contradict each other: {problem}", {"problem": problem})
-        return keep
 
 
 def task_of(request: Translation) -> Task:

@@ -11,9 +11,8 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.evidence import restored
-from thothy_ai.jobs.kinds.translation import Translation
 from thothy_ai.jobs.kinds.trend_summary import small
-from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, TrendSummary, TrendSummaryArtifact
+from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, SummaryTranslation, TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.verification import Claim, claims_of
@@ -163,9 +162,9 @@ KIND = JobKind(
     locale=lambda request: request.locale,
     source=lambda request: request.source,
     version="3",
-    compared=lambda artifact: artifact.text,
+    compared=lambda artifact: "\n".join(artifact.texts.values()),
     follow_ups=lambda request, artifact: tuple(
-        Translation(source=request.source, passage=artifact.text, target_locale=locale, keep=request.brand_terms)
+        SummaryTranslation(source=request.source, summary=artifact, target_locale=locale, keep=request.brand_terms)
         for locale in request.translate_to
     ),
 )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.kinds.translation import TranslatingRequest
 from thothy_ai.jobs.publishing.piece import Cited, Paragraph, Piece, Points, Quote
 from thothy_ai.jobs.schema import prose, quotation, title
 from thothy_ai.jobs.text.locales import Locale
@@ -40,10 +41,34 @@ class TrendSummaryArtifact(Artifact):
         return Piece(title=self.title, standfirst=self.standfirst, blocks=blocks, tags=self.tags)
 
     @property
-    def text(self) -> str:
-        """The summary in Markdown: title, standfirst, key points and why it matters."""
-        points = "\n".join(f"- {point.point}" for point in self.key_points)
-        return f"# {self.title}\n\n{self.standfirst}\n\n{points}\n\n{self.why_it_matters}"
+    def texts(self) -> dict[tuple[str | int, ...], str]:
+        """The texts that are its own words, by where they are."""
+        texts: dict[tuple[str | int, ...], str] = {("title",): self.title, ("standfirst",): self.standfirst}
+        texts |= {("key_points", number, "point"): each.point for number, each in enumerate(self.key_points)}
+        texts["why_it_matters",] = self.why_it_matters
+        return texts | {("tags", number): tag for number, tag in enumerate(self.tags)}
+
+
+class TranslatedPoint(KeyPoint):
+    """A point in another language. Its evidence is what the source says."""
+
+    point: Annotated[str, Field(min_length=1, max_length=2_400)]
+
+
+class SummaryTranslationArtifact(TrendSummaryArtifact):
+    """A summary in another language, with the evidence of the original."""
+
+    title: Annotated[str, Field(min_length=1, max_length=800)]
+    standfirst: Annotated[str, Field(min_length=1, max_length=3_600)]
+    key_points: Annotated[tuple[TranslatedPoint, ...], Field(min_length=1, max_length=7)]
+    why_it_matters: Annotated[str, Field(min_length=1, max_length=3_000)]
+    tags: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=240)], ...], Field(max_length=6)]
+
+
+class SummaryTranslation(TranslatingRequest[SummaryTranslationArtifact]):
+    """Translate a trend summary field by field. Its quotations stay in the language of the source."""
+
+    summary: Annotated[TrendSummaryArtifact, Field(description="The summary, as `trend_summary` returns it.")]
 
 
 class TrendSummary(WritingRequest[TrendSummaryArtifact]):

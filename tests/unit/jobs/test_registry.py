@@ -14,7 +14,7 @@ import pytest
 from thothy_ai.jobs import Hook, Output, Request, registry
 from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
-OF_SOURCES = ("hook", "report", "report_section", "translation", "trend_summary")
+OF_SOURCES = ("hook", "report", "report_section", "summary_translation", "translation", "trend_summary")
 BUILT_IN = (*OF_SOURCES, "chat", "completion")
 NOTE = """
 from typing import Annotated
@@ -56,7 +56,7 @@ def test_the_built_in_kinds_are_found() -> None:
     for name in OF_SOURCES:
         kind = registry.find(name)
         assert kind.name == name
-        assert registry.kind_of(kind.request(source="A text.")) is kind
+        assert registry.kind_of(kind.request.model_construct(source="A text.")) is kind
 
 
 def test_an_unknown_kind_error_lists_the_available_ones() -> None:

@@ -17,7 +17,7 @@ from thothy_ai.jobs import (
     Output,
     Previous,
     RejectionReason,
-    Translation,
+    SummaryTranslation,
     TrendSummary,
     Verdict,
     registry,
@@ -281,10 +281,8 @@ def test_an_accepted_summary_asks_for_translations_of_all_of_it() -> None:
     request = TrendSummary(source=SOURCE, translate_to=("de", "pt-BR"), brand_terms=("Radhaus",))
     artifact = kind.artifact.model_validate(GOOD)
     german, portuguese = kind.follow_ups(request, artifact)
-    assert isinstance(german, Translation)
-    assert german.passage is not None
-    assert german.passage.startswith(f"# {GOOD['title']}\n\n")
-    assert all(point["point"] in german.passage for point in GOOD["key_points"])
+    assert isinstance(german, SummaryTranslation)
+    assert german.summary == artifact
     assert german.keep == ("Radhaus",)
     assert registry.kind_of(portuguese).locale(portuguese) == "pt-BR"
     assert kind.follow_ups(REQUEST, artifact) == ()

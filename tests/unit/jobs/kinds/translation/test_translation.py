@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.verifying import labelling
-from thothy_ai.jobs import Translation, TranslationArtifact, TrendSummary, Verdict, registry
+from thothy_ai.jobs import Translation, TranslationArtifact, Verdict, registry
 from thothy_ai.jobs.api.plan import Call, Context, End, Output, Previous, run
 from thothy_ai.jobs.api.verdict import RejectionReason
 from thothy_ai.jobs.problems import first_problem
@@ -280,13 +280,6 @@ def test_the_checks_judge_a_whole_translation() -> None:
     assert reason(TRANSLATED.replace("(https://x.org/r)", "(https://evil.org)")) == "placeholder_lost"
     assert reason(SOURCE) in {"untranslated", "wrong_language"}
     assert reason("I'm sorry, but as an AI I cannot translate this.") is not None
-
-
-def test_a_summary_s_translations_are_passages_of_its_source() -> None:
-    request = TrendSummary(source=SOURCE, translate_to=("de", "pt-BR"))
-    follow_up = Translation(source=request.source, passage="Night trains", target_locale="pt-BR")
-    assert KIND.locale(follow_up) == "pt-BR"
-    assert KIND.source_key(follow_up) == registry.kind_of(request).source_key(request)
 
 
 VERIFIED = REQUEST.model_copy(update={"verification": True})

@@ -19,6 +19,17 @@ BODIES: dict[str, dict[str, Any]] = {
         "standfirst": "Bakers who let their dough rest overnight have multiplied & customers pay for it.",
         "why_it_matters": "Small shops gain a product that supermarkets find hard to copy.",
     },
+    "summary_translation": {
+        "tags": ["Backen", "Slow Food"],
+        "key_points": [
+            {"quote": QUOTE, "point": "Käufer zahlen 5,20 Euro für Brot, das vier Tage lang frisch bleibt."},
+            {"quote": "In 2019 there were six.", "point": "Die Zunft zählt 41 solche Bäckereien, 2019 waren es sechs."},
+        ],
+        "title": "Über Nacht gereiftes Brot breitet sich an der Rhône aus",
+        "confidence": "high",
+        "standfirst": "Bäcker, die ihren Teig über Nacht ruhen lassen, sind mehr geworden, und Kunden zahlen dafür.",
+        "why_it_matters": "Kleine Läden gewinnen ein Produkt, das Supermärkte kaum nachahmen können.",
+    },
     "hook": {
         "variants": [
             {"text": "Who needs a machine? Sleep, and let the dough rest. #slowfood", "angle": "the surprise"},
@@ -58,7 +69,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "remark": "Ask *slowly*.",
     },
 }
-LOCALES = {"translation": "de"}
+LOCALES = {"translation": "de", "summary_translation": "de"}
 
 
 def row(kind: str, body: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""The kind `summary_translation`: a trend summary in another language, field by field, with the evidence it had."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from pydantic import ValidationError
+
+from thothy_ai.jobs.api.kind import JobKind
+from thothy_ai.jobs.api.plan import Context, Plan
+from thothy_ai.jobs.api.verdict import Finding, Place, Rejection, Verdict
+from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact, TranslationPlan
+from thothy_ai.jobs.kinds.translation.calls import segment_prompt, small_segment_prompt
+from thothy_ai.jobs.kinds.trend_summary.values import (
+    SummaryTranslation,
+    SummaryTranslationArtifact,
+    TrendSummaryArtifact,
+)
+from thothy_ai.jobs.plans.by_size import BySize
+from thothy_ai.jobs.plans.outputs import rejection_of
+
+_BREAK = "\n\n"  # between fields; a translation keeps its paragraphs, and a field is on one line
+
+
+@dataclass(frozen=True)
+class SummaryTranslationPlan:
+    """Translates the fields as the paragraphs of one text, by the plan of translations."""
+
+    plan: TranslationPlan
+
+    def __call__(self, request: SummaryTranslation, context: Context) -> Plan:
+        """Translate, and put each paragraph where its original was."""
+        previous = context.previous
+        if previous and previous.artifact:
+            previous = replace(previous, artifact={"text": _joined(previous.artifact)})
+        verdict = yield from self.plan(_passage(request), replace(context, previous=previous))
+        if not isinstance(verdict.artifact, TranslationArtifact):
+            return verdict
+        texts = verdict.artifact.text.split(_BREAK)
+        if len(texts) != len(request.summary.texts):
+            return replace(verdict, artifact=None)  # rejected, since paragraphs are lost
+        values = request.summary.model_dump(mode="json")
+        for path, text in zip(request.summary.texts, texts, strict=True):
+            *above, last = path
+            part: Any = values
+            for key in above:
+                part = part[key]
+            part[last] = text
+        try:
+            artifact = SummaryTranslationArtifact.model_validate(values)
+        except ValidationError as error:
+            return Verdict.reject(rejection_of(error))
+        findings = tuple(_placed(finding, artifact) for finding in verdict.findings)
+        return replace(verdict, artifact=artifact, findings=findings)
+
+    def checks(self, request: SummaryTranslation, artifact: SummaryTranslationArtifact) -> Iterator[Rejection | None]:
+        """What is wrong with a translation, part by part and as a whole."""
+        text = _BREAK.join(artifact.texts.values())
+        return self.plan.checks(_passage(request), TranslationArtifact(text=text))
+
+
+def _passage(request: SummaryTranslation) -> Translation:
+    shared = {name: getattr(request, name) for name in Translation.model_fields if name != "passage"}
+    return Translation(**shared, passage=_BREAK.join(request.summary.texts.values()))
+
+
+def _joined(values: Mapping[str, Any]) -> str | None:
+    """The text of a last attempt's fields; None if they are not a summary's."""
+    try:
+        return _BREAK.join(SummaryTranslationArtifact.model_validate(values).texts.values())
+    except ValidationError:
+        return None
+
+
+def _placed(finding: Finding, artifact: TrendSummaryArtifact) -> Finding:
+    """A finding on the joined text as one on the field in which it begins."""
+    if finding.place is None:
+        return finding
+    paths, lengths = list(artifact.texts), [len(text) for text in artifact.texts.values()]
+    starts = [0, *accumulate(length + len(_BREAK) for length in lengths[:-1])]
+    number = bisect_right(starts, finding.place.start) - 1
+    start, end = (min(place - starts[number], lengths[number]) for place in finding.place[1:])
+    return replace(finding, place=Place(".".join(map(str, paths[number])), start, end))
+
+
+KIND = JobKind(
+    name="summary_translation",
+    request=SummaryTranslation,
+    artifact=SummaryTranslationArtifact,
+    plan=BySize(
+        SummaryTranslationPlan(TranslationPlan(segment_prompt)),
+        small=SummaryTranslationPlan(TranslationPlan(small_segment_prompt)),
+    ),
+    locale=lambda request: request.target_locale,
+    source=lambda request: request.source,
+)

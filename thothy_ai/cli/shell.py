@@ -47,12 +47,16 @@ def usage(message: str) -> NoReturn:
     raise typer.BadParameter(message)
 
 
+def user_name() -> str:
+    """Who runs this command."""
+    with suppress(KeyError, OSError):  # the user of a container may have no name
+        return getuser()
+    return f"uid {os.getuid()}"
+
+
 def operator() -> str:
     """Who runs this command, and where: shown beside what was changed."""
-    user = f"uid {os.getuid()}"
-    with suppress(KeyError, OSError):  # the user of a container may have no name
-        user = getuser()
-    return f"{user} on {socket.gethostname()}"
+    return f"{user_name()} on {socket.gethostname()}"
 
 
 def check_note(option: str, note: str | None) -> None:

@@ -210,6 +210,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     # Of the rows of `part`, which numbers the jobs that ended: their ids, to those who wait for them.
     "notify_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
+    "undecided": UNDECIDED,
     "open_batch": OPEN_BATCH,
     "wake_batch_keeper": f"pg_notify(current_schema() || '_{BATCHES}', '')",
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",

@@ -12,10 +12,10 @@ A decision names the version that the person has seen. Whoever decides on one se
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -89,6 +89,14 @@ class Decision:
             _check_line("voice", self.voice, MAX_NAME_CHARS)
 
 
+class FieldChange(NamedTuple):
+    """What a person has made of a field, which is named by its dotted path; None is a field that is not there."""
+
+    part: str
+    before: Any
+    after: Any
+
+
 @dataclass(frozen=True, slots=True)
 class PastDecision:
     """A decision that was made, on this version."""
@@ -148,6 +156,15 @@ class CurrentVersion:
         except ValidationError:
             return None
         return found
+
+    @property
+    def changes(self) -> tuple[FieldChange, ...]:
+        """What people have changed in what the model wrote."""
+        old, new = (dict(leaves(values or {})) for values in (self.written, self.body))
+        parts = dict.fromkeys((*old, *new))
+        return tuple(
+            FieldChange(part, old.get(part), new.get(part)) for part in parts if old.get(part) != new.get(part)
+        )
 
     @property
     def source(self) -> str:
@@ -226,6 +243,21 @@ class CurrentVersion:
         except Exception as error:  # noqa: BLE001 - a kind may be third-party code
             found = [Finding(RejectionReason.VALIDATOR_ERROR, printable(repr(error)))]
         return artifact.model_dump(mode="json"), None, [finding.stored for finding in found]
+
+
+def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted paths of all fields that have no others in them, and what is there."""
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    inner = False
+    for name, each in items:
+        inner = True
+        yield from leaves(each, f"{part}.{name}" if part else str(name))
+    if part and not inner:
+        yield part, value
 
 
 def _check_line(field: str, value: object, limit: int) -> None:

@@ -21,6 +21,7 @@ _MODULES = {
     "jobs": "jobs",
     "dead": "dead",
     "history": "history",
+    "review": "review",
     "artifacts": "artifacts",
     "drain": "drain",
     "report": "report",
@@ -56,6 +57,10 @@ _SUMMARIES = {
     "jobs": "List, show, retry, change and cancel jobs.",
     "dead": "Inspect dead jobs, queue them again, or delete them.",
     "history": "Months of finished jobs and their history, and their deletion.",
+    "review": (
+        "Walk through the artifacts that wait for a person, those with the earliest deadline first, and decide with a"
+        " key."
+    ),
     "artifacts": "List, show and export artifacts.",
     "drain": "Watch the queue until no job is due, then print the drain report, starting at the oldest open job.",
     "report": (

@@ -1,0 +1,123 @@
+"""`thothy review`: what waits, decisions by one command or by a key, edits in an editor, all at 80 columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import one_line, typed
+from tests.support.command_terminal import on_terminal
+from tests.support.decided import written
+from tests.support.home import THOTHY
+from tests.support.queue_bench import Queue
+from thothy_ai.db.states import ReviewState
+from thothy_ai.jobs import registry
+
+SOON, LATER = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, 5))
+DECISIONS = "SELECT version, action, decided_by, note FROM decision ORDER BY decided_at"
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THOTHY_KINDS", "tests.support.echo_kind")
+    registry.load_extra(("tests.support.echo_kind",))
+
+
+def test_what_waits_is_listed_by_deadline(queue: Queue) -> None:
+    clean, later, held, soon = (
+        written(queue, review, deadline=deadline)
+        for review, deadline in (
+            (None, None), (ReviewState.NEEDS_REVIEW, LATER), (ReviewState.HELD, None), (ReviewState.NEEDS_EDIT, SOON),
+        )
+    )  # fmt: skip
+    written(queue, ReviewState.APPROVED)
+
+    def listed(*options: str) -> list[str]:
+        return [
+            each["job_id"] for each in json.loads(typed(queue.settings, "review", "list", "--json", *options).stdout)
+        ]
+
+    assert listed() == [str(soon), str(later)]
+    assert listed("--held") == [str(soon), str(later), str(held)]
+    assert listed("--clean-since", "1h") == [str(soon), str(later), str(clean)]
+    assert listed("--kind", "hook") == listed("--tenant", "other") == []
+    assert "needs edit" in typed(queue.settings, "review", "list").stdout
+
+
+def test_one_command_decides(queue: Queue, tmp_path: Path) -> None:
+    job_id = written(queue)
+    settings = queue.settings
+    shown = typed(settings, "review", "show", job_id).stdout
+    assert "echo:\n  The [1: first] words." in shown
+    assert (
+        "[1] number_not_in_source (right in 60.0%) in echo: '40' is not in the source\n    source: [ok] and all of it"
+        in shown
+    )
+    edit = tmp_path / "edit.txt"
+    edit.write_text("== echo\nThe last words.\n")
+    assert "echo: The [-first-]{+last+} words." in typed(settings, "review", "edit", job_id, edit, "--by", "Ann").stdout
+    assert "is decided: Ann chose to edit at " in one_line(
+        typed(settings, "review", "approve", job_id, "--version", 1, "--by", "Bo", exit_code=1)
+    )
+    approved = typed(settings, "review", "approve", job_id, "--by", "Bo", "--voice", "acme").stdout
+    assert approved == f"Version 2 of job {job_id} is approved.\n"
+    assert "Ann chose" not in one_line(typed(settings, "review", "hold", job_id, "--by", "Cy", exit_code=1))
+    typed(settings, "review", "reopen", job_id, "--by", "Bo")
+    typed(settings, "review", "reject", job_id, "--note", "no news", "--by", "Bo")
+    assert [row[:3] for row in queue.rows(DECISIONS)] == [
+        (1, "edit", "Ann"), (2, "approve", "Bo"), (2, "reopen", "Bo"), (2, "reject", "Bo"),
+    ]  # fmt: skip
+    assert json.loads(typed(settings, "review", "show", job_id, "--json").stdout)["body"] == {"echo": "The last words."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        (("send-back", "ID", "--note", "n" * 2**20), "note: has 1,048,576 characters; the limit is 2,000", 1),
+        (("reject", "ID"), "missing option '--note'", 2),
+        (("approve", "ffffffff"), "no job with id ffffffff", 1),
+        (("--by", "Ann", "approve", "ID"), "options of `approve` follow its name", 2),
+        (("edit", "ID", "-"), "body: has no field", 1),
+        ((), "stdin is not a terminal: see `thothy review list`", 2),
+    ],
+)
+def test_what_cannot_be_decided_is_one_line(queue: Queue, arguments: tuple[str, ...], says: str, code: int) -> None:
+    job_id = str(written(queue))
+    done = typed(queue.settings, "review", *(job_id if each == "ID" else each for each in arguments), exit_code=code)
+    assert says in one_line(done).replace("Missing", "missing")
+
+
+def test_keys_walk_through_what_waits(queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"echo": "Ein Satz, und noch viele Wörter, die auf keine Zeile von achtzig Spalten passen."}
+    first = written(queue, deadline=SOON, body=body)
+    second = written(
+        queue, deadline=LATER, body={"echo": "Mehr \x1b[31m\u202e und noch viele Wörter auf einer Zeile." * 3}
+    )
+    third, fourth = (written(queue, deadline=LATER) for _ in range(2))
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; f = sys.argv[1]; t = open(f).read(); open(f, 'w').write(t.replace('Ein', 'Kein'))")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    for name, value in queue.settings.environment().items():
+        monkeypatch.setenv(name, value)
+    with on_terminal([*THOTHY, "review", "--by", "Ann"], os.environ) as screen:
+        for prompt, key in (
+            ("[1/4] a approve", "e"), ("{+Kein+}", "a"), ("[2/4] a approve", "r"), ("Why", "too long\r"),
+            ("[3/4] a approve", "s"), ("Note for the next", "Name it.\r"), ("[4/4] a approve", "x"), ("prove: x", "q"),
+        ):  # fmt: skip
+            screen.wait_for(prompt if prompt != "prove: x" else ": x")
+            screen.press(key)
+        assert screen.ended() == 0
+    assert all(len(line) <= 80 for line in screen.lines), screen.lines
+    assert "\x1b[31m" not in screen.text
+    assert screen.lines[-1] == "4 decisions made."
+    assert queue.rows(DECISIONS) == [
+        (1, "edit", "Ann", None), (2, "approve", "Ann", None), (1, "reject", "Ann", "too long"),
+        (1, "send_back", "Ann", "Name it."),
+    ]  # fmt: skip
+    states = {job_id: queue.job(job_id).review for job_id in (first, second, third, fourth)}
+    assert states == {first: "approved", second: "rejected", third: None, fourth: "needs_review"}

@@ -1,0 +1,94 @@
+"""What `thothy review` shows: places, changes and excerpts, and that no text harms the terminal or its width."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from rich.cells import cell_len
+
+from thothy_ai.cli.views.review import excerpt, marked, version_lines, word_changes
+from thothy_ai.db.states import JobState, ReviewState
+from thothy_ai.producer.decisions import CurrentVersion, PastDecision
+
+NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
+ARABIC = "ارتفعت أسعار القمح في مصر بنسبة أربعين في المئة خلال عام واحد كما يقول التجار في القاهرة والإسكندرية"
+CHINESE = "北京的夜班列车又回来了，去年售出的卧铺票比前年多了四成，铁路公司说这只是开始。" * 3
+
+
+def finding(start: Any, end: Any, part: str | None = "text", **values: Any) -> dict[str, Any]:
+    return {
+        "reason": "number_not_in_source", "detail": "'40' is not in the source", "part": part, "start": start,
+        "end": end, "source_start": None, "source_end": None, "weight": 0.6, "by": "rule", **values,
+    }  # fmt: skip
+
+
+def version(text: str, *findings: dict[str, Any], **values: Any) -> CurrentVersion:
+    body = {"text": text}
+    given: dict[str, Any] = {
+        "job_id": UUID(int=1), "tenant": "t", "kind": "translation", "state": JobState.SUCCEEDED,
+        "review": ReviewState.NEEDS_REVIEW, "version": 1, "attempt": 1,
+        "deadline": datetime.now(UTC) + timedelta(hours=2), "finished_at": NOW, "source_key": "s", "reason": None,
+        "detail": None, "locale": "en", "written": body, "text": text, "body": body, "problem": None,
+        "edited_by": None, "findings": findings, "request": {"source": "x" * 1000, "target_locale": "de"},
+    }  # fmt: skip
+    return CurrentVersion(**given | values)
+
+
+def test_findings_stand_at_their_places() -> None:
+    one, two, within = finding(0, 5), finding(6, 11), finding(6, 8)
+    assert marked("Sales rose.", [(1, one), (2, two)]) == "[1: Sales] [2: rose.]"
+    assert marked("Sales rose.", [(1, two), (2, within)]) in ("Sales [2: [1: ro]se.]", "Sales [1: [2: ro]se.]")
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 99), (-4, 3), (5, 5), (7, 3), (None, None), ("0", "3"), (99, 120)])
+def test_a_place_outside_the_text_is_not_marked(start: Any, end: Any) -> None:
+    assert marked("Sales rose.", [(1, finding(start, end))]) == "Sales rose."
+    assert excerpt("Sales rose.", start, end) == ""
+    assert any("'40' is not" in line for line in version_lines(version("Sales rose.", finding(start, end)), 80))
+
+
+def test_an_excerpt_shows_what_stands_around() -> None:
+    source = "word " * 60 + "rose by 14 percent" + " word" * 60
+    shown = excerpt(source, 300, 318)
+    assert "word [rose by 14 percent] word" in shown
+    assert (shown[0], shown[-1]) == ("…", "…")
+    assert len(shown) < 300
+
+
+def test_changes_are_shown_word_by_word() -> None:
+    assert (
+        word_changes("Sales rose by 40 percent.", "Sales rose by 14 percent.") == "Sales rose by [-40-]{+14+} percent."
+    )
+    assert word_changes("", "New.") == "{+New.+}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \u2066hidden\u2069 \x9b31m",
+        ARABIC,
+        CHINESE,
+        "W" * 300,
+        "a\ttab\nand lines\r\nof all sorts\u2028here",
+        "e\u0301" * 200,
+    ],
+)
+def test_no_text_harms_the_terminal_or_its_width(text: str) -> None:
+    past = PastDecision(1, "hold", text[:40], NOW, text, None)
+    shown = version(text, finding(0, 3, detail=text), problem=f"text: {text}", edited_by="Ann",
+                    written={"text": "before"}, decisions=(past,))  # fmt: skip
+    lines = list(version_lines(shown, 80))
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert not any(char in line for line in lines for char in "\x1b\x9b\x07\u202e\u2066\u2069\n\r")
+
+
+def test_a_draft_says_what_is_wrong_and_one_of_a_gate_which_rejected_it() -> None:
+    draft = version("x", review=ReviewState.NEEDS_EDIT, problem="text: must have at least 2 characters")
+    assert "A draft, which breaks the schema: text: must have at least 2 characters" in list(version_lines(draft, 80))
+    gated = version("x", review=ReviewState.NEEDS_EDIT, reason="repetition", detail="'so' 9 times")
+    assert "A gate rejected it: repetition: 'so' 9 times" in list(version_lines(gated, 80))
+    lost = version("not JSON", body=None)
+    assert "  not JSON" in list(version_lines(lost, 80))

@@ -1,0 +1,68 @@
+"""What waits for a person, and their decisions, for operators: of all tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import ReviewState
+from thothy_ai.producer import operations
+from thothy_ai.producer.decisions import CurrentVersion, Decision
+from thothy_ai.producer.operations import Query, Rows, Transaction, drive, rows_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingArtifact:
+    """A job whose artifact a person may decide on. `review` is `clean` if no check has found anything."""
+
+    job_id: UUID
+    kind: str
+    tenant: str
+    review: str
+    version: int
+    deadline: datetime | None
+    finished_at: datetime
+    idempotency_key: str | None
+
+
+def review_queue(
+    engine: Engine,
+    reviews: Sequence[ReviewState] = (ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT),
+    *,
+    clean_since: datetime | None = None,
+    kind: str | None = None,
+    tenant: str | None = None,
+    limit: int | None = None,
+) -> list[WaitingArtifact]:
+    """What waits, the earliest deadline first; with `clean_since`, also what is clean of jobs that ended since."""
+    wanted: dict[str, Any] = {"reviews": list(reviews), "clean_since": clean_since, "kind": kind, "tenant": tenant}
+    with engine.connect() as connection:
+        rows = connection.execute(statement("admin/review_queue"), wanted | {"limit": limit})
+        return [WaitingArtifact(*row) for row in rows]
+
+
+def current_version(engine: Engine, job_id: UUID) -> CurrentVersion:
+    """The version of a job's artifact that is decided on next. Raises `UnknownJobError`."""
+    return _transact(engine, operations.current_version(job_id))
+
+
+def decide(engine: Engine, job_id: UUID, version: int, decision: Decision) -> CurrentVersion:
+    """Decide on this version; returns the one that is decided on next. Raises as `JobArtifact.decide`."""
+    return _transact(engine, operations.decide(job_id, version, decision))
+
+
+def _transact(engine: Engine, operation: Transaction[T]) -> T:
+    with engine.begin() as connection:
+
+        def execute(query: Query) -> Rows:
+            return rows_of(connection.execute(statement(query.name), {**query.parameters, "tenant": None}))
+
+        return drive(operation, execute)

@@ -1,0 +1,145 @@
+"""An artifact as `thothy review` shows it: its fields, the findings at their places, the source, what was decided.
+
+Whatever the text is, the terminal is safe: control characters and overrides of its direction are replaced, each line
+that runs from right to left stands alone, and none is wider than the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+from thothy_ai.cli.views.tables import count, percent, printable, short_id, wrapped
+from thothy_ai.cli.views.times import local, spell
+from thothy_ai.producer.decisions import leaves
+
+if TYPE_CHECKING:
+    from thothy_ai.producer.decisions import CurrentVersion, FieldChange, PastDecision
+
+EXCERPT_CHARS = 120  # of a source, on either side of what a finding is about
+SOURCE_CHARS = 400  # of a source that no finding points to
+_WORD = re.compile(r"\s+|[^\s]+")
+Numbered = Sequence[tuple[int, Mapping[str, Any]]]
+
+
+def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
+    """All that a person needs to decide, in lines of at most `width` columns; None: in whole paragraphs."""
+    numbered = list(enumerate(current.findings, start=1))
+    yield from _fitted(_title(current), width)
+    for past in current.decisions:
+        yield from _fitted(decision_line(past), width)
+    if current.problem:
+        yield from _fitted(f"A draft, which breaks the schema: {current.problem}", width)
+    elif current.review == "needs_edit" and current.reason:
+        yield from _fitted(f"A gate rejected it: {current.reason}: {current.detail or ''}".rstrip(": "), width)
+    if current.body is None:
+        yield from _fitted(current.text or "There is no text.", width, "  ")
+    for part, value in leaves(current.body or {}):
+        yield from _fitted(f"{part}:", width)
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield from _fitted(
+            marked(shown, [(number, each) for number, each in numbered if each["part"] == part]), width, "  "
+        )
+    if current.edited_by:
+        yield from change_lines(current.changes, width)
+    yield ""
+    yield from finding_lines(numbered, current.source, width)
+
+
+def change_lines(changes: Sequence[FieldChange], width: int | None) -> Iterator[str]:
+    """What people have changed in what the model wrote, word by word."""
+    if changes:
+        yield f"Changed: {count(len(changes), 'field')}"
+    for change in changes:
+        before, after = (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value is not None else ""
+            for value in (change.before, change.after)
+        )
+        yield from _fitted(f"{change.part}: {word_changes(before, after)}", width, "  ")
+
+
+def word_changes(before: str, after: str) -> str:
+    """The text with `[-words-]` that went and `{+words+}` that came, as `git diff --word-diff` has them."""
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    shown = []
+    for what, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        gone, came = "".join(old[start:end]), "".join(new[new_start:new_end])
+        shown.append(gone if what == "equal" else (f"[-{gone}-]" if gone else "") + (f"{{+{came}+}}" if came else ""))
+    return "".join(shown)
+
+
+def finding_lines(numbered: Numbered, source: str, width: int | None) -> Iterator[str]:
+    """Each finding with the passage of the source that it points to; without one, the beginning of the source."""
+    excerpts = False
+    for number, finding in numbered:
+        by = "the model, " if finding["by"] == "verification" else ""
+        where = f" in {finding['part']}" if finding["part"] else ""
+        said = f"[{number}] {finding['reason']} ({by}right in {percent(finding['weight'])}){where}: {finding['detail']}"
+        yield from _fitted(said, width)
+        if shown := excerpt(source, finding["source_start"], finding["source_end"]):
+            excerpts = True
+            yield from _fitted(f"source: {shown}", width, "    ")
+    if source and not excerpts:
+        shown = source if len(source) <= SOURCE_CHARS else source[:SOURCE_CHARS].rsplit(None, 1)[0] + " …"
+        yield from _fitted(f"Source: {' '.join(shown.split())}", width)
+
+
+def marked(text: str, numbered: Numbered) -> str:
+    """The text with `[1: …]` around what each finding is about. A place outside the text is not marked."""
+    marks = []
+    for number, finding in numbered:
+        start, end = finding["start"], finding["end"]
+        if _within(text, start, end):
+            marks += [(end, 0, "]"), (start, 1, f"[{number}: ")]
+    for place, _, mark in sorted(marks, reverse=True):
+        text = text[:place] + mark + text[place:]
+    return text
+
+
+def excerpt(source: str, start: Any, end: Any) -> str:
+    """These characters of the source in quotation marks, with some on either side; empty if they are not in it."""
+    if not _within(source, start, end):
+        return ""
+    before, after = source[max(0, start - EXCERPT_CHARS) : start], source[end : end + EXCERPT_CHARS]
+    if start > EXCERPT_CHARS:
+        before = "… " + before.partition(" ")[2]
+    if end + EXCERPT_CHARS < len(source):
+        after = after.rpartition(" ")[0] + " …"
+    return " ".join(f"{before}[{source[start:end]}]{after}".split())
+
+
+def decision_line(past: PastDecision) -> str:
+    """Who decided what, and when."""
+    note = f": {past.note}" if past.note else ""
+    return (
+        f"Version {past.version}: {past.action.replace('_', ' ')} by {past.decided_by}, {local(past.decided_at)}{note}"
+    )
+
+
+def _title(current: CurrentVersion) -> str:
+    review = (current.review or current.state).replace("_", " ")
+    due = ""
+    if current.deadline is not None:
+        left = (current.deadline - datetime.now(UTC)).total_seconds()
+        due = f", due in {spell(left)}" if left > 0 else f", {spell(-left)} late"
+    of = f"{current.kind} {current.locale}" if current.locale else current.kind
+    return f"── {of}, job {short_id(current.job_id)}, version {current.version}: {review}{due}"
+
+
+def _within(text: str, start: Any, end: Any) -> bool:
+    return isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(text)
+
+
+def _fitted(text: str, width: int | None, indent: str = "") -> Iterator[str]:
+    """The text in lines that fit; a word that does not, such as a Chinese sentence, is broken."""
+    from rich.cells import chop_cells
+
+    room = None if width is None else max(20, width - len(indent))
+    for line in printable(text).expandtabs(4).splitlines() or [""]:
+        for piece in wrapped(line, room):
+            for shown in chop_cells(piece, room) if room is not None else [piece]:
+                yield f"{indent}{shown}".rstrip()

@@ -10,9 +10,10 @@ from torch import Tensor
 from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, Routed, Routing
 from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.grouped import GroupedInts
-from thothy_ai.kernels.paged import Attention, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
+from thothy_ai.kernels.states import Convolution, DeltaGates
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
 
@@ -87,6 +88,10 @@ class Operations(Protocol):
         """As `gelu_tanh_mul`, quantized by token."""
         ...
 
+    def sigmoid_mul(self, x: Tensor, gate: Tensor, /) -> Tensor:
+        """x times sigmoid(gate), both [T, N]."""
+        ...
+
     def quantize_fp8(self, x: Tensor, /) -> Quantized:
         """x [T, N], quantized by token."""
         ...
@@ -111,6 +116,29 @@ class Operations(Protocol):
 
     def attention(self, shape: AttentionShape, /) -> Attention:
         """Attention for steps of at most this shape."""
+        ...
+
+    def convolve(self, x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch, /) -> Tensor:
+        """The convolution of x [T, channels] over each row's tokens; the rows' last `inputs` are replaced."""
+        ...
+
+    def gated_delta(
+        self,
+        mixed: Tensor,
+        learned: Tensor,
+        forgotten: Tensor,
+        gates: DeltaGates,
+        memory: Tensor,
+        batch: AttentionBatch,
+        /,
+    ) -> Tensor:
+        """The gated delta rule over each row's queries, keys and values [T, ...]: [T, H, V] float32; the rows' states
+        in `memory` are replaced.
+        """
+        ...
+
+    def gated_rms_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate): [T, H * N] as the gate."""
         ...
 
     def step_tokens(

@@ -105,6 +105,11 @@ class Attention(Protocol):
 
     group_rows: int
 
+    @property
+    def batch(self) -> AttentionBatch:
+        """The sequences of the planned step."""
+        ...
+
     def plan(self, batch: AttentionBatch) -> None:
         """Prepare for the layers of a step; once per step, before the first layer."""
 

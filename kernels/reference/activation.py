@@ -29,3 +29,8 @@ def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
 def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
     """As `gelu_tanh_mul`, quantized by row from float32."""
     return quantize_fp8(gelu_tanh_mul(gate_up.float()))
+
+
+def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
+    """x times sigmoid(gate), both [T, N], computed in float32, in the type of x."""
+    return (x.float() * gate.float().sigmoid()).to(x.dtype)

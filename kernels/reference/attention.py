@@ -28,12 +28,18 @@ class PagedAttention:
 
     def __init__(self, shape: AttentionShape) -> None:
         del shape  # the Triton class allocates scratch memory for it
-        self._batch: AttentionBatch | None = None
+        self._planned: AttentionBatch | None = None
         self._division: dict[int | None, _Division] = {}  # of the planned batch, by window
+
+    @property
+    def batch(self) -> AttentionBatch:
+        if self._planned is None:
+            raise RuntimeError("attention was not planned")
+        return self._planned
 
     def plan(self, batch: AttentionBatch) -> None:
         """Attend over this batch from now on."""
-        self._batch = batch
+        self._planned = batch
         self._division.clear()
 
     def __call__(
@@ -45,10 +51,8 @@ class PagedAttention:
         sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
-        if self._batch is None:
-            raise RuntimeError("attention was not planned")
         if params.window not in self._division:
-            self._division[params.window] = _divide(self._batch, cache.keys.shape[1], params.window)
+            self._division[params.window] = _divide(self.batch, cache.keys.shape[1], params.window)
         attended = _attend(q, cache, self._division[params.window], params, sinks)
         return attended if out is None else out.copy_(attended)
 

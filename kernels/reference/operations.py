@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores
+from thothy_ai.kernels.reference import activation, layernorm, norm, quantize, rope, rows, scores, states
 from thothy_ai.kernels.reference.attention import PagedAttention
 from thothy_ai.kernels.reference.block_matmul import Fp8BlockMatmul
 from thothy_ai.kernels.reference.experts import Experts, route
@@ -26,8 +26,12 @@ class ReferenceOperations:
     silu_mul_fp8 = staticmethod(activation.silu_mul_fp8)
     gelu_tanh_mul = staticmethod(activation.gelu_tanh_mul)
     gelu_tanh_mul_fp8 = staticmethod(activation.gelu_tanh_mul_fp8)
+    sigmoid_mul = staticmethod(activation.sigmoid_mul)
     quantize_fp8 = staticmethod(quantize.quantize_fp8)
     rotate_and_cache = staticmethod(rope.rotate_and_cache)
+    convolve = staticmethod(states.convolve)
+    gated_delta = staticmethod(states.gated_delta)
+    gated_rms_norm = staticmethod(states.gated_rms_norm)
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
     route = staticmethod(route)

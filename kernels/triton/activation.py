@@ -33,6 +33,16 @@ def gelu_tanh_mul_fp8(gate_up: Tensor) -> Quantized:
     return _gated_fp8(gate_up, gelu=True)
 
 
+def sigmoid_mul(x: Tensor, gate: Tensor) -> Tensor:
+    """x times sigmoid(gate), both [T, N], computed in float32, in the type of x."""
+    rows, size = x.shape
+    out = x.new_empty(rows, size)
+    tile = row_tile(min(size, _WIDTH))
+    grid = (rows, triton.cdiv(size, tile.width))
+    _sigmoid_mul_kernel[grid](out, x, gate, x.stride(0), gate.stride(0), size, tile.width, num_warps=tile.warps)
+    return out
+
+
 def _gated(gate_up: Tensor, *, gelu: bool) -> Tensor:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, size)
@@ -57,6 +67,16 @@ def _gated_kernel(out, gate_up, gate_up_row, GELU: tl.constexpr, SIZE: tl.conste
     gate, up = _load(gate_up + row * gate_up_row, column, SIZE)
     product = _gelu(gate, up) if GELU else _silu(gate, up)
     tl.store(out + row * SIZE + column, product.to(out.dtype.element_ty), mask=column < SIZE)
+
+
+@triton.jit
+def _sigmoid_mul_kernel(out, x, gate, x_row, gate_row, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = column < SIZE
+    wide = tl.load(x + row * x_row + column, mask=inside, other=0.0).to(tl.float32)
+    opened = tl.sigmoid(tl.load(gate + row * gate_row + column, mask=inside, other=0.0).to(tl.float32))
+    tl.store(out + row * SIZE + column, (wide * opened).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -16,12 +16,18 @@ class PagedAttention:
     def __init__(self, shape: AttentionShape) -> None:
         self._decode = DecodeAttention(shape)
         self._prefill = PrefillAttention(shape)
-        self._batch: AttentionBatch | None = None
+        self._planned: AttentionBatch | None = None
         self.group_rows = self._decode.group_rows
+
+    @property
+    def batch(self) -> AttentionBatch:
+        if self._planned is None:
+            raise RuntimeError("attention was not planned")
+        return self._planned
 
     def plan(self, batch: AttentionBatch) -> None:
         """Divide the step's work; once per step, before the first layer."""
-        self._batch = batch
+        self._planned = batch
         self._decode.plan(batch)
         self._prefill.plan(batch)
 
@@ -34,9 +40,7 @@ class PagedAttention:
         sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are."""
-        if self._batch is None:
-            raise RuntimeError("attention was not planned")
         out = torch.empty_like(q) if out is None else out
-        self._decode(q, cache, self._batch, out, params, sinks)
-        self._prefill(q, cache, self._batch, out, params, sinks)
+        self._decode(q, cache, self.batch, out, params, sinks)
+        self._prefill(q, cache, self.batch, out, params, sinks)
         return out

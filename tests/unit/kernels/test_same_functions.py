@@ -25,6 +25,7 @@ NAMES = (
     "quantize",
     "rope",
     "rows",
+    "states",
     "scores",
     "attention",
     "sampling",

@@ -1,0 +1,127 @@
+"""Recurrent layers in plain torch: a short convolution, and the gated delta rule.
+
+Members with a single token are computed together, all others one by one. Both keep their state in the rows' slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.states import Convolution, DeltaGates
+
+_CHUNK = 64  # tokens
+_EPS = 1e-6  # beside the squared length of a query or a key
+
+
+class _Run(NamedTuple):
+    """R rows with as many tokens each. `tokens` [R, n] are their places in the step, `fresh` [R] says which begin."""
+
+    rows: Tensor
+    tokens: Tensor
+    fresh: Tensor
+
+
+class _Chunk(NamedTuple):
+    """Queries, keys and values [R, H, n, ...] of n tokens, and the gates [R, H, n] by which they forget and learn."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    decay: Tensor
+    learned: Tensor
+
+    def read(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Results [R, H, n, V], and the state [R, H, V, K] after the tokens.
+
+        What each token adds to the state depends on what those before it added: one triangular system for the chunk.
+        """
+        ages, q, k = self.decay.cumsum(-1), self.q, self.k
+        since = (ages.unsqueeze(-1) - ages.unsqueeze(-2)).tril().exp().tril()  # from token j to token i
+        reached, learned = ages.exp().unsqueeze(-1), self.learned.unsqueeze(-1)
+        missing = learned * (self.v - reached * (k @ state.mT))
+        system = (learned * (k @ k.mT) * since).tril(-1)
+        added = torch.linalg.solve_triangular(system, missing, upper=False, unitriangular=True)
+        out = reached * (q @ state.mT) + (q @ k.mT * since) @ added
+        left = (ages[..., -1:] - ages).exp().unsqueeze(-1)
+        return out, reached[..., -1:, :] * state + added.mT @ (left * k)
+
+
+def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch) -> Tensor:
+    """The convolution of x [T, channels] over each row's tokens -> [T, channels]; `inputs` [slots, kept, channels] are
+    those before the step, and become those after it.
+    """
+    out = x.new_empty(x.shape)
+    kept = inputs.shape[1]
+    for rows, tokens, fresh in _runs(batch, x.device):
+        before = inputs[rows].masked_fill(fresh[:, None, None], 0.0)
+        span = torch.cat((before, x[tokens]), dim=1)
+        inputs[rows] = span[:, span.shape[1] - kept :]
+        weight = convolution.weight.unsqueeze(1)
+        mixed = functional.conv1d(span.transpose(1, 2), weight, convolution.bias, groups=x.shape[1])
+        out[tokens] = functional.silu(mixed).transpose(1, 2)
+    return out
+
+
+def gated_delta(
+    mixed: Tensor, learned: Tensor, forgotten: Tensor, gates: DeltaGates, memory: Tensor, batch: AttentionBatch
+) -> Tensor:
+    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32.
+
+    `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] what the gates
+    are computed of. A key head is shared by neighbouring heads. `memory` [slots, H, V, K] has the states before the
+    step, and then those after it.
+    """
+    _, heads, values, keys = memory.shape
+    of_keys = (mixed.shape[1] - heads * values) // 2
+    q, k, v = mixed.float().split((of_keys, of_keys, heads * values), dim=1)
+    q, k = (_unit(each.unflatten(1, (-1, keys))) for each in (q, k))
+    q, k = (each.repeat_interleave(heads // each.shape[1], dim=1) for each in (q * keys**-0.5, k))
+    v = v.unflatten(1, (heads, values))
+    decay = gates.rate * functional.softplus(forgotten.float() + gates.offset)
+    learned = learned.float().sigmoid()
+    out = torch.empty_like(v, memory_format=torch.contiguous_format)
+    for rows, tokens, fresh in _runs(batch, mixed.device):
+        state = memory[rows].float().masked_fill(fresh[:, None, None, None], 0.0)
+        for begin in range(0, tokens.shape[1], _CHUNK):
+            some = tokens[:, begin : begin + _CHUNK]
+            chunk = _Chunk(*(each[some].transpose(1, 2) for each in (q, k, v, decay, learned)))
+            made, state = chunk.read(state)
+            out[some] = made.transpose(1, 2)
+        memory[rows] = state.to(memory.dtype)
+    return out
+
+
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the
+    gate's type.
+    """
+    normed = functional.rms_norm(x, x.shape[-1:], weight.float(), eps).flatten(1)
+    return (normed * functional.silu(gate.float())).to(gate.dtype)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + _EPS)
+
+
+def _runs(batch: AttentionBatch, device: torch.device) -> Iterator[_Run]:
+    """The step's tokens by row: rows with one token together, others each by itself, in the step's order."""
+    runs: list[tuple[int, int, int, int]] = []  # row, first position, first token, tokens
+    place = 0
+    for row, count, end in zip(batch.rows.tolist(), batch.query_lens, batch.kv_lens, strict=True):
+        last = runs[-1] if runs else (-1, 0, 0, 0)
+        if last[0] == row and last[1] + last[3] == end - count:
+            runs[-1] = (*last[:3], last[3] + count)
+        else:
+            runs.append((row, end - count, place, count))
+        place += count
+    singles = [run for run in runs if run[3] == 1]
+    for some in filter(None, ([*singles], *([run] for run in runs if run[3] > 1))):
+        rows, starts, places, counts = zip(*some, strict=True)
+        tokens = torch.tensor(places, device=device).unsqueeze(1) + torch.arange(counts[0], device=device)
+        yield _Run(torch.tensor(rows, device=device), tokens, torch.tensor(starts, device=device) == 0)

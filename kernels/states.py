@@ -1,0 +1,57 @@
+"""What a recurrent layer keeps of each row instead of keys and values.
+
+A row's slot is the row itself: it has one state in every recurrent layer, which a step's members read and overwrite. A
+member at position 0 begins with an empty state, whatever its slot holds. Slots behind those of the rows keep copies of
+states for later.
+
+Members of one row may follow each other in a step, at consecutive positions: they are computed in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class StateShape(NamedTuple):
+    """Sizes of one slot: the last `kept` inputs of a short convolution over `channels`, and for each of `heads` a
+    matrix of `values` by `keys`; there are none without heads.
+    """
+
+    channels: int
+    kept: int
+    heads: int = 0
+    values: int = 0
+    keys: int = 0
+
+
+class LayerState(NamedTuple):
+    """One layer's states: `inputs` [slots, kept, channels], the oldest first, in the model's type, and `memory`
+    [slots, heads, values, keys], or None.
+    """
+
+    inputs: Tensor
+    memory: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A causal convolution of each channel by itself, over a token and those before it, and SiLU after it.
+
+    `weight` [channels, width], `bias` [channels] or none.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaGates:
+    """How a head forgets and learns, each [heads] float32: a token's state decays by exp(rate * softplus(a + offset)),
+    rate being negative, and learns by sigmoid(b).
+    """
+
+    rate: Tensor
+    offset: Tensor

@@ -1,0 +1,386 @@
+"""Recurrent layers in Triton: a short convolution, and the gated delta rule, token by token or in chunks.
+
+Members with a single token are computed in place: a program owns a part of one row's state in one head. Some of them
+may be consecutive tokens of one row, which the program of the first one computes. Longer members are computed in chunks
+of 64 tokens. What each token adds to a state depends on what those before it added: a triangular system for each chunk
+and head, all of which are inverted side by side; then a program goes through a member's chunks with a part of the state
+in registers. The host never waits, and a step of single tokens can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.states import Convolution, DeltaGates
+from thothy_ai.kernels.triton.tiles import power_of_two
+
+_CHUNK = 64  # tokens
+_EPS = tl.constexpr(1e-6)  # beside the squared length of a query or a key
+_CHANNELS = 256  # of a program that convolves
+_TOKENS = 16  # of a program that convolves a longer member
+_DECODE_VALUES = 32  # of a head's, in a program: 16 KiB of state
+_SCAN_VALUES = 32
+_NORMED = 1024  # numbers of a program
+_DOT = 16  # the least size of a matrix that is multiplied
+
+
+def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch) -> Tensor:
+    """The convolution of x [T, channels] over each row's tokens -> [T, channels]; `inputs` [slots, kept, channels] are
+    those before the step, and become those after it.
+    """
+    out = x.new_empty(x.shape)
+    channels, width = convolution.weight.shape
+    parts = triton.cdiv(channels, _CHANNELS)
+    state = (inputs, x.stride(0), inputs.stride(0), channels, width, _CHANNELS)
+    weights = (convolution.weight, convolution.bias)
+    if batch.num_decode:
+        _convolve_kernel[(batch.num_decode, parts)](
+            out, x, *weights, batch.rows, batch.context_lens, batch.num_decode, *state, num_warps=4
+        )
+    if longer := batch.query_lens[batch.num_decode :]:
+        rows, ends, starts = _longer(batch)
+        grid = (len(longer), triton.cdiv(max(longer), _TOKENS), parts)
+        _convolve_longer_kernel[grid](out, x, *weights, rows, ends, starts, *state, _TOKENS, num_warps=4)
+        _keep_inputs_kernel[(len(longer), parts)](x, rows, ends, starts, *state, num_warps=4)
+    return out
+
+
+def gated_delta(
+    mixed: Tensor, learned: Tensor, forgotten: Tensor, gates: DeltaGates, memory: Tensor, batch: AttentionBatch
+) -> Tensor:
+    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32.
+
+    `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] what the gates
+    are computed of. A key head is shared by neighbouring heads. `memory` [slots, H, V, K] has the states before the
+    step, and then those after it.
+    """
+    tokens = len(mixed)
+    _, heads, values, keys = memory.shape
+    out = mixed.new_empty(tokens, heads, values, dtype=torch.float32)
+    key_heads = (mixed.shape[1] - heads * values) // (2 * keys)
+    given = (mixed, learned, forgotten, gates.rate, gates.offset)
+    strides = (mixed.stride(0), learned.stride(0), forgotten.stride(0))
+    sizes = (key_heads, heads, values, keys)
+    width = power_of_two(keys, _DOT)
+    if batch.num_decode:
+        block = min(power_of_two(values), _DECODE_VALUES)
+        _delta_kernel[(batch.num_decode, heads, triton.cdiv(values, block))](
+            out, *given, memory, batch.rows, batch.context_lens, batch.num_decode, *strides, *sizes, block, width,
+            num_warps=4,
+        )  # fmt: skip
+    if longer := batch.query_lens[batch.num_decode :]:
+        rows, ends, starts = _longer(batch)
+        solved, scores = mixed.new_empty(2, tokens, heads, _CHUNK)
+        exact = mixed.dtype == torch.float32
+        grid = (len(longer), triton.cdiv(max(longer), _CHUNK), heads)
+        _systems_kernel[grid](
+            solved, scores, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=4
+        )
+        block = min(power_of_two(values, _DOT), _SCAN_VALUES)
+        _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
+            out, *given, solved, scores, memory, rows, ends, starts, *strides, *sizes, block, width, _CHUNK, exact,
+            num_warps=4,
+        )  # fmt: skip
+    return out
+
+
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the
+    gate's type.
+    """
+    tokens, heads, size = x.shape
+    out = gate.new_empty(tokens, heads * size)
+    width = power_of_two(size)
+    some = max(1, min(power_of_two(heads), _NORMED // width))
+    _gated_rms_norm_kernel[(tokens, triton.cdiv(heads, some))](
+        out, x, gate, weight, gate.stride(0), eps, heads, size, some, width, num_warps=4
+    )
+    return out
+
+
+def _longer(batch: AttentionBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows and ends of the members with several tokens, and where these begin in the step."""
+    first = batch.num_decode
+    return batch.rows[first:], batch.context_lens[first:], batch.query_starts[first:]
+
+
+@triton.jit
+def _goes_on(rows, ends, member, members):
+    """Whether the member's token follows the one before it in the step, in the same row."""
+    there = (member > 0) & (member < members)
+    row = tl.load(rows + member, mask=there, other=-1)
+    before = tl.load(rows + member - 1, mask=there, other=-2)
+    end = tl.load(ends + member, mask=there, other=0)
+    return (row == before) & (end == tl.load(ends + member - 1, mask=there, other=0) + 1)
+
+
+@triton.jit
+def _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS: tl.constexpr, KEPT: tl.constexpr):
+    """Inputs at places `at` of a run of tokens that begins at `first`; those before it are kept, or zeros."""
+    new = tl.load(x + (first + at) * x_token + channel, mask=inside & (at >= 0), other=0.0)
+    old = tl.load(
+        kept + (KEPT + at) * CHANNELS + channel, mask=inside & (at < 0) & (at >= -KEPT) & (fresh == 0), other=0.0
+    )
+    return (new + old).to(tl.float32)
+
+
+@triton.jit
+def _silu(x):
+    return x * tl.sigmoid(x)
+
+
+@triton.jit(
+    do_not_specialize=["members"],
+    do_not_specialize_on_alignment=["rows", "ends"],
+)
+def _convolve_kernel(
+    out, x, weight, bias, rows, ends, members, inputs, x_token, slot,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    member = tl.program_id(0)
+    channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = channel < CHANNELS
+    row = tl.load(rows + member).to(tl.int64)
+    fresh = tl.load(ends + member) == 1
+    kept = inputs + row * slot
+    first = member.to(tl.int64)
+    going = _goes_on(rows, ends, member, members) == 0
+    count = 0
+    while going:
+        total = tl.zeros([BLOCK], tl.float32)
+        if bias is not None:
+            total += tl.load(bias + channel, mask=inside, other=0.0).to(tl.float32)
+        for tap in tl.static_range(WIDTH):
+            at = count + tap - (WIDTH - 1)
+            value = _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
+            total += value * tl.load(weight + channel * WIDTH + tap, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out + (first + count) * CHANNELS + channel, _silu(total).to(out.dtype.element_ty), mask=inside)
+        count += 1
+        going = _goes_on(rows, ends, member + count, members)
+    if count > 0:
+        _keep(x, x_token, kept, first, count, fresh, channel, inside, CHANNELS, WIDTH)
+
+
+@triton.jit
+def _keep(x, x_token, kept, first, count, fresh, channel, inside, CHANNELS: tl.constexpr, WIDTH: tl.constexpr):
+    """Replace the kept inputs by the last of a run of `count` tokens; older ones move up."""
+    for place in tl.static_range(WIDTH - 1):
+        at = count - (WIDTH - 1) + place
+        value = _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
+        tl.store(kept + place * CHANNELS + channel, value.to(kept.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+def _convolve_longer_kernel(
+    out, x, weight, bias, rows, ends, starts, inputs, x_token, slot,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    member = tl.program_id(0)
+    channel = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    first = tl.load(starts + member).to(tl.int64)
+    count = tl.load(starts + member + 1) - first
+    offset = (tl.program_id(1) * TOKENS + tl.arange(0, TOKENS))[:, None]
+    inside = (channel < CHANNELS) & (offset < count)
+    if tl.program_id(1) * TOKENS < count:
+        row = tl.load(rows + member).to(tl.int64)
+        fresh = tl.load(ends + member) == count
+        total = tl.zeros([TOKENS, BLOCK], tl.float32)
+        if bias is not None:
+            total += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0).to(tl.float32)
+        for tap in tl.static_range(WIDTH):
+            at = offset + tap - (WIDTH - 1)
+            value = _input(x, x_token, inputs + row * slot, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
+            factor = tl.load(weight + channel * WIDTH + tap, mask=channel < CHANNELS, other=0.0)
+            total += value * factor.to(tl.float32)
+        place = out + (first + offset) * CHANNELS + channel
+        tl.store(place, _silu(total).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+def _keep_inputs_kernel(
+    x, rows, ends, starts, inputs, x_token, slot,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """After the convolution, which reads what is replaced here."""
+    member = tl.program_id(0)
+    channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(rows + member).to(tl.int64)
+    first = tl.load(starts + member).to(tl.int64)
+    count = tl.load(starts + member + 1) - first
+    fresh = tl.load(ends + member) == count
+    _keep(x, x_token, inputs + row * slot, first, count, fresh, channel, channel < CHANNELS, CHANNELS, WIDTH)
+
+
+@triton.jit
+def _softplus(x):
+    return tl.where(x > 20.0, x, tl.log(1.0 + tl.exp(tl.minimum(x, 20.0))))
+
+
+@triton.jit
+def _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, there):
+    """The logarithms of decays, and what is learned by, of tokens of one head; none of tokens that are not there."""
+    a = tl.load(forgotten + token * forgotten_token + head, mask=there, other=0.0).to(tl.float32)
+    b = tl.load(learned + token * learned_token + head, mask=there, other=0.0).to(tl.float32)
+    decay = tl.load(rate + head) * _softplus(a + tl.load(offset + head))
+    return tl.where(there, decay, 0.0), tl.where(there, tl.sigmoid(b), 0.0)
+
+
+@triton.jit(
+    do_not_specialize=["members"],
+    do_not_specialize_on_alignment=["rows", "ends"],
+)
+def _delta_kernel(
+    out, mixed, learned, forgotten, rate, offset, memory, rows, ends, members,
+    mixed_token, learned_token, forgotten_token,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    member, head = tl.program_id(0), tl.program_id(1)
+    value_at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    key_at = tl.arange(0, WIDTH)
+    has_value, has_key = value_at < VALUES, key_at < KEYS
+    row = tl.load(rows + member).to(tl.int64)
+    fresh = tl.load(ends + member) == 1
+    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
+    inside = has_value[:, None] & has_key[None, :]
+    token = member.to(tl.int64)
+    going = _goes_on(rows, ends, member, members) == 0
+    leads = going
+    state = tl.load(place, mask=inside & leads & (fresh == 0), other=0.0).to(tl.float32)
+    while going:
+        source = mixed + token * mixed_token + head // (HEADS // KEY_HEADS) * KEYS + key_at
+        q = tl.load(source, mask=has_key, other=0.0).to(tl.float32)
+        k = tl.load(source + KEY_HEADS * KEYS, mask=has_key, other=0.0).to(tl.float32)
+        v_source = mixed + token * mixed_token + 2 * KEY_HEADS * KEYS + head * VALUES
+        v = tl.load(v_source + value_at, mask=has_value, other=0.0).to(tl.float32)
+        q *= tl.rsqrt(tl.sum(q * q, 0) + _EPS) * (KEYS**-0.5)
+        k *= tl.rsqrt(tl.sum(k * k, 0) + _EPS)
+        decay, learns = _gates(
+            learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, token < members
+        )
+        state *= tl.exp(decay)
+        added = learns * (v - tl.sum(state * k[None, :], 1))
+        state += added[:, None] * k[None, :]
+        tl.store(out + (token * HEADS + head) * VALUES + value_at, tl.sum(state * q[None, :], 1), mask=has_value)
+        token += 1
+        going = _goes_on(rows, ends, token, members)
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
+
+
+@triton.jit
+def _dot(a, b, dtype, EXACT: tl.constexpr):
+    """a @ b in float32, multiplied as the model's type; in full where that is float32."""
+    if EXACT:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    return tl.dot(a.to(dtype), b.to(dtype))
+
+
+@triton.jit
+def _unit_rows(source, token, stride, column, there, KEYS: tl.constexpr):
+    """Rows [CHUNK, WIDTH] of queries or keys, each of length one; zeros where no token is."""
+    inside = there[:, None] & (column < KEYS)[None, :]
+    rows = tl.load(source + token[:, None] * stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    return rows * tl.rsqrt(tl.sum(rows * rows, 1) + _EPS)[:, None]
+
+
+@triton.jit(do_not_specialize_on_alignment=["starts"])
+def _systems_kernel(
+    solved, scores, mixed, learned, forgotten, rate, offset, starts,
+    mixed_token, learned_token, forgotten_token,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """Of one chunk and head: the inverse of its system, times what is learned by, and the scores of its queries."""
+    member, head = tl.program_id(0), tl.program_id(2)
+    begin = tl.load(starts + member).to(tl.int64) + tl.program_id(1) * CHUNK
+    end = tl.load(starts + member + 1)
+    if begin < end:
+        token, column = begin + tl.arange(0, CHUNK), tl.arange(0, WIDTH)
+        there = token < end
+        source = mixed + head // (HEADS // KEY_HEADS) * KEYS
+        q = _unit_rows(source, token, mixed_token, column, there, KEYS) * (KEYS**-0.5)
+        k = _unit_rows(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
+        decay, learns = _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, there)
+        ages = tl.cumsum(decay, 0)
+        later, earlier = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
+        since = tl.exp(tl.where(later >= earlier, ages[:, None] - ages[None, :], 0.0))
+        dtype = mixed.dtype.element_ty
+        system = learns[:, None] * _dot(k, tl.trans(k), dtype, EXACT) * since
+        inverse = tl.where(later == earlier, 1.0, 0.0)
+        # Inverses of blocks on the diagonal become those of blocks twice as large: by what lies between two of them.
+        for level in tl.static_range(6):
+            size: tl.constexpr = 1 << level
+            between = (later // size % 2 == 1) & (later // size == earlier // size + 1)
+            lower = tl.where(between, system, 0.0)
+            if EXACT:
+                inverse -= tl.dot(tl.dot(inverse, lower, input_precision="ieee"), inverse, input_precision="ieee")
+            else:
+                inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32x3"), inverse, input_precision="tf32x3")
+        place = (token[:, None] * HEADS + head) * CHUNK + earlier
+        seen = tl.where(later >= earlier, _dot(q, tl.trans(k), dtype, EXACT) * since, 0.0)
+        tl.store(solved + place, (inverse * learns[None, :]).to(dtype), mask=there[:, None])
+        tl.store(scores + place, seen.to(dtype), mask=there[:, None])
+
+
+@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+def _scan_kernel(
+    out, mixed, learned, forgotten, rate, offset, solved, scores, memory, rows, ends, starts,
+    mixed_token, learned_token, forgotten_token,
+    KEY_HEADS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """A member's chunks, one after the other, for some of a head's values."""
+    member, head = tl.program_id(0), tl.program_id(1)
+    value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
+    begin = tl.load(starts + member).to(tl.int64)
+    end = tl.load(starts + member + 1).to(tl.int64)
+    row = tl.load(rows + member).to(tl.int64)
+    fresh = tl.load(ends + member) == end - begin
+    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + column[None, :]
+    inside = (value_at < VALUES)[:, None] & (column < KEYS)[None, :]
+    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
+    dtype = mixed.dtype.element_ty
+    source = mixed + head // (HEADS // KEY_HEADS) * KEYS
+    v_source = mixed + 2 * KEY_HEADS * KEYS + head * VALUES
+    for first in range(begin, end, CHUNK):
+        token = first + tl.arange(0, CHUNK)
+        there = token < end
+        q = _unit_rows(source, token, mixed_token, column, there, KEYS) * (KEYS**-0.5)
+        k = _unit_rows(source + KEY_HEADS * KEYS, token, mixed_token, column, there, KEYS)
+        has_value = there[:, None] & (value_at < VALUES)[None, :]
+        v = tl.load(v_source + token[:, None] * mixed_token + value_at[None, :], mask=has_value, other=0.0)
+        decay, _ = _gates(learned, forgotten, rate, offset, token, learned_token, forgotten_token, head, there)
+        ages = tl.cumsum(decay, 0)
+        reached = tl.exp(ages)[:, None]
+        between = (token[:, None] * HEADS + head) * CHUNK + tl.arange(0, CHUNK)[None, :]
+        inverse = tl.load(solved + between, mask=there[:, None], other=0.0)
+        seen = tl.load(scores + between, mask=there[:, None], other=0.0)
+        missing = v.to(tl.float32) - reached * _dot(k, tl.trans(state), dtype, EXACT)
+        added = _dot(inverse, missing, dtype, EXACT)
+        read = reached * _dot(q, tl.trans(state), dtype, EXACT) + _dot(seen, added, dtype, EXACT)
+        tl.store(out + (token[:, None] * HEADS + head) * VALUES + value_at[None, :], read, mask=has_value)
+        last = tl.sum(decay, 0)
+        left = tl.exp(last - ages)[:, None]
+        state = tl.exp(last) * state + _dot(tl.trans(added), left * k, dtype, EXACT)
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gated_rms_norm_kernel(
+    out, x, gate, weight, gate_token, eps,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, SOME: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = (tl.program_id(1) * SOME + tl.arange(0, SOME))[:, None]
+    column = tl.arange(0, WIDTH)[None, :]
+    inside = (head < HEADS) & (column < SIZE)
+    at = head * SIZE + column
+    wide = tl.load(x + token * HEADS * SIZE + at, mask=inside, other=0.0)
+    factor = tl.load(weight + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    opened = _silu(tl.load(gate + token * gate_token + at, mask=inside, other=0.0).to(tl.float32))
+    normed = wide * tl.rsqrt(tl.sum(wide * wide, 1) / SIZE + eps)[:, None] * factor * opened
+    tl.store(out + token * HEADS * SIZE + at, normed.to(out.dtype.element_ty), mask=inside)

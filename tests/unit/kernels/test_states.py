@@ -1,0 +1,173 @@
+"""Recurrent layers in Triton and in plain torch, over random rows, against loops over tokens in float64."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tests.support.layer_checks import normal
+from thothy_ai.kernels.paged import AttentionBatch
+from thothy_ai.kernels.reference import states as reference
+from thothy_ai.kernels.states import Convolution, DeltaGates
+from thothy_ai.kernels.triton import states as triton
+
+BOTH = pytest.mark.parametrize("kernels", [reference, triton], ids=["torch", "triton"])
+SLOTS = 9
+
+
+class Members(NamedTuple):
+    """Of a step: rows, first positions and token counts, those with a single token first."""
+
+    rows: Sequence[int]
+    starts: Sequence[int]
+    counts: Sequence[int]
+
+    def batch(self, device: torch.device) -> AttentionBatch:
+        def column(values: Sequence[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int32, device=device)
+
+        ends = [start + count for start, count in zip(self.starts, self.counts, strict=True)]
+        nothing = column([0] * len(self.rows))
+        return AttentionBatch(
+            nothing[:, None], column(self.rows), column(ends), column([0, *accumulate(self.counts)]), nothing, nothing,
+            list(self.counts).count(1), tuple(self.counts), tuple(ends),
+        )  # fmt: skip
+
+    def tokens(self) -> list[tuple[int, int]]:
+        """The row and the position of each token."""
+        return [(row, start + at) for row, start, count in zip(*self, strict=True) for at in range(count)]
+
+
+CASES = {
+    "rows that decode": Members([3, 0, 7], [5, 0, 12], [1, 1, 1]),
+    "consecutive tokens of a row": Members([2, 5, 5, 5, 1, 1], [9, 0, 1, 2, 4, 5], [1] * 6),
+    "the same row at the same position": Members([8, 8, 8, 4], [0, 0, 0, 1], [1] * 4),  # as padding has it
+    "new and resumed chunks": Members([6, 1, 0, 4], [3, 0, 70, 2], [1, 5, 64, 3]),
+    "several chunks": Members([2, 3, 5], [8, 0, 1], [1, 150, 65]),
+}
+
+
+def case(name: str, *sizes: int) -> tuple[Members, Tensor]:
+    members = CASES[name]
+    return members, normal(sum(members.counts), *sizes, seed=len(name))
+
+
+@BOTH
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_sees_its_row_s_last_inputs(name: str, width: int, kernels, device: torch.device) -> None:
+    channels = 300
+    members, whole = case(name, channels + 5)
+    x, before = whole[:, 5:], normal(SLOTS, width - 1, channels, seed=1)  # a part of a wider projection
+    weight, bias = normal(channels, width, seed=2), normal(channels, seed=3) if width == 4 else None
+    kept = before.clone().to(device)
+    bias_there = None if bias is None else bias.to(device)
+    got = kernels.convolve(
+        whole.to(device)[:, 5:], Convolution(weight.to(device), bias_there), kept, members.batch(device)
+    )
+    memory = {row: list(before[row].double()) for row in members.rows}
+    for token, (row, position) in enumerate(members.tokens()):
+        if position == 0:
+            memory[row] = [torch.zeros(channels).double()] * (width - 1)
+        memory[row].append(x[token].double())
+        total = (torch.stack(memory[row][-width:], 1) * weight.double()).sum(1)
+        wanted = functional.silu(total if bias is None else total + bias.double())
+        torch.testing.assert_close(got[token].cpu().double(), wanted, atol=1e-5, rtol=1e-5)
+    repeated = {8} if name.startswith("the same row") else set()  # which of them is kept does not matter
+    for row in set(range(SLOTS)) - repeated:
+        wanted = torch.stack(memory[row][-(width - 1) :]).float() if row in memory else before[row]
+        assert torch.equal(kept[row].cpu(), wanted), row
+
+
+def delta_loop(members: Members, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, learned: Tensor, memory: Tensor):
+    """The rule as it is written, token by token in float64; `memory` is overwritten."""
+    out = torch.empty_like(v)
+    for token, (row, position) in enumerate(members.tokens()):
+        state = memory[row] * (position > 0) * decay[token].exp()[:, None, None]
+        missing = v[token] - (state @ k[token].unsqueeze(-1)).squeeze(-1)
+        state = state + learned[token][:, None, None] * missing.unsqueeze(-1) * k[token].unsqueeze(-2)
+        memory[row] = state
+        out[token] = (state @ q[token].unsqueeze(-1)).squeeze(-1)
+    return out
+
+
+@BOTH
+@pytest.mark.parametrize(("key_heads", "heads", "keys", "values"), [(2, 6, 8, 12), (1, 2, 40, 33)])
+@pytest.mark.parametrize("name", CASES)
+def test_the_gated_delta_rule(
+    name: str, key_heads: int, heads: int, keys: int, values: int, kernels, device: torch.device
+) -> None:
+    members, mixed = case(name, 2 * key_heads * keys + heads * values)
+    mixed[:, : key_heads * keys] *= 3.0
+    tokens = len(mixed)
+    gates, before = normal(tokens, 2 * heads, seed=4), normal(SLOTS, heads, values, keys, seed=5)
+    rate, offset = -normal(heads, seed=6).abs(), normal(heads, seed=7)
+    if name == "several chunks":  # keys that repeat each other, of a row that forgets nothing
+        mixed[:, key_heads * keys : 2 * key_heads * keys] = mixed[0, key_heads * keys : 2 * key_heads * keys]
+        rate[0], gates[:, 0] = 0.0, 20.0
+    memory = before.clone().to(device)
+    there = DeltaGates(rate.to(device), offset.to(device))
+    learned, forgotten = gates.to(device).split(heads, dim=1)
+    got = kernels.gated_delta(mixed.to(device), learned, forgotten, there, memory, members.batch(device))
+    assert got.dtype == torch.float32
+
+    q, k, v = mixed.double().split((key_heads * keys, key_heads * keys, heads * values), dim=1)
+    q, k = (functional.normalize(each.view(tokens, key_heads, keys), dim=-1, eps=1e-9) for each in (q, k))
+    q, k = (each.repeat_interleave(heads // key_heads, 1) for each in (q / keys**0.5, k))
+    b, a = gates.double().split(heads, dim=1)
+    decay, after = rate.double() * functional.softplus(a + offset.double()), before.double()
+    wanted = delta_loop(members, q, k, v.view(tokens, heads, values), decay, b.sigmoid(), after)
+    torch.testing.assert_close(got.cpu().double(), wanted, atol=2e-4, rtol=1e-4)
+    if name.startswith("the same row"):
+        after[8] = memory[8].cpu().double()
+    torch.testing.assert_close(memory.cpu().double(), after, atol=2e-4, rtol=1e-4)
+
+
+@BOTH
+def test_states_in_bfloat16_are_computed_with_in_float32(kernels, device: torch.device) -> None:
+    members, mixed = case("rows that decode", 2 * 8 + 2 * 4)
+    memory = normal(SLOTS, 2, 4, 8, seed=1).bfloat16().to(device)
+    wide = memory.float()
+    gates = DeltaGates(*(-normal(2, seed=seed).abs().to(device) for seed in (2, 3)))
+    narrow, exact = (
+        kernels.gated_delta(mixed.to(device), *normal(2, 3, 2).to(device), gates, each, members.batch(device))
+        for each in (memory, wide)
+    )
+    torch.testing.assert_close(narrow, exact)  # a step later, they differ
+    step = 0.0 if device.type == "cuda" or kernels is reference else 2**-7  # the interpreter cuts bfloat16 off
+    torch.testing.assert_close(memory.float(), wide.bfloat16().float(), atol=0.0, rtol=step)
+
+
+@BOTH
+def test_what_a_slot_held_cannot_reach_a_new_row(kernels, device: torch.device) -> None:
+    rows, generator = [4, 2, 6], random.Random(1)
+    members = Members(rows, [0, 0, 0], [1, 3, generator.randrange(70, 80)])
+    tokens = sum(members.counts)
+    memory = torch.full((SLOTS, 2, 4, 8), torch.nan, device=device)
+    kept = torch.full((SLOTS, 3, 24), torch.inf, device=device)
+    gates = DeltaGates(torch.tensor([-1.0, -2.0], device=device), torch.zeros(2, device=device))
+    mixed = kernels.convolve(
+        normal(tokens, 24).to(device), Convolution(normal(24, 4, seed=1).to(device)), kept, members.batch(device)
+    )
+    out = kernels.gated_delta(mixed, *normal(2, tokens, 2).to(device), gates, memory, members.batch(device))
+    assert out.isfinite().all()
+    assert memory[rows].isfinite().all()
+    assert kept[rows].isfinite().all()
+    assert not memory[0].isfinite().any()
+
+
+@BOTH
+@pytest.mark.parametrize(("heads", "size"), [(1, 16), (6, 12), (32, 128)])
+def test_gated_rms_norm(heads: int, size: int, kernels, device: torch.device) -> None:
+    x, weight, wide = normal(5, heads, size), normal(size, seed=1), normal(5, 3 + heads * size, seed=2)
+    gate = wide[:, 3:]
+    got = kernels.gated_rms_norm(x.to(device), wide.to(device)[:, 3:], weight.to(device), 1e-5)
+    normed = functional.rms_norm(x.double(), (size,), weight.double(), 1e-5).flatten(1)
+    torch.testing.assert_close(got.cpu().double(), normed * functional.silu(gate.double()), atol=1e-5, rtol=1e-5)

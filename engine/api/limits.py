@@ -13,7 +13,8 @@ class EngineConfig:
     `max_context`: maximum tokens (prompt and output) of one sequence. `overlap`: launch each step before the previous
     one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
     replay decode steps from CUDA graphs. `window`: how many tokens a token sees at most, itself included, in whichever
-    layer; None: all before it.
+    layer; None: all before it. `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states`
+    further slots.
     """
 
     block_size: int
@@ -26,6 +27,8 @@ class EngineConfig:
     group_rows: int = 1
     graphs: bool = False
     window: int | None = None
+    recurrent: bool = False
+    kept_states: int = 0
 
     def __post_init__(self) -> None:
         """Refuse sizes in which no sequence could run (ValueError)."""
@@ -47,6 +50,11 @@ class EngineConfig:
         """
         fits = self.most_blocks(self.max_context, self.token_budget) < self.num_blocks
         return self.max_context if fits else min(self.max_context, self.pool_tokens)
+
+    @property
+    def state_slots(self) -> int:
+        """Slots of states: the rows' own, the padding row's, and those that are kept."""
+        return self.max_rows + 1 + self.kept_states if self.recurrent else 0
 
     def first_block(self, computed: int) -> int:
         """The first block that a sequence needs which has computed so many tokens: nothing reads those before it."""

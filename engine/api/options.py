@@ -30,6 +30,7 @@ class Command(Enum):
 _ENGINE = frozenset({Command.ENGINE})
 _BOTH = frozenset(Command)
 _FP8 = ("auto", "fp8")
+_STATE_TYPES = ("float32", "bfloat16")
 _WEIGHTS = (*_FP8, "stored")
 
 
@@ -83,6 +84,20 @@ class EngineOptions:
     kv_dtype: Annotated[str, Option("Data type of the KV cache: auto (as --dtype) or fp8.", _BOTH, choices=_FP8)] = (
         "auto"
     )
+    state_dtype: Annotated[
+        str,
+        Option("Data type of the states of recurrent layers: float32 or bfloat16.", _BOTH, choices=_STATE_TYPES),
+    ] = "float32"
+    kept_states: Annotated[
+        int | None,
+        Option(
+            "Number of shared prefixes whose states are kept, in models with recurrent layers. "
+            "Default: an eighth of --max-rows.",
+            _BOTH,
+            metavar="N",
+            minimum=0,
+        ),
+    ] = None
     kv_tokens: Annotated[
         int | None,
         Option("Size of the KV cache in tokens. Default: what memory allows.", _BOTH, metavar="N", minimum=1),

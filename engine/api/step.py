@@ -121,12 +121,28 @@ class RowUpdates(NamedTuple):
     values: Int32
 
 
+class StateCopies(NamedTuple):
+    """States of recurrent layers that are copied from slots `sources` to `targets`, each [C], no target twice. A row's
+    own slot has its number; those behind the rows' keep states for other sequences.
+    """
+
+    sources: Int32
+    targets: Int32
+
+    @classmethod
+    def of(cls, by_target: Mapping[int, int]) -> StateCopies:
+        """The copies to these targets, each with its source."""
+        if not by_target:
+            return NO_COPIES
+        return cls(np.array([*by_target.values()], np.int32), np.array([*by_target], np.int32))
+
+
 FOREVER = 2**31 - 1  # a position that no token has
 BANNED = -1e4  # far below any score, and yet finite: where a schema allows nothing else, the token is drawn
 _STARTED_TYPES = "qqqqqdddddd"
 _BIAS_TYPES = "qqqd"
 _COLUMN_TYPES = (
-    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + "iii?"
+    _STARTED_TYPES + _BIAS_TYPES + "iii" + 2 * "iiii" + 2 * "ii" + "iii?"
 )  # in a step's bytes; the widest first: all are aligned
 
 NO_ROWS = StartedRows(*(np.array((), dtype) for dtype in _STARTED_TYPES))
@@ -134,6 +150,7 @@ NO_LOGPROBS: Mapping[int, TokenLogprob] = MappingProxyType({})
 NO_BIASES = RowBiases(*(np.array((), dtype) for dtype in _BIAS_TYPES))
 NO_GROUPS = Groups(*(np.zeros(0, np.int32) for _ in Groups._fields))
 NO_UPDATES = RowUpdates(*(np.zeros(0, np.int32) for _ in RowUpdates._fields))
+NO_COPIES = StateCopies(*(np.zeros(0, np.int32) for _ in StateCopies._fields))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +159,7 @@ class Step:
 
     A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
     them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before.
+    States are `restored` before the pass, and `kept` after it.
     Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample` as
     `StepMasks`.
     """
@@ -155,6 +173,8 @@ class Step:
     new_tokens: RowUpdates = NO_UPDATES
     new_blocks: RowUpdates = NO_UPDATES
     biases: RowBiases = NO_BIASES  # of those that are started
+    restored: StateCopies = NO_COPIES
+    kept: StateCopies = NO_COPIES
 
     @classmethod
     def of_padding(cls, row: int, counts: Sequence[int]) -> Step:
@@ -200,7 +220,8 @@ class Step:
     def to_bytes(self) -> bytes:
         """The columns' lengths and the columns, in this machine's byte order."""
         members = (self.rows, self.starts, self.counts, self.samples)
-        columns = (*self.started, *self.biases, *self.groups, *self.new_tokens, *self.new_blocks, *members)
+        updates = (*self.new_tokens, *self.new_blocks, *self.restored, *self.kept)
+        columns = (*self.started, *self.biases, *self.groups, *updates, *members)
         lengths = np.array([len(column) for column in columns], np.int64)
         return b"".join(column.tobytes() for column in (lengths, *columns))
 
@@ -218,8 +239,9 @@ class Step:
         biases = RowBiases(*islice(left, len(RowBiases._fields)))
         groups = Groups(*islice(left, len(Groups._fields)))
         tokens, blocks = (RowUpdates(*islice(left, len(RowUpdates._fields))) for _ in range(2))
+        restored, kept = (StateCopies(*islice(left, len(StateCopies._fields))) for _ in range(2))
         rows, starts, counts, samples = left
-        return cls(rows, starts, counts, samples, groups, started, tokens, blocks, biases)
+        return cls(rows, starts, counts, samples, groups, started, tokens, blocks, biases, restored, kept)
 
 
 class StepMasks(NamedTuple):

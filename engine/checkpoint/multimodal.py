@@ -26,6 +26,7 @@ _IDEFICS_TEXT = (("model.text_model.", "model."),)
 _IDEFICS_OTHERS = ("vision_model.", "connector.")
 _QWEN_TEXT = (("model.language_model.", "model."), ("language_model.", "model."))  # or as in a model of text alone
 _QWEN_OTHERS = ("visual.",)
+_QWEN35_OTHERS = ("visual.", "mtp.")  # and layers that predict further tokens
 _AXES = 3  # time, height and width
 _AXES_FIELDS = {"mrope_section", "mrope_interleaved", "type"}
 
@@ -81,6 +82,10 @@ CONTAINERS: Mapping[str, Container] = {
         "Qwen3-VL with mixtures of experts", _QWEN_TEXT, _QWEN_OTHERS, "qwen3_moe",
         {"use_sliding_window": False, "norm_topk_prob": True, "tie_word_embeddings": False},  # which the container says
     ),
+    "qwen3_5": Container("Qwen3.5 and Qwen3.6", _QWEN_TEXT, _QWEN35_OTHERS, "qwen3_5_text"),
+    "qwen3_5_moe": Container(
+        "Qwen3.5 and Qwen3.6 with mixtures of experts", _QWEN_TEXT, _QWEN35_OTHERS, "qwen3_5_moe_text"
+    ),
 }  # fmt: skip
 
 
@@ -115,8 +120,9 @@ def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) ->
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
     fields = {name: value for name, value in text.to_dict().items() if name != "model_type"}
-    frequencies = (fields.get("head_dim") or text.hidden_size // text.num_attention_heads) // 2
     rope = {name: value for name, value in text.rope_parameters.items() if name not in _AXES_FIELDS}
+    head_dim = fields.get("head_dim") or text.hidden_size // text.num_attention_heads
+    frequencies = int(head_dim * rope.get("partial_rotary_factor", 1.0)) // 2
     sections = text.rope_parameters.get("mrope_section")
     if sections is not None:
         by_axis = isinstance(sections, list) and len(sections) == _AXES

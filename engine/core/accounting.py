@@ -29,25 +29,27 @@ class StepCost:
     sample: float
     attended: float  # per (query, key) pair
     read: float  # per token of KV read
+    state: float = 0.0  # per member, whose recurrent layers' states are read and written
     windows: tuple[tuple[int | None, float], ...] = ((None, 1.0),)
 
     @classmethod
-    def of(cls, config: ModelConfig, *, kv_bytes: int, on_gpu: bool) -> StepCost:
-        """Costs of a model whose KV takes `kv_bytes` per token over all layers."""
+    def of(cls, config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gpu: bool) -> StepCost:
+        """Costs of a model whose KV takes `kv_bytes` per token over all layers, and its states as many per row."""
         flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
-        windows, heads = config.architecture.windows, config.num_heads * config.head_dim
-        projections = config.num_layers * (2 * heads + 2 * config.num_kv_heads * config.head_dim)
+        heads, states = config.num_heads * config.head_dim, config.states or (None,) * config.num_layers
+        windows = [each for each, state in zip(config.architecture.windows, states, strict=True) if state is None]
         return cls(
-            token=2 * config.hidden_size * (projections + 3 * config.active_inner) / flops,
+            token=2 * config.hidden_size * (config.mixer_width + 3 * config.active_inner) / flops,
             sample=2 * config.hidden_size * config.vocab_size / flops,
-            attended=4 * config.num_layers * heads / flops,
+            attended=4 * len(windows) * heads / flops,
             read=kv_bytes / bandwidth,
+            state=2 * state_bytes / bandwidth,
             windows=tuple((window, layers / len(windows)) for window, layers in Counter(windows).items()),
         )
 
     def weigh(self, step: Step) -> NDArray[np.float64]:
         """What each member costs [N], always positive; what a group reads once is divided over its members."""
-        weights: Float64 = step.counts * self.token + step.samples * self.sample
+        weights: Float64 = step.counts * self.token + step.samples * self.sample + self.state
         for window, share in self.windows:
             if window is None:
                 pairs = step.counts * (step.ends - (step.counts - 1) / 2)

@@ -89,7 +89,7 @@ class EngineCore:
         grammars: GrammarCompiler | None = None,
     ) -> None:
         self._runner, self._config, self._info, self._cost, self._memory = runner, config, info, cost, memory
-        self._launcher = StepLauncher(runner, config.token_budget)
+        self._launcher = StepLauncher(runner, config.token_budget, repeatable=not config.recurrent)
         self._masks = MaskMemory(vocab_size)
         self._on_events = on_events
         self._scheduler = Scheduler(config)

@@ -38,9 +38,11 @@ class StepPart(NamedTuple):
         before = counts.cumsum() - counts
         first = np.clip(self.step.num_tokens // 2 - before, 0, counts).astype(np.int32)
         half, step = self._with(first, 0 * first), self.step
-        sent = {name: getattr(step, name) for name in ("started", "biases", "new_tokens", "new_blocks")}
-        updated = replace(half.step, **sent)
-        return StepPart(updated, half.order), self._with(counts - first, first)
+        sent = {name: getattr(step, name) for name in ("started", "biases", "new_tokens", "new_blocks", "restored")}
+        rest = self._with(counts - first, first)
+        return StepPart(replace(half.step, **sent), half.order), StepPart(
+            replace(rest.step, kept=step.kept), rest.order
+        )
 
     def _with(self, counts: Int32, skipped: Int32) -> StepPart:
         """Members with so many tokens each, in planning order, after those skipped; those with none are left out."""
@@ -78,10 +80,11 @@ class StepLauncher:
     """Launches steps on a runner. `token_limit`: how many tokens the next step should have at most.
 
     The limit falls to what the device had memory for, and doubles every `_CALM_STEPS` steps until it is `most` again.
+    A step that is not `repeatable` is not tried again: its layers may have overwritten the states that it began with.
     """
 
-    def __init__(self, runner: Runner, most: int) -> None:
-        self._runner, self._most = runner, most
+    def __init__(self, runner: Runner, most: int, *, repeatable: bool = True) -> None:
+        self._runner, self._most, self._repeatable = runner, most, repeatable
         self._calm = 0  # steps since the last that ran out of memory
         self.token_limit = most
 
@@ -141,7 +144,7 @@ class StepLauncher:
         try:
             return self._runner.forward(step)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if not (self._repeatable and is_out_of_memory(error)):
                 raise
             _log(error, step)
             return None

@@ -87,6 +87,11 @@ def resolve_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> tor
     return _KV_DTYPES[name] or dtype
 
 
+def resolve_state_dtype(name: str) -> torch.dtype:
+    """The type of recurrent layers' states."""
+    return _DTYPES[name]
+
+
 def refuse_fp8_without_hardware(device: torch.device) -> None:
     """InvalidRequestError on a GPU that does not multiply fp8; a CPU computes with what the numbers stand for."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < _FIRST_WITH_FP8:

@@ -204,6 +204,10 @@ class _Recorder:
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
+    @property
+    def batch(self) -> AttentionBatch:
+        raise RuntimeError("what lies between attention must not depend on a step's sequences")
+
     def plan(self, batch: AttentionBatch) -> None:
         pass
 

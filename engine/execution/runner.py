@@ -15,7 +15,7 @@ from torch import Tensor
 
 from thothy_ai.engine.api import SamplingParams
 from thothy_ai.engine.api.limits import EngineConfig
-from thothy_ai.engine.api.step import Start, StartedRows, Step, StepMasks, remembered_masks
+from thothy_ai.engine.api.step import Start, StartedRows, StateCopies, Step, StepMasks, remembered_masks
 from thothy_ai.engine.execution.decode_steps import DecodeSteps
 from thothy_ai.engine.execution.device import use_device
 from thothy_ai.engine.execution.graphs import graph_sizes
@@ -80,6 +80,7 @@ class Runner:
         self._sampler.start_rows(step.started, step.biases)
         timer, replays = self._timer(), self.replays
         timer.start()
+        self._copy(step.restored)
         if (size := self._decode.size_for(step)) is not None:
             scores = self._decode.launch(step, size)
         else:
@@ -90,6 +91,7 @@ class Runner:
             last, rows, positions = send(columns, self._device).to(torch.int64)
             logits = self._model.logits(self._hidden(step, last))
             scores = Scores(logits[:sampling], rows[:sampling], positions[:sampling])
+        self._copy(step.kept)
         timer.stop()
         self._last = StepHandle(step, timer, scores, size is not None, self.replays > replays)
         return self._last
@@ -174,6 +176,10 @@ class Runner:
         rows = torch.zeros(members, dtype=torch.int64, device=self._device)
         tokens = sampler.sample(logits, rows, rows + 1, self._rows.token_ids, bitmask, members=[0] * members)
         sampler.logprobs.begin(logits, tokens, [0] * members)
+
+    def _copy(self, copies: StateCopies) -> None:
+        if len(copies.targets):
+            self._cache.copy_states(*send(np.stack(copies), self._device).to(torch.int64))
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:
         """Final hidden states [R, hidden] of the tokens `wanted` [R] among the step's."""

@@ -20,13 +20,16 @@ from thothy_ai.engine.models.olmo2 import Olmo2
 from thothy_ai.engine.models.phi3 import Phi3
 from thothy_ai.engine.models.qwen2 import Qwen2
 from thothy_ai.engine.models.qwen3 import Qwen3
+from thothy_ai.engine.models.qwen3_5 import Qwen35
+from thothy_ai.engine.models.qwen3_5_moe import Qwen35Moe
 from thothy_ai.engine.models.qwen3_moe import Qwen3Moe
+from thothy_ai.engine.models.qwen3_next import Qwen3Next
 from thothy_ai.engine.models.seed_oss import SeedOss
 from thothy_ai.engine.models.smollm3 import SmolLM3
 
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
-    Qwen3Moe, Mixtral, Glm4Moe, GptOss,
+    Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

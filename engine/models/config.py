@@ -11,7 +11,7 @@ from pathlib import Path
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration, token_ids
 from thothy_ai.engine.models.experts import ExpertSizes
-from thothy_ai.engine.models.family import Architecture, Family, SparseFamily, require_windows
+from thothy_ai.engine.models.family import Architecture, Family, RecurrentFamily, SparseFamily, require_layers
 from thothy_ai.engine.models.quantized.methods import quantization_of
 from thothy_ai.engine.models.rope import extended_context, read_ropes
 from thothy_ai.engine.models.shape import ModelShape
@@ -20,7 +20,7 @@ _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "max_position_embeddings", "head_dim", "num_key_value_heads",
 )  # fmt: skip
-_OPTIONAL = {"num_key_value_heads", "head_dim"}
+_OPTIONAL = {"num_key_value_heads", "head_dim", "intermediate_size"}
 _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")  # a configuration has one of them
 
 
@@ -54,14 +54,19 @@ class ModelConfig(ModelShape):
             raise ModelLoadError(f"{heads} heads over {kv_heads} KV heads of {head_dim} do not divide")
         quantization = quantization_of(config)
         architecture = family.read(config)
-        require_windows(config, architecture.windows)
+        states = architecture.states if isinstance(architecture, RecurrentFamily) else ()
+        require_layers(config, architecture.windows, states)
+        experts = architecture.experts if isinstance(architecture, SparseFamily) else None
+        inner = getattr(config, "intermediate_size", None) or 0  # of layers without experts
+        if not inner and (experts is None or experts.layers < config.num_hidden_layers):
+            raise ModelLoadError(f"intermediate_size is {getattr(config, 'intermediate_size', None)!r}")
         rope, local_rope = read_ropes(config, head_dim)
         return cls(
             family=config.model_type,
             architecture=architecture,
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
+            intermediate_size=inner,
             num_layers=config.num_hidden_layers,
             num_heads=heads,
             num_kv_heads=kv_heads,
@@ -72,9 +77,10 @@ class ModelConfig(ModelShape):
             tied_embeddings=config.tie_word_embeddings,
             max_context=extended_context(config),
             quantization=quantization,
-            experts=architecture.experts if isinstance(architecture, SparseFamily) else None,
+            experts=experts,
             eos_token_ids=eos_token_ids,
             num_unused_layers=int(getattr(config, "num_mtp_layers", 0) or 0),
+            states=states,
         ).within(None)
 
     @property
@@ -94,8 +100,10 @@ class ModelConfig(ModelShape):
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Prefixes of the names of tensors that a checkpoint may have and that are not read."""
-        return tuple(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers))
+        """Prefixes of the names of tensors that a checkpoint may have and that are not read: of layers that predict
+        further tokens.
+        """
+        return ("mtp.", *(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers)))
 
     @property
     def window(self) -> int | None:

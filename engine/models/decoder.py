@@ -15,7 +15,10 @@ from thothy_ai.engine.models.layers.embedding import Embedding, Head
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, LayerCache
+from thothy_ai.kernels.states import LayerState
 from thothy_ai.kernels.step import StepTokens
+
+LayerMemory = LayerCache | LayerState
 
 
 class DecoderLayer(Protocol):
@@ -55,7 +58,7 @@ class StepDecoder(Protocol):
         ...
 
     def body(
-        self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations, /
+        self, tokens: StepTokens, caches: Sequence[LayerMemory], attention: Attention, operations: Operations, /
     ) -> tuple[Tensor, Tensor]:
         """Up to the last layer's attention, which is planned: what it computed [T, heads * head_dim], and the residual
         stream [T, hidden].
@@ -74,7 +77,7 @@ class StepDecoder(Protocol):
         """The same, in `out` [R, vocab]."""
         ...
 
-    def abridged(self, caches: Sequence[LayerCache], /) -> tuple[StepDecoder, Sequence[LayerCache]]:
+    def abridged(self, caches: Sequence[LayerMemory], /) -> tuple[StepDecoder, Sequence[LayerMemory]]:
         """A decoder with one layer of each kind, and the caches of these: its pass runs all kernels of this one's."""
         ...
 
@@ -84,12 +87,12 @@ class Decoder:
     """A family's parts, with their weights."""
 
     captures: ClassVar[bool] = True
-    captures_between_attention: ClassVar[bool] = True
 
     embedding: Embedding
     layers: tuple[DecoderLayer, ...]
     norm: FinalNorm | FinalLayerNorm
     head: Head
+    captures_between_attention: bool = True
 
     @property
     def table(self) -> Tensor:
@@ -97,7 +100,7 @@ class Decoder:
         return self.embedding.table
 
     def body(
-        self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations
+        self, tokens: StepTokens, caches: Sequence[LayerMemory], attention: Attention, operations: Operations
     ) -> tuple[Tensor, Tensor]:
         first, *others = zip(self.layers, caches, strict=True)
         residual = self.embedding(tokens.ids)
@@ -106,7 +109,7 @@ class Decoder:
         attended = layer.attend(torch.zeros_like(residual), residual, context)
         for following, layer_cache in others:
             update = layer.finish(attended, residual, operations)
-            attended = following.attend(update, residual, context._replace(cache=layer_cache))
+            attended = following.attend(update, residual, context._replace(memory=layer_cache))
             layer = following
         return attended, residual
 
@@ -124,6 +127,6 @@ class Decoder:
     def logits_into(self, hidden: Tensor, out: Tensor) -> None:
         self.head.into(hidden, out)
 
-    def abridged(self, caches: Sequence[LayerCache]) -> tuple[Decoder, Sequence[LayerCache]]:
+    def abridged(self, caches: Sequence[LayerMemory]) -> tuple[Decoder, Sequence[LayerMemory]]:
         kept = one_of_each_kind(zip(self.layers, caches, strict=True))
         return replace(self, layers=tuple(self.layers[index] for index in kept)), [caches[index] for index in kept]

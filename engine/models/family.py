@@ -10,6 +10,7 @@ from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import StepDecoder
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.shape import States
 
 Windows = tuple[int | None, ...]  # of each layer: how many tokens a query sees, itself included; None: all before it
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -46,6 +47,14 @@ class SparseFamily(Family, Protocol):
     def experts(self) -> ExpertSizes: ...
 
 
+@runtime_checkable
+class RecurrentFamily(Family, Protocol):
+    """A family some of whose layers keep a state of each row instead of keys and values."""
+
+    @property
+    def states(self) -> States: ...
+
+
 def require_activation(activation: str, implemented: str) -> None:
     """UnsupportedModelError unless both are the same."""
     if activation != implemented:
@@ -58,11 +67,12 @@ def require_full_rotary(config: Configuration) -> None:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
 
 
-def require_windows(config: Configuration, windows: Windows) -> None:
+def require_layers(config: Configuration, windows: Windows, states: States) -> None:
     """UnsupportedModelError for other types of layers, ModelLoadError for windows that see nothing."""
-    others = {str(kind) for kind in getattr(config, "layer_types", None) or ()} - _LAYER_TYPES
-    if others:
-        raise UnsupportedModelError(f"layers of type {', '.join(sorted(others))} are not implemented")
+    for index, kind in enumerate(getattr(config, "layer_types", None) or ()):
+        recurrent = index < len(states) and states[index] is not None
+        if kind not in _LAYER_TYPES and not recurrent:
+            raise UnsupportedModelError(f"layer {index} is of type {kind!r}, which is not implemented")
     if any(window is not None and window < 1 for window in windows):
         raise ModelLoadError(f"sliding_window is {config.sliding_window!r}")
 

@@ -1,41 +1,90 @@
-"""The paged KV cache: keys and values of each layer. The block pool knows which sequence owns which block."""
+"""What sequences leave on the device: the paged KV cache of layers that attend, and the states of recurrent ones.
+
+The block pool knows which sequence owns which block; a row's state is in the slot of its number.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.states import LayerState, StateShape
 
 _SCALE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """`layers[i]`: blocks of [num_blocks, block_size, num_kv_heads, head_dim]; block 0 is the dummy."""
+    """`layers[i]`: blocks of [num_blocks, block_size, num_kv_heads, head_dim], of which block 0 is the dummy, or
+    states, which are parts of the `stacks` [layers, slots, ...].
+    """
 
-    layers: tuple[LayerCache, ...]
+    layers: tuple[LayerCache | LayerState, ...]
+    stacks: tuple[Tensor, ...] = ()
 
     @classmethod
     def allocate(
-        cls, shape: ModelShape, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        cls,
+        shape: ModelShape,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        slots: int = 0,
+        state_dtype: torch.dtype = torch.float32,
+        inputs_dtype: torch.dtype | None = None,
     ) -> KVCache:
-        """A zeroed cache; OutOfMemoryError of torch when it does not fit."""
+        """A zeroed cache; OutOfMemoryError of torch when it does not fit. `inputs_dtype`: the model's, if KV has
+        another one.
+        """
         heads = (num_blocks, block_size, shape.num_kv_heads)
 
-        def layer() -> LayerCache:
+        def paged() -> LayerCache:
             keys, values = (torch.zeros(*heads, shape.head_dim, dtype=dtype, device=device) for _ in range(2))
             if dtype != FP8:
                 return LayerCache(keys, values)
             return LayerCache(keys, values, *(torch.zeros(heads, device=device) for _ in range(2)))
 
-        return cls(tuple(layer() for _ in range(shape.num_layers)))
+        stacks: list[Tensor] = []
+        states: dict[int, LayerState] = {}
+        for state in dict.fromkeys(filter(None, shape.states)):
+            indices = [index for index, each in enumerate(shape.states) if each == state]
+            inputs = torch.zeros(
+                len(indices), slots, state.kept, state.channels, dtype=inputs_dtype or dtype, device=device
+            )
+            matrices = (len(indices), slots, state.heads, state.values, state.keys)
+            memory = torch.zeros(matrices, dtype=state_dtype, device=device) if state.heads else None
+            stacks += [inputs] if memory is None else [inputs, memory]
+            for place, index in enumerate(indices):
+                states[index] = LayerState(inputs[place], None if memory is None else memory[place])
+        layers = tuple(states[index] if index in states else paged() for index in range(shape.num_layers))
+        return cls(layers, tuple(stacks))
+
+    def copy_states(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy the states of slots `sources` [N] to `targets` [N] int64, in all layers; a source may be a target, and
+        is read before it is overwritten.
+        """
+        for stack in self.stacks:
+            stack.index_copy_(1, targets, stack.index_select(1, sources))
 
     @staticmethod
     def bytes_per_block(shape: ModelShape, block_size: int, dtype: torch.dtype) -> int:
-        """Bytes of one block over all layers, keys and values."""
+        """Bytes of one block over all layers that attend, keys and values."""
         head = shape.head_dim * dtype.itemsize + (_SCALE_BYTES if dtype == FP8 else 0)
-        return 2 * shape.num_layers * block_size * shape.num_kv_heads * head
+        return 2 * shape.attention_layers * block_size * shape.num_kv_heads * head
+
+    @staticmethod
+    def bytes_per_slot(shape: ModelShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:
+        """Bytes of one slot over all recurrent layers of a model whose type is `dtype`."""
+        return sum(_slot_bytes(state, dtype, state_dtype) for state in shape.states if state is not None)
+
+
+def _slot_bytes(state: StateShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:
+    matrices = state.heads * state.values * state.keys * state_dtype.itemsize
+    return state.kept * state.channels * dtype.itemsize + matrices

@@ -23,7 +23,7 @@ _USUAL_LAYERS, _LOCAL_LAYERS = "full_attention", "sliding_attention"
 
 _FIELDS = (
     "rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings",
-    "max_position_embeddings", "factor",
+    "max_position_embeddings", "factor", "mrope_section", "mrope_interleaved",  # text has one axis
 )  # fmt: skip
 _FIELDS_OF = {  # more of them, by type
     "default": (),

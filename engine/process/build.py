@@ -17,13 +17,13 @@ from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.accounting import StepCost
 from thothy_ai.engine.core.loop import EngineCore
-from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype
+from thothy_ai.engine.execution.device import device_uuids, resolve_kv_dtype, resolve_state_dtype
 from thothy_ai.engine.execution.memory import MemoryGauge
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
-from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, workspace_bytes
+from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, state_bytes, workspace_bytes
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
@@ -42,18 +42,24 @@ def build_core(
     sizes = replace(sizes, group_rows=attention.group_rows)
     kv_bytes = KVCache.bytes_per_block(loaded.config, sizes.block_size, kv_dtype)
     workspace = workspace_bytes(loaded.config, sizes, model.dtype, device)
-    config = replace(sizes, num_blocks=num_blocks(kv_bytes, workspace, sizes, options, device))
-    pool = kv_bytes * config.num_blocks
+    states = state_bytes(loaded.config, sizes, options, model.dtype)
+    config = replace(sizes, num_blocks=num_blocks(kv_bytes, workspace, states, sizes, options, device))
+    pool = kv_bytes * config.num_blocks + states
     planned = model.num_bytes + pool + workspace
     check_room(planned, pool + workspace, device)
     with loaded.phases.timed("KV cache and warm-up"):
-        runner = _runner(model, attention, config, kv_dtype)
+        runner = _runner(model, attention, config, kv_dtype, resolve_state_dtype(options.state_dtype))
     log.info("model %s: loaded in %s", loaded.name, loaded.phases)
     return EngineCore(
         runner,
         config,
         _info(loaded, config, options),
-        StepCost.of(loaded.config, kv_bytes=kv_bytes // config.block_size, on_gpu=device.type == "cuda"),
+        StepCost.of(
+            loaded.config,
+            kv_bytes=kv_bytes // config.block_size,
+            state_bytes=states // max(1, config.state_slots),
+            on_gpu=device.type == "cuda",
+        ),
         MemoryGauge(device, planned),
         vocab_size=loaded.config.vocab_size,
         eos=frozenset(loaded.config.eos_token_ids),
@@ -62,17 +68,31 @@ def build_core(
     )
 
 
-def _runner(model: Model, attention: Attention, config: EngineConfig, kv_dtype: torch.dtype) -> Runner:
+def _runner(
+    model: Model, attention: Attention, config: EngineConfig, kv_dtype: torch.dtype, state_dtype: torch.dtype
+) -> Runner:
     device = model.device
     try:
-        cache = KVCache.allocate(model.config, config.num_blocks, config.block_size, kv_dtype, device)
+        cache = KVCache.allocate(
+            model.config,
+            config.num_blocks,
+            config.block_size,
+            kv_dtype,
+            device,
+            slots=config.state_slots,
+            state_dtype=state_dtype,
+            inputs_dtype=model.dtype,
+        )
         runner = Runner(model, cache, attention, config, device)
         if device.type == "cuda":
             runner.warm_up(config.token_budget)
     except RuntimeError as error:
         if "out of memory" not in str(error):  # a graph raises another type of error then
             raise
-        raise OutOfMemoryError(f"{config.num_blocks} KV blocks and the rows do not fit {device}: {error}") from error
+        states = f", {config.state_slots} states" if config.recurrent else ""
+        raise OutOfMemoryError(
+            f"{config.num_blocks} KV blocks{states} and the rows do not fit {device}: {error}"
+        ) from error
     return runner
 
 

@@ -9,7 +9,7 @@ import torch
 from thothy_ai.engine.api.errors import EngineError, ModelLoadError, OutOfMemoryError, one_line
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.options import EngineOptions
-from thothy_ai.engine.execution.device import resolve_kv_dtype
+from thothy_ai.engine.execution.device import resolve_dtype, resolve_kv_dtype, resolve_state_dtype
 from thothy_ai.engine.execution.host_memory import host_memory
 from thothy_ai.engine.execution.mask_table import MaskTable
 from thothy_ai.engine.execution.mixed_graphs import MAX_TOKENS, sizes_up_to
@@ -23,6 +23,9 @@ from thothy_ai.engine.weights.inventory import WithoutStorage
 
 _CPU_KV_TOKENS = 16_384
 _MIN_KV_TOKENS = 1024  # the smallest useful pool
+_STATE_BYTES = 1 << 34  # of all rows, unless the options say how many there are
+_MIN_ROWS = 16  # that the states are allowed to take more for
+_MIN_KEPT, _ROWS_PER_KEPT = 8, 8  # states of prefixes, which siblings share
 MAX_CONTEXT = 32_768  # rows keep their token ids on the device, so that every row pays for a larger context
 _MAX_BUDGET = 8192
 _STEP_WORK = 4e12  # tokens times parameters: takes an H200 12 ms, about as long as launching a step without a graph
@@ -34,10 +37,14 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes that an engine will take, and those that its device has available. `kv` is the smallest useful pool."""
+    """Bytes that an engine will take, and those that its device has available. `kv` is the smallest useful pool,
+    `states` those of all `slots` of recurrent layers.
+    """
 
     weights: int
     kv: int
+    states: int
+    slots: int
     workspace: int
     available: int
     weight_type: str  # as options or the checkpoint name it
@@ -45,7 +52,7 @@ class MemoryPlan:
 
     @property
     def needed(self) -> int:
-        return self.weights + self.kv + self.workspace
+        return self.weights + self.kv + self.states + self.workspace
 
     @property
     def fits(self) -> bool:
@@ -58,7 +65,8 @@ class MemoryPlan:
             return
         needs = f"{self.weights / GB:.1f} GB for weights in {self.weight_type}"
         if self.weights <= self.available:
-            rest = f"{self.kv / GB:.1f} GB for the KV cache and {self.workspace / GB:.1f} GB of workspace"
+            states = f"{self.states / GB:.1f} GB for {self.slots} states, " if self.slots else ""
+            rest = f"{states}{self.kv / GB:.1f} GB for the KV cache and {self.workspace / GB:.1f} GB of workspace"
             needs = f"{self.needed / GB:.1f} GB, of which {needs}, {rest}"
         where = "this machine" if self.device.type == "cpu" else str(self.device)
         raise OutOfMemoryError(f"{name} needs {needs}, and {where} has {max(0, self.available) / GB:.1f} GB available")
@@ -83,6 +91,8 @@ def plan_memory(
     return MemoryPlan(
         weights=weight_bytes(model, options.weights, asked, dtype),
         kv=KVCache.bytes_per_block(model, sizes.block_size, kv_dtype) * _min_blocks(sizes, options, device),
+        states=state_bytes(model, sizes, options, dtype),
+        slots=sizes.state_slots,
         workspace=workspace_bytes(model, sizes, dtype, device),
         available=available,
         weight_type=_weight_type(model, options, dtype),
@@ -97,8 +107,13 @@ def kv_tokens_left(
     sizes = engine_sizes(model, options, plan.device)
     kv_dtype = resolve_kv_dtype(options.kv_dtype, dtype, _ELSEWHERE)
     per_block = KVCache.bytes_per_block(model, sizes.block_size, kv_dtype)
-    blocks = max(0, plan.available - plan.weights - plan.workspace) // per_block
+    blocks = max(0, plan.available - plan.weights - plan.states - plan.workspace) // per_block
     return max(0, blocks - 1) * sizes.block_size, per_block / sizes.block_size  # a block is the dummy
+
+
+def state_bytes(model: ModelConfig, sizes: EngineConfig, options: EngineOptions, dtype: torch.dtype) -> int:
+    """Bytes of all slots of a model's states; `dtype` is that of its activations."""
+    return sizes.state_slots * KVCache.bytes_per_slot(model, dtype, resolve_state_dtype(options.state_dtype))
 
 
 def _weight_type(model: ModelConfig, options: EngineOptions, dtype: torch.dtype) -> str:
@@ -133,7 +148,7 @@ def available_memory(device: torch.device) -> tuple[int, int]:
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
     """Sizes by the options, or by the device where an option is None; the pool is sized later."""
     on_gpu = device.type == "cuda"
-    rows = options.max_rows or (1024 if on_gpu else 64)
+    rows = options.max_rows or _usual_rows(model, options, device)
     return EngineConfig(
         block_size=options.block_size or (32 if on_gpu else 16),
         num_blocks=2,
@@ -144,21 +159,40 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         overlap=on_gpu if options.overlap is None else options.overlap,
         graphs=on_gpu if options.graphs is None else options.graphs,
         window=model.within(options.max_context or MAX_CONTEXT).window,
+        recurrent=model.recurrent,
+        kept_states=_kept_states(model, options, rows),
     )
+
+
+def _usual_rows(model: ModelConfig, options: EngineOptions, device: torch.device) -> int:
+    """Rows of a device, fewer where their states would take too much of it."""
+    rows, dtype = 1024 if device.type == "cuda" else 64, resolve_dtype(options.dtype, device)
+    per_row = KVCache.bytes_per_slot(model, dtype, resolve_state_dtype(options.state_dtype))
+    while rows > _MIN_ROWS and rows * per_row > _STATE_BYTES:
+        rows //= 2
+    return rows
+
+
+def _kept_states(model: ModelConfig, options: EngineOptions, rows: int) -> int:
+    if not (model.recurrent and options.prefix_cache):
+        return 0
+    return max(_MIN_KEPT, rows // _ROWS_PER_KEPT) if options.kept_states is None else options.kept_states
 
 
 def _gpu_budget(model: ModelConfig, rows: int) -> int:
     """Tokens per step: as few as keep the device busy while the host launches a step, so that prefill is spread over
     the steps that decode. Prefill that is over early leaves steps that read all weights for few tokens.
     """
-    attention = model.num_layers * (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
-    parameters = model.hidden_size * (attention + 3 * model.active_inner)
+    parameters = model.hidden_size * (model.mixer_width + 3 * model.active_inner)
     return min(_MAX_BUDGET, max(int(_STEP_WORK / parameters), rows) // 256 * 256 + 256)
 
 
 def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes for the largest step's activations, logits and rows; generous, since memory fragments."""
     activations = sizes.token_budget * (6 * model.hidden_size + 4 * model.widest_inner) * dtype.itemsize
+    # Around a recurrence: what is projected and convolved, what is read in float32, and the systems of its chunks.
+    widest = max((3 * each.channels + 5 * each.heads * each.values for each in model.states if each), default=0)
+    activations += sizes.token_budget * widest * dtype.itemsize
     if model.experts is not None:  # what each of a token's experts makes, before it is added up
         activations += sizes.token_budget * model.experts.top_k * model.hidden_size * dtype.itemsize
     copies = 3 if sizes.graphs else 2  # those of a step and of the next; in graphs, what is copied to their buffer
@@ -178,20 +212,22 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
 
 
 def num_blocks(
-    per_block: int, workspace: int, sizes: EngineConfig, options: EngineOptions, device: torch.device
+    per_block: int, workspace: int, states: int, sizes: EngineConfig, options: EngineOptions, device: torch.device
 ) -> int:
-    """Blocks of the pool, the dummy included; each takes `per_block` bytes. The weights are on the device already."""
+    """Blocks of the pool, the dummy included; each takes `per_block` bytes. The weights are on the device already,
+    `states` are bytes that are not.
+    """
     if options.kv_tokens is not None or device.type != "cuda":
         return _min_blocks(sizes, options, device)
     torch.cuda.empty_cache()  # memory cached while the weights were loaded
     free, total = torch.cuda.mem_get_info(device)
-    room = free - (1 - options.memory_utilization) * total - workspace
+    room = free - (1 - options.memory_utilization) * total - workspace - states
     blocks = int(room // per_block)
     if blocks * sizes.block_size < min(sizes.max_context, _MIN_KV_TOKENS):
         raise OutOfMemoryError(
             f"{free / GB:.1f} of {total / GB:.1f} GB are free beside the weights; at a memory utilization of "
-            f"{options.memory_utilization:.2f} and {workspace / GB:.1f} GB of workspace, {max(blocks, 0)} KV blocks "
-            f"of {per_block / 1e6:.2f} MB fit"
+            f"{options.memory_utilization:.2f}, {workspace / GB:.1f} GB of workspace and {states / GB:.1f} GB for "
+            f"{sizes.state_slots} states, {max(blocks, 0)} KV blocks of {per_block / 1e6:.2f} MB fit"
         )
     return blocks
 
@@ -211,6 +247,7 @@ def check_room(planned: int, wanted: int, device: torch.device) -> None:
     available, total = available_memory(device)
     if planned > total or wanted > available:
         raise OutOfMemoryError(
-            f"weights, KV cache and workspace take {planned / GB:.1f} GB, {device} has {total / GB:.1f} GB, of which "
-            f"{available / GB:.1f} GB are available beside the weights: a smaller --kv-tokens or --max-rows would fit"
+            f"weights, KV cache, states and workspace take {planned / GB:.1f} GB, {device} has {total / GB:.1f} GB, "
+            f"of which {available / GB:.1f} GB are available beside the weights: a smaller --kv-tokens or --max-rows "
+            "would fit"
         )

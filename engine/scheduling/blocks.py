@@ -133,6 +133,10 @@ class BlockPool:
             chain = self._chains[block]
         return Prefix(tuple(found), chain)
 
+    def chain_of(self, block: int) -> Chain:
+        """The chain that hangs on a block that `find` returned."""
+        return self._chains[block]
+
     def register(self, block: int, chain: Chain, tokens: Sequence[int]) -> Chain:
         """Make a held full block findable below `chain`; returns the chain for the block after it.
 

@@ -61,6 +61,14 @@ class PromptOrder:
         depth = 1 + max(shared, default=-1)
         return place.path[:depth] if depth <= len(place.path) else None
 
+    def shared(self, place: PromptPlace, most: int) -> set[int]:
+        """How many tokens the prompt has in common with its neighbours, at most `most` on either side."""
+        index, path, depths = bisect_left(self._places, place), place.path, set[int]()
+        before, after = self._places[max(0, index - most) : index], self._places[index + 1 : index + 1 + most]
+        for other in (*before, *after):
+            depths.add(common_length(path, other.path) * _STRIDE)
+        return depths
+
     def sharing(self, prefix: Path) -> Iterator[PromptPlace]:
         first = bisect_left(self._places, prefix, key=lambda place: place.path)
         for index in range(first, len(self._places)):

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
-from thothy_ai.engine.scheduling.blocks import BlockPool
+from thothy_ai.engine.scheduling.blocks import BlockPool, Chain, Prefix
+from thothy_ai.engine.scheduling.kept_states import KeptStates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
 from thothy_ai.engine.scheduling.sequence import NO_ROW, Sequence
 from thothy_ai.engine.scheduling.step_builder import ScheduledStep, StepBuilder
@@ -25,6 +26,7 @@ _MAX_DISPLACED = 4  # times that a sequence may be preempted for a higher priori
 # While interactive sequences run, prompts of the batch get this part of the token budget, or as little as the second
 # where interactive prompts take the rest.
 _BATCH_SHARE, _LEAST_BATCH_SHARE = 5, 32
+_MIN_BLOCKS = 4  # that a kept state saves: fewer are computed sooner than the step that is cut there
 
 
 class Scheduler:
@@ -39,6 +41,7 @@ class Scheduler:
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
         self._rows = list(reversed(range(config.max_rows)))
         self._groups = PrefixGroups(config.group_rows, config.block_size)
+        self._states = KeptStates(range(config.max_rows + 1, config.state_slots))
         self._refused: Sequence | None = None  # there was no room for it, and nothing was released since
         self._interactive = 0  # running sequences for which someone waits
         self._batch_budget = 0  # tokens of a batch prompt that the planned step has room for beside interactive ones
@@ -65,6 +68,7 @@ class Scheduler:
 
     def schedule(self) -> ScheduledStep | None:
         """The next step, to be launched before another one is planned; None when nothing can run now."""
+        self._states.begin_step()
         builder, running = StepBuilder(), tuple(self._running)
         self._batch_budget = max(1, self.token_budget // _BATCH_SHARE)
         budget = self._admit_urgent(self.token_budget, builder)
@@ -109,7 +113,7 @@ class Scheduler:
             count = min(count, self._allowed(sequence, budget))
         if count <= 0 or sequence.ending:
             return 0
-        end = computed + count
+        end = sequence.until(computed + count)
         if self._config.window is not None:
             self._release_unread(sequence)
         if end > len(sequence.blocks) * self._config.block_size:
@@ -121,7 +125,7 @@ class Scheduler:
                     return 0
             sequence.blocks += self.pool.allocate(missing)
         self._take(sequence, end, builder, samples=end == known)
-        return count
+        return end - computed
 
     def _admit_urgent(self, budget: int, builder: StepBuilder) -> int:
         """Admit sequences of a higher priority than the lowest that runs; returns the rest of the budget.
@@ -158,7 +162,7 @@ class Scheduler:
 
     def _may_start(self, sequence: Sequence) -> bool:
         """Whether it may be given a row in this step, if there is room for it."""
-        if sequence is self._refused or sequence.pending or sequence.ending:
+        if sequence is self._refused or sequence.pending or sequence.ending or self._states.promised_to(sequence):
             return False
         return self._allowed(sequence, self.token_budget) > 0
 
@@ -182,8 +186,10 @@ class Scheduler:
         insort(self._running, sequence, key=_order)
         self._interactive += sequence.interactive
         builder.admit(sequence)
+        if sequence.restored is not None:
+            builder.restore(sequence.row, sequence.restored)
         known, computed = sequence.known, sequence.computed
-        end = min(known, computed + budget)
+        end = sequence.until(min(known, computed + budget))
         self._take(sequence, end, builder, samples=end == known)
         return end - computed
 
@@ -194,13 +200,13 @@ class Scheduler:
         others are of lower priority, and the last of them are preempted as far as the first blocks require it.
         """
         prefix = self.pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
-        cached = len(prefix.blocks) * self._config.block_size
+        cached = self._depth(prefix) * self._config.block_size
         released = self._config.first_block(cached)
         found = prefix.blocks[released:]
         self.pool.retain(prefix.blocks)
         self.pool.release(prefix.blocks[:released])  # evicted late: they lead to those after them
         target = cached + min(sequence.known - cached, budget)
-        first = self.pool.blocks_for(target) - len(prefix.blocks)
+        first = max(0, self.pool.blocks_for(target) - len(prefix.blocks))
         reserve = growth + self._expected_blocks(sequence, cached) - len(found) if kept else first
         if max(first, reserve) > self.pool.available + self._held_after(kept, found):
             self.pool.release(found)
@@ -212,7 +218,40 @@ class Scheduler:
         if not sequence.preemptions:
             sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens may be cached too
         sequence.row = self._rows.pop()
+        if self._config.recurrent:
+            sequence.restored = self._states.use(self._chain_at(sequence, cached)) if cached else None
+            sequence.borders = self._borders(sequence, len(prefix.blocks))
+            self._states.promise(sequence)
         return True
+
+    def _depth(self, prefix: Prefix) -> int:
+        """Blocks of a found prefix that need not be computed: in a recurrent model, those before the last state kept.
+        The blocks after that are written again, with the same keys and values.
+        """
+        if not self._config.recurrent:
+            return len(prefix.blocks)
+        chains = map(self.pool.chain_of, prefix.blocks)
+        return max((depth for depth, chain in enumerate(chains, 1) if chain in self._states), default=0)
+
+    def _chain_at(self, sequence: Sequence, tokens: int) -> Chain:
+        """The chain that hangs on the sequence's block that ends after so many tokens, which can be found."""
+        blocks = tokens // self._config.block_size
+        return sequence.chain if sequence.registered == blocks else self.pool.chain_of(sequence.blocks[blocks - 1])
+
+    def _borders(self, sequence: Sequence, found: int) -> list[int]:
+        """Where a sequence that begins keeps its states: where others' prompts part from its own. Those before it left
+        `found` blocks that begin as it does; others wait.
+        """
+        if not (self._config.prefix_cache and self._config.kept_states):
+            return []
+        size, last = self._config.block_size, sequence.computed
+        borders = []
+        for shared in sorted({found * size, *self._waiting.shared(sequence)}):
+            border = min(shared, sequence.known - 1) // size * size
+            if border >= last + _MIN_BLOCKS * size:
+                borders.append(border)
+                last = border
+        return borders
 
     def _held_after(self, kept: int, prefix: Iterable[int]) -> int:
         """Blocks that only the running sequences after the first `kept` hold."""
@@ -263,6 +302,10 @@ class Scheduler:
                 tokens = sequence.tokens[index * size : (index + 1) * size]
                 sequence.chain = self.pool.register(sequence.blocks[index], sequence.chain, tokens)
                 sequence.registered += 1
+        if sequence.borders and end == sequence.borders[0]:
+            slot = self._states.keep(sequence, self._chain_at(sequence, end))
+            if slot is not None:
+                builder.keep(sequence.row, slot)
         if count == 1 and start >= sequence.prompt_tokens:
             self._groups.join(sequence)
         builder.add(sequence, start, count, samples=samples)
@@ -281,6 +324,7 @@ class Scheduler:
         self._refused = None
         self._interactive -= sequence.interactive
         self._groups.leave(sequence)
+        self._states.withdraw(sequence)
         self.pool.release(sequence.held)
         sequence.blocks, sequence.released = [], 0
         self._rows.append(sequence.row)

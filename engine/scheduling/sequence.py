@@ -26,7 +26,8 @@ class Sequence:
     were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
     that it sampled itself included) and `blocks_sent`; the frontend has the first `reported` tokens, or had them in
     the prompt. Of `blocks`, the first `released` are others' by now: no layer reads their tokens any more. A drawn
-    token that is one of `end_tokens` ends it, and is not appended.
+    token that is one of `end_tokens` ends it, and is not appended. In a recurrent model it begins with the state in
+    slot `restored`, if any, and keeps its states at `borders`, counts of tokens that it has yet to compute, ascending.
     """
 
     request: CoreRequest
@@ -49,6 +50,8 @@ class Sequence:
     blocks_sent: int = 0
     registered: int = 0  # full blocks that are in the prefix cache
     chain: Chain = ""
+    restored: int | None = None
+    borders: list[int] = field(default_factory=list)
     cached_tokens: int = 0
     preemptions: int = 0
     displaced: int = 0  # preemptions for a higher priority
@@ -98,6 +101,10 @@ class Sequence:
     @property
     def usage(self) -> Usage:
         return Usage(self.prompt_tokens, self.cached_tokens, self.output_tokens, self.compute_seconds, self.preemptions)
+
+    def until(self, end: int) -> int:
+        """`end`, or the next border before it: the tokens that the next step may compute."""
+        return min(end, self.borders[0]) if self.borders else end
 
     def finish(self, reason: FinishReason, error: EngineError | None = None) -> None:
         """Set why it ends; the first reason is kept."""

@@ -29,6 +29,7 @@ from thothy_ai.engine.api.step import (
     RowUpdates,
     Start,
     StartedRows,
+    StateCopies,
     Step,
 )
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
@@ -75,6 +76,8 @@ class StepBuilder:
         self._members: list[_Member] = []
         self._admitted: list[Sequence] = []
         self._tokens, self._blocks = _Updates(), _Updates()
+        self._restored: dict[int, int] = {}  # by the slot that a state is copied to, the one that it comes from
+        self._kept: dict[int, int] = {}
 
     def admit(self, sequence: Sequence) -> None:
         """Add a sequence with a new row, of which the device has nothing."""
@@ -93,6 +96,14 @@ class StepBuilder:
         if samples:
             sequence.tokens_sent = start + count + 1
         self._members.append((sequence, row, start, count, samples, start < sequence.prompt_tokens))
+
+    def restore(self, row: int, slot: int) -> None:
+        """Begin the row with the state in `slot`."""
+        self._restored[row] = slot
+
+    def keep(self, row: int, slot: int) -> None:
+        """Keep the row's state after the step in `slot`."""
+        self._kept[slot] = row
 
     def build(self, prefix_groups: PrefixGroups, graph_rows: int = 0) -> ScheduledStep | None:
         """The step, with single-token members first and groups side by side; None without any members.
@@ -128,6 +139,8 @@ class StepBuilder:
             self._tokens.columns(),
             self._blocks.columns(),
             RowBiases.of(starting),
+            StateCopies.of(self._restored),
+            StateCopies.of(self._kept),
         )
         planned = [member[0] for member in self._members]
         return ScheduledStep(step, sequences, np.array(prefill, np.bool_), tuple(self._admitted), planned)

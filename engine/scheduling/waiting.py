@@ -87,6 +87,10 @@ class WaitingQueue:
                 line.push_front(oldest)
         return line.first()
 
+    def shared(self, sequence: Sequence) -> set[int]:
+        """How many tokens of a waiting sequence's prompt others have, too, that may follow it."""
+        return self._lines[sequence.priority].shared(sequence)
+
     def first_above(self, priority: int) -> Sequence | None:
         """The next sequence of the highest waiting priority, if that is higher than `priority`."""
         highest = max(self._lines, default=priority)
@@ -152,6 +156,10 @@ class _Line:
             urgency = lambda rank: (rank.deadline, -self._length(rank.place), rank.arrival)  # noqa: E731
             self._next = min(firsts, key=urgency).place
         return self._next.sequence
+
+    def shared(self, sequence: Sequence) -> set[int]:
+        rank = self._ranks.get(sequence)  # one that was preempted has none
+        return set() if rank is None else self._prompts.shared(rank.place, _FAMILY)
 
     def lead(self, sequence: Sequence) -> None:
         """Make the sequence the next one after those that were preempted."""

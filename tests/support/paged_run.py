@@ -25,7 +25,10 @@ class PagedRun:
         generator = torch.Generator().manual_seed(11)
         blocks = 1 + torch.randperm(sequences * width, generator=generator)
         self._tables = blocks.view(sequences, width).to(torch.int32).to(model.device)
-        self._cache = KVCache.allocate(model.config, len(blocks) + 1, block_size, kv_dtype or model.dtype, model.device)
+        self._cache = KVCache.allocate(
+            model.config, len(blocks) + 1, block_size, kv_dtype or model.dtype, model.device, slots=sequences,
+            inputs_dtype=model.dtype,
+        )  # fmt: skip
         self._token_ids = torch.zeros(sequences, longest + block_size, dtype=torch.int32, device=model.device)
         config = model.config
         shape = AttentionShape(

@@ -24,6 +24,11 @@ _QWEN_VISION: dict[str, Any] = {  # fields that not all of them have are ignored
 _SECTIONS = {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 1, 1]}
 _QWEN3 = {"rope_parameters": _SECTIONS | {"mrope_section": [4, 2, 2], "mrope_interleaved": True}}
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_only_layers": [1]}
+_QWEN35 = {
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+    "rope_parameters": _SECTIONS | {"mrope_interleaved": True, "partial_rotary_factor": 0.5},  # 4 frequencies
+}  # fmt: skip
 CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they come with
     "mistral3": {"text": "mistral", "vision": "pixtral", "spatial_merge_size": 1},
     "gemma3": {"text": "gemma3_text", "vision": "siglip_vision_model", "mm_tokens_per_image": 4},
@@ -45,6 +50,8 @@ CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they co
     "qwen2_5_vl": {"text": "qwen2", "text_fields": {"rope_parameters": _SECTIONS, "head_dim": 8}},
     "qwen3_vl": {"text": "qwen3", "text_fields": _QWEN3},
     "qwen3_vl_moe": {"text": "qwen3_moe", "text_fields": _QWEN3 | _EXPERTS},
+    "qwen3_5": {"text": "qwen3_5_text", "text_fields": _QWEN35},
+    "qwen3_5_moe": {"text": "qwen3_5_moe_text", "text_fields": _QWEN35 | _EXPERTS | {"mlp_only_layers": None}},
 }
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss", *SPARSE,
+    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT,
 )  # fmt: skip
-_ONE_PLUS = ("gemma2", "gemma3_text")  # whose norms multiply by 1 + w
+_ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT)  # whose norms multiply by 1 + w
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -29,6 +30,19 @@ _SHAPE: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+_DELTA = {  # attention between two delta nets, whose key heads are shared by three heads and whose sizes all differ
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 3,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    "tie_word_embeddings": False,
+}
+_SHARED = {
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 24,
+}  # fmt: skip
 _OF_FAMILY: dict[str, dict[str, Any]] = {
     "gemma2": {  # caps and a window that are felt, and no tied head, which would repeat the prompt's last token
         "tie_word_embeddings": False,
@@ -88,6 +102,9 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
         "tie_word_embeddings": False,
     },
+    "qwen3_next": _DELTA | _SHARED | {"mlp_only_layers": [1]},
+    "qwen3_5_text": _DELTA,
+    "qwen3_5_moe_text": _DELTA | _SHARED,
     "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
         "tie_word_embeddings": False,
         "num_local_experts": 6,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from thothy_ai.engine.api.errors import UnsupportedModelError
 from thothy_ai.engine.models.fallback.attention import CurrentStep, StepContext
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, LayerCache
+from thothy_ai.kernels.states import LayerState
 from thothy_ai.kernels.step import StepTokens
 
 if TYPE_CHECKING:
@@ -41,11 +42,15 @@ class TransformersDecoder:
         return table
 
     def body(
-        self, tokens: StepTokens, caches: Sequence[LayerCache], attention: Attention, operations: Operations
+        self,
+        tokens: StepTokens,
+        caches: Sequence[LayerCache | LayerState],
+        attention: Attention,
+        operations: Operations,
     ) -> tuple[Tensor, Tensor]:
         """The final hidden states [T, hidden], twice: the residual stream is within transformers' layers."""
         del operations  # attention modules have theirs
-        self._step.context = StepContext(tokens, attention, caches)
+        self._step.context = StepContext(tokens, attention, cast("Sequence[LayerCache]", caches))
         try:
             output = self._body(input_ids=tokens.ids[None], position_ids=tokens.positions[None], use_cache=False)
         finally:
@@ -65,7 +70,9 @@ class TransformersDecoder:
     def logits_into(self, hidden: Tensor, out: Tensor) -> None:
         out.copy_(self.logits(hidden))
 
-    def abridged(self, caches: Sequence[LayerCache]) -> tuple[TransformersDecoder, Sequence[LayerCache]]:
+    def abridged(
+        self, caches: Sequence[LayerCache | LayerState]
+    ) -> tuple[TransformersDecoder, Sequence[LayerCache | LayerState]]:
         return self, caches  # the kinds of transformers' layers are not known
 
 

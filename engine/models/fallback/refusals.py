@@ -54,16 +54,16 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError("it would run through transformers, and not quantized there")
     found: type[PreTrainedModel] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # type: ignore[assignment]  # of the named
-    kinds = {str(kind) for kind in getattr(config, "layer_types", None) or ()}
-    others = sorted(kinds - _ATTENTION)
+    kinds = [str(kind) for kind in getattr(config, "layer_types", None) or ()]
     attend = [kind.endswith("attention") and kind not in _RECURRENT for kind in kinds]
     # A hybrid may have attention layers only.
     if getattr(found, "_is_stateful", False) and not (attend and all(attend)):
         raise UnsupportedModelError("recurrent state is not implemented")
     if not hasattr(sys.modules[found.__module__], "ALL_ATTENTION_FUNCTIONS"):
         raise UnsupportedModelError("its attention does not go through transformers' attention interface")
-    if others:
-        raise UnsupportedModelError(f"layers of type {', '.join(others)} are not implemented")
+    for index, kind in enumerate(kinds):
+        if kind not in _ATTENTION:
+            raise UnsupportedModelError(f"layer {index} is of type {kind!r}, which is not implemented")
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
 
 from torch import Tensor
 
@@ -12,19 +12,42 @@ from thothy_ai.engine.models.layers.norm import ProjectionNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import PLAIN, Attention, AttentionParams, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
+from thothy_ai.kernels.states import LayerState
 from thothy_ai.kernels.step import StepTokens
 
 
 class LayerContext(NamedTuple):
     """One layer's share of a step of T tokens, which it computes with beside its weights.
 
-    `attention` has planned the step, `cache` is this layer's.
+    `attention` has planned the step; `memory` is this layer's: paged keys and values, or recurrent states.
     """
 
     operations: Operations
     tokens: StepTokens
     attention: Attention
-    cache: LayerCache
+    memory: LayerCache | LayerState
+
+    @property
+    def cache(self) -> LayerCache:
+        """The memory of a layer that attends."""
+        return cast("LayerCache", self.memory)
+
+    @property
+    def state(self) -> LayerState:
+        """The memory of a recurrent layer."""
+        return cast("LayerState", self.memory)
+
+
+class TokenMixer(Protocol):
+    """The part of a layer in which tokens meet those before them, up to its output projection and from there on."""
+
+    def __call__(self, hidden: Activations, context: LayerContext, /) -> Tensor:
+        """hidden [T, hidden] -> [T, N]; the layer's memory gains the tokens."""
+        ...
+
+    def project(self, mixed: Tensor, operations: Operations, /) -> Tensor:
+        """mixed [R, N] of any tokens -> [R, hidden]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +72,11 @@ class SelfAttention:
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
-        tokens = context.tokens
-        qkv = self.qkv(hidden).view(len(tokens.ids), -1, self.head_dim)
+        return self.attend(self.qkv(hidden), context)
+
+    def attend(self, projected: Tensor, context: LayerContext) -> Tensor:
+        """The same of the merged projection [T, (heads + 2 * kv_heads) * head_dim], which is changed."""
+        tokens, qkv = context.tokens, projected.unflatten(1, (-1, self.head_dim))
         if self.projection_norm is not None:
             self.projection_norm(qkv, context.operations)
         q = context.operations.rotate_and_cache(
@@ -68,3 +94,19 @@ class SelfAttention:
     def project(self, attended: Tensor, operations: Operations) -> Tensor:
         """The output projection of attended [R, heads * head_dim] -> [R, hidden]."""
         return self.output(prepared(attended, self.output, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class GatedSelfAttention:
+    """Attention whose results are gated: the merged projection of `attention` has each head's gates first."""
+
+    attention: SelfAttention
+
+    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+        projected = self.attention.qkv(hidden)
+        gates = self.attention.num_heads * self.attention.head_dim
+        attended = self.attention.attend(projected[:, gates:], context)
+        return context.operations.sigmoid_mul(attended, projected[:, :gates])
+
+    def project(self, attended: Tensor, operations: Operations) -> Tensor:
+        return self.attention.project(attended, operations)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn import functional
 
-from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
+from thothy_ai.engine.models.layers.attention import LayerContext, TokenMixer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.kernels.experts import Experts, Routed, Routing
@@ -28,6 +29,17 @@ class ExpertRouter:
 
 
 @dataclass(frozen=True, slots=True)
+class GatedExpert:
+    """An expert that every token goes to, times the sigmoid of a score of its own: `gate` [1, hidden]."""
+
+    mlp: SwiGLU
+    gate: Tensor
+
+    def __call__(self, hidden: Tensor, operations: Operations) -> Tensor:
+        return self.mlp(hidden, operations).mul_(functional.linear(hidden, self.gate).sigmoid_())
+
+
+@dataclass(frozen=True, slots=True)
 class SparseBlock:
     """What the chosen experts make of each normalized token, weighted, plus what the shared ones make of it, if any.
 
@@ -37,7 +49,7 @@ class SparseBlock:
     norm: FinalNorm
     router: ExpertRouter
     experts: Experts
-    shared: SwiGLU | None = None
+    shared: SwiGLU | GatedExpert | None = None
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         hidden = self.norm(update, residual, operations)  # not quantized: the router should choose by exact values
@@ -61,7 +73,7 @@ class SparseLayer:
     """x += attention(norm(x)); x += experts(norm(x)), or an MLP. Each sum is left to the norm that follows it."""
 
     attention_norm: AddRMSNorm
-    attention: SelfAttention
+    attention: TokenMixer
     feed_forward: SparseBlock | DenseBlock
 
     def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:

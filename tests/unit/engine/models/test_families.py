@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, reference_model, tiny_model
+from tests.support.tiny_models import FAMILIES, RECURRENT, reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.assemble import model_config
@@ -207,7 +207,7 @@ def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> Non
         model_config(folder)
 
 
-PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe"}  # in which a part of each head may turn
+PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe", *RECURRENT}  # in which a part of each head may turn
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
 

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.checkpoints import SCHEMES
 from tests.support.quantized_models import quantized_model
-from tests.support.tiny_models import FAMILIES, tiny_model
+from tests.support.tiny_models import FAMILIES, RECURRENT, tiny_model
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.layer_kinds import kind_of, one_of_each_kind
@@ -21,7 +21,7 @@ from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionParams
 
 CPU = torch.device("cpu")
-TWO_KINDS = {"gemma2", "gemma3_text", "smollm3", "cohere2", "gpt_oss", "qwen3_moe", "glm4_moe"}
+TWO_KINDS = {"gemma2", "gemma3_text", "smollm3", "cohere2", "gpt_oss", "qwen3_moe", "glm4_moe", *RECURRENT}
 CHANGES = {  # of a weight [outputs, inputs]
     "the same": lambda weight: weight.clone(),
     "type": lambda weight: weight.half(),
@@ -52,12 +52,12 @@ def test_a_model_is_abridged_to_a_layer_of_each_kind_and_its_cache(
     family: str, weights: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     model, decoder = loaded(family, tmp_path, weights, dtype)
-    cache = KVCache.allocate(model.config, 2, 16, model.dtype, CPU)
+    cache = KVCache.allocate(model.config, 2, 16, model.dtype, CPU, slots=2)
     abridged, its_cache = model.abridged(cache)
     assert isinstance(abridged.decoder, Decoder)
     kept = 2 if family in TWO_KINDS else 1
     assert [id(each) for each in abridged.decoder.layers] == [id(each) for each in decoder.layers[:kept]]
-    assert [each.keys.data_ptr() for each in its_cache.layers] == [each.keys.data_ptr() for each in cache.layers[:kept]]
+    assert [each[0].data_ptr() for each in its_cache.layers] == [each[0].data_ptr() for each in cache.layers[:kept]]
     assert replace(abridged.decoder, layers=decoder.layers) == decoder
 
 

@@ -63,7 +63,7 @@ def test_a_pool_larger_than_memory_is_refused_with_the_numbers(loaded: LoadedMod
 
 
 def test_a_device_that_runs_out_while_the_pool_is_made(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> KVCache:
+    def full(*_: object, **__: object) -> KVCache:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
     monkeypatch.setattr(KVCache, "allocate", full)

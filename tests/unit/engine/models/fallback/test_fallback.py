@@ -66,7 +66,7 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
     [
         ("gpt_neox", {"quantization_config": {"quant_method": "fp8"}}, "not quantized"),
         ("falcon", {"alibi": True}, "ALiBi"),
-        ("llama4_text", {"attention_chunk_size": 8}, "layers of type chunked_attention are not"),
+        ("llama4_text", {"attention_chunk_size": 8}, "layer 0 is of type 'chunked_attention', which is not"),
         ("granitemoehybrid", {"layer_types": ["attention", "mamba", "attention"]}, "recurrent state is not"),
         ("granitemoehybrid", {"layer_types": None}, "recurrent state is not"),
         ("granitemoehybrid", {"layer_types": ["attention"]}, "layer_types|num_hidden_layers"),
@@ -74,10 +74,14 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
         (
             "deepseek_v4",
             {"layer_types": ["compressed_sparse_attention"] * 3},
-            "type compressed_sparse_attention are not",
+            "type 'compressed_sparse_attention', which is not",
         ),
-        ("qwen3_next", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "recurrent state is"),
-        ("lfm2", {"layer_types": ["conv", "full_attention", "conv"]}, "layers of type conv are not"),
+        (
+            "olmo_hybrid",
+            {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
+            "recurrent state is",
+        ),
+        ("lfm2", {"layer_types": ["conv", "full_attention", "conv"]}, "layer 0 is of type 'conv', which is not"),
     ],
 )
 def test_configurations_that_are_refused(kind: str, overrides: dict[str, Any], reason: str, tmp_path: Path) -> None:

@@ -176,8 +176,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unparsed += len(data)
         before = self._unparsed
         super().data_received(data)
-        if self._refused:
-            return
         if self._unparsed == before > MAX_HEADER_BYTES:  # a line without an end
             self._refuse(TOO_LONG)
         elif self._timer is None and (self.cycle is None or self.cycle.response_complete):
@@ -217,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:  # its answer would be garbled
             self.transport.abort()
             return
-        self._refused = True
+        self._refused, self._unparsed = True, 0
         body = json.dumps(error.body).encode()
         self.transport.write(
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"

@@ -290,7 +290,7 @@ def until_closed(raw: socket.socket) -> bytes:
 
 def test_what_is_not_http_has_the_envelope(address: str) -> None:
     with connected(address) as raw:
-        raw.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        raw.sendall(b"\x16\x03\x01 hello\r\n\r\n" + b"x" * 300_000)
         head, _, body = until_closed(raw).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"x-request-id: req_" in head

@@ -250,7 +250,7 @@ CREATE TABLE api_key (
     expires_at timestamptz,
     revoked_at timestamptz,
     CONSTRAINT ck_api_key_scopes CHECK (
-        cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'admin']
+        cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'review', 'admin']
     ),
     CONSTRAINT ck_api_key_limits CHECK (
         least(requests_per_minute, tokens_per_minute, concurrent_requests, interactive_seconds_per_day) > 0

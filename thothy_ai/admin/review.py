@@ -1,4 +1,4 @@
-"""What waits for a person, and their decisions, for operators: of all tenants."""
+"""What waits for a person, and their decisions, for operators: of one tenant, or of all if it is None."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def review_queue(
         return [WaitingArtifact(*row) for row in rows]
 
 
-def current_version(engine: Engine, job_id: UUID) -> CurrentVersion:
+def current_version(engine: Engine, job_id: UUID, tenant: str | None = None) -> CurrentVersion:
     """The version of a job's artifact that is decided on next. Raises `UnknownJobError`."""
-    return _transact(engine, operations.current_version(job_id))
+    return _transact(engine, tenant, operations.current_version(job_id))
 
 
-def decide(engine: Engine, job_id: UUID, version: int, decision: Decision) -> CurrentVersion:
+def decide(engine: Engine, job_id: UUID, version: int, decision: Decision, tenant: str | None = None) -> CurrentVersion:
     """Decide on this version; returns the one that is decided on next. Raises as `JobArtifact.decide`."""
-    return _transact(engine, operations.decide(job_id, version, decision))
+    return _transact(engine, tenant, operations.decide(job_id, version, decision))
 
 
-def _transact(engine: Engine, operation: Transaction[T]) -> T:
+def _transact(engine: Engine, tenant: str | None, operation: Transaction[T]) -> T:
     with engine.begin() as connection:
 
         def execute(query: Query) -> Rows:
-            return rows_of(connection.execute(statement(query.name), {**query.parameters, "tenant": None}))
+            return rows_of(connection.execute(statement(query.name), {**query.parameters, "tenant": tenant}))
 
         return drive(operation, execute)

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 
 from thothy_ai.db.statements import statement
 
-SCOPES: Final = ("chat", "jobs", "read", "admin")
+SCOPES: Final = ("chat", "jobs", "read", "review", "admin")
 USUAL: Final = ("chat", "jobs", "read")
 KEY: Final = re.compile(r"(thothy_[0-9a-f]{12})_[0-9a-f]{64}", re.ASCII)
 

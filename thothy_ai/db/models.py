@@ -405,7 +405,9 @@ class ApiKeyRow(Base):
     revoked_at: Mapped[datetime | None]
 
     __table_args__ = (
-        CheckConstraint("cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'admin']", name="scopes"),
+        CheckConstraint(
+            "cardinality(scopes) > 0 AND scopes <@ ARRAY['chat', 'jobs', 'read', 'review', 'admin']", name="scopes"
+        ),
         CheckConstraint(
             "least(requests_per_minute, tokens_per_minute, concurrent_requests, interactive_seconds_per_day) > 0",
             name="limits",

@@ -19,7 +19,7 @@ from thothy_ai.http.errors import ApiError
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:\s]+))(?::\d*)?")
 READING = {"GET", "HEAD", "OPTIONS"}
-Right = Literal["chat", "jobs", "read", "admin"]
+Right = Literal["chat", "jobs", "read", "review", "admin"]
 
 
 @dataclass(frozen=True, slots=True)

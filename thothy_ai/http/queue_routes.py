@@ -13,6 +13,7 @@ from thothy_ai.http.api.batches import BatchOperations
 from thothy_ai.http.api.document import document_route
 from thothy_ai.http.api.jobs import JobOperations
 from thothy_ai.http.api.kinds import KindOperations
+from thothy_ai.http.api.review import ReviewOperations
 from thothy_ai.http.openai.batches import ApiBatches
 from thothy_ai.http.openai.files import Files
 from thothy_ai.http.record import DoorRecord
@@ -32,6 +33,7 @@ class QueueRoutes:
             self._jobs,
             BatchOperations(self._record, self._jobs, self._producer),
             ArtifactOperations(settings, self._jobs, self._database),
+            ReviewOperations(self._jobs, self._database),
             KindOperations(),
         )
         self.operations = [operation for part in parts for operation in part.operations]

@@ -26,8 +26,8 @@ def create(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="What the key may do: chat, jobs, read or admin, which includes the others. Repeatable. Default: all"
-            " but admin.",
+            help="What the key may do: chat, jobs, read, review or admin, which includes the others. Repeatable."
+            " Default: chat, jobs and read.",
         ),
     ] = None,
     expires: Annotated[

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from thothy_ai.db.states import ArtifactVerdict, JobState, Notify
+from thothy_ai.db.states import Action, ArtifactVerdict, JobState, Notify, ReviewState
 from thothy_ai.http.openai.fields import Body
 
 MAX_JOBS = 10_000  # of a batch
+MAX_VERSION = 2**31 - 2  # of Postgres' integers, and the next
 MAX_WAIT = 60.0  # seconds of a long poll
 DATE = re.compile(r"\d{4}-\d\d-")
 
@@ -116,6 +117,31 @@ class ExportQuery(ArtifactFilters):
     ] = "jsonl"
 
 
+class ReviewQuery(Parameters):
+    """Which artifacts that wait for a person are listed."""
+
+    review: Annotated[list[ReviewState], Field(description="May be repeated.")] = [
+        ReviewState.NEEDS_REVIEW,
+        ReviewState.NEEDS_EDIT,
+    ]
+    clean_since: Annotated[
+        Moment | None, Field(description="Also artifacts without a finding, of jobs that ended since.")
+    ] = None
+    kind: str | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class NewDecision(Given):
+    """A decision on a version. `by` is the name of the person; a key is named beside it."""
+
+    version: Annotated[Whole, Field(ge=1, le=MAX_VERSION)]
+    action: Action
+    by: str | None = None
+    note: str | None = None
+    body: Annotated[dict[str, Any] | None, Field(description="All fields of an edit.")] = None
+    voice: str | None = None
+
+
 class BatchQuery(Parameters):
     """Which batches are listed, the newest first."""
 
@@ -187,6 +213,78 @@ class ArtifactList(Answered):
 
     data: list[ArtifactAnswer]
     next: str | None
+
+
+class WaitingAnswer(Answered):
+    """A job whose artifact a person may decide on. `review` is `clean` if no check has found anything."""
+
+    job_id: UUID
+    kind: str
+    review: str
+    version: int
+    deadline: datetime | None
+    finished_at: datetime
+    idempotency_key: str | None
+
+
+class WaitingList(Answered):
+    """Artifacts that wait for a person, the earliest deadline first."""
+
+    data: list[WaitingAnswer]
+
+
+class FindingAnswer(Answered):
+    """A located doubt: characters of a field, which is named by its dotted path, and of the source."""
+
+    reason: str
+    detail: str
+    part: str | None
+    start: int | None
+    end: int | None
+    source_start: int | None
+    source_end: int | None
+    weight: float
+    by: str
+
+
+class FieldChangeAnswer(Answered):
+    """What a person has made of a field."""
+
+    part: str
+    before: Any
+    after: Any
+
+
+class DecisionAnswer(Answered):
+    """A decision that was made."""
+
+    version: int
+    action: Action
+    decided_by: str
+    decided_at: datetime
+    note: str | None
+    voice: str | None
+
+
+class VersionAnswer(Answered):
+    """The current version of a job's artifact. `problem` names the field by which an edit breaks the schema."""
+
+    job_id: UUID
+    kind: str
+    locale: str | None
+    state: JobState
+    review: ReviewState | None
+    version: int
+    deadline: datetime | None
+    finished_at: datetime | None
+    body: dict[str, Any] | None
+    problem: str | None
+    edited_by: str | None
+    text: str | None
+    source: str
+    findings: list[FindingAnswer]
+    changes: list[FieldChangeAnswer]
+    decisions: list[DecisionAnswer]
 
 
 class AttemptAnswer(Answered):

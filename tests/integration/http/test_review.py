@@ -1,0 +1,80 @@
+"""Decisions over HTTP: what waits, its current version, and decisions with their refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+from starlette.types import Scope
+
+from tests.support.decided import written
+from tests.support.door import PATIENCE, served_door
+from tests.support.engine_rows import register
+from tests.support.queue_bench import Queue
+from thothy_ai.db.states import ReviewState
+from thothy_ai.http.access import Caller, Everybody, header
+
+
+class Keyed(Everybody):
+    """Requests whose scopes, tenant and key are in headers."""
+
+    async def caller(self, scope: Scope) -> Caller:
+        scopes = frozenset((header(scope, b"x-scopes") or "read review").split())
+        return Caller(header(scope, b"x-tenant") or "default", header(scope, b"x-key"), scopes)
+
+
+@pytest.fixture
+def api(queue: Queue) -> Iterator[httpx.Client]:
+    register(queue, "first", "m")
+    with (
+        served_door(queue.settings, access=Keyed("default")) as address,
+        httpx.Client(base_url=f"{address}/api", timeout=PATIENCE) as client,
+    ):
+        yield client
+
+
+def decided(api: httpx.Client, job_id: UUID, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+    return api.post(f"/jobs/{job_id}/decisions", json={"version": 1, "by": "Ann", **body}, headers=headers)
+
+
+def test_what_waits_is_edited_and_approved(queue: Queue, api: httpx.Client) -> None:
+    job_id, held = written(queue), written(queue, ReviewState.HELD)
+    assert [each["job_id"] for each in api.get("/review").json()["data"]] == [str(job_id)]
+    assert [each["job_id"] for each in api.get("/review?review=held").json()["data"]] == [str(held)]
+    assert api.get("/review", headers={"x-tenant": "theirs"}).json() == {"data": []}
+    found = api.get(f"/jobs/{job_id}/artifact").json()
+    assert (found["version"], found["body"], found["source"]) == (1, {"echo": "The first words."}, "ok and all of it")
+    assert found["findings"][0]["part"] == "echo"
+    edited = decided(api, job_id, {"x-key": "thothy_1"}, action="edit", body={"echo": "Other words."}).json()
+    assert (edited["version"], edited["edited_by"]) == (2, "Ann (thothy_1)")
+    assert edited["changes"] == [{"part": "echo", "before": "The first words.", "after": "Other words."}]
+    approved = decided(api, job_id, {"x-key": "thothy_1"}, version=2, by=None, action="approve").json()
+    assert approved["review"] == "approved"
+    assert [each["decided_by"] for each in approved["decisions"]] == ["Ann (thothy_1)", "thothy_1"]
+
+
+def test_what_cannot_be_decided_is_refused(queue: Queue, api: httpx.Client) -> None:
+    job_id, [waiting] = written(queue), queue.enqueue("ok")
+
+    def refused(on: UUID = job_id, headers: dict[str, str] | None = None, **body: Any) -> tuple[int, str, str | None]:
+        answer = decided(api, on, headers, **{"action": "approve", **body})
+        error = answer.json()["error"]
+        return answer.status_code, error["code"], error["param"]
+
+    assert refused(headers={"x-scopes": "chat jobs read"}) == (403, "insufficient_permissions", None)
+    assert refused(headers={"x-tenant": "theirs"}) == (404, "not_found", None)
+    assert refused(waiting) == (409, "nothing_to_decide", None)
+    assert refused(action="publish") == (400, "invalid_value", "action")
+    assert refused(by=None) == refused(by="") == (400, "invalid_value", "by")
+    assert refused(version=9) == (400, "invalid_value", "version")
+    assert refused(version=2**40) == (400, "invalid_value", "version")
+    assert refused(action="send_back", note="n" * 2**20) == (400, "invalid_value", "note")
+    assert refused(action="edit") == (400, "invalid_value", "body")
+    assert decided(api, job_id, action="hold").status_code == 200
+    assert decided(api, job_id, action="reject", note="no news").status_code == 200
+    assert refused() == (409, "decided", "version")
+    assert "Ann chose to reject at " in decided(api, job_id, action="approve").json()["error"]["message"]
+    assert api.get(f"/jobs/{UUID(int=1)}/artifact").status_code == 404

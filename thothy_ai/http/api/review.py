@@ -1,0 +1,91 @@
+"""`/api/review` and what people decide: the artifacts that wait, their current versions, and decisions on them."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+
+from thothy_ai.admin import review
+from thothy_ai.errors import (
+    DecisionConflictError,
+    InvalidDecisionError,
+    NothingToDecideError,
+    UnknownJobError,
+    UnreadableArtifactError,
+)
+from thothy_ai.http.access import Caller
+from thothy_ai.http.api.jobs import JobOperations
+from thothy_ai.http.api.models import NewDecision, ReviewQuery, VersionAnswer, WaitingAnswer, WaitingList
+from thothy_ai.http.api.operations import Operation, OperationCall, missing
+from thothy_ai.http.errors import ApiError
+from thothy_ai.producer.decisions import CurrentVersion, Decision
+
+
+class ReviewOperations:
+    """The operations of people who have the last word. Threads read `database`, and check edits."""
+
+    def __init__(self, jobs: JobOperations, database: Engine) -> None:
+        self._jobs, self._database = jobs, database
+        artifact = "/api/jobs/{id}/artifact"
+        self.operations = (
+            Operation(
+                "GET", "/api/review", "Artifacts that wait for a person, the earliest deadline first.", "read",
+                self.list_, query=ReviewQuery, answer=WaitingList,
+            ),
+            Operation(
+                "GET", artifact, "The current version of a job's artifact, with its findings and decisions.", "read",
+                self.show, answer=VersionAnswer,
+            ),
+            Operation(
+                "POST", "/api/jobs/{id}/decisions", "Decide on a version. 409 if somebody has.", "review", self.decide,
+                body=NewDecision, answer=VersionAnswer,
+            ),
+        )  # fmt: skip
+
+    async def list_(self, call: OperationCall) -> WaitingList:
+        wanted: ReviewQuery = call.query
+        found = await self._jobs.read(
+            lambda: review.review_queue(
+                self._database,
+                wanted.review,
+                clean_since=wanted.clean_since,
+                kind=wanted.kind,
+                tenant=call.caller.tenant,
+                limit=wanted.limit,
+            )
+        )
+        return WaitingList(data=[WaitingAnswer.model_validate(each) for each in found])
+
+    async def show(self, call: OperationCall) -> VersionAnswer:
+        tenant = call.caller.tenant
+        try:
+            current = await self._jobs.read(lambda: review.current_version(self._database, call.id, tenant))
+        except UnknownJobError:
+            raise missing("job", call.id) from None
+        return VersionAnswer.model_validate(current)
+
+    async def decide(self, call: OperationCall) -> VersionAnswer:
+        wanted: NewDecision = call.body
+        job_id, tenant = call.id, call.caller.tenant
+
+        def decided() -> CurrentVersion:
+            by = _named(call.caller, wanted.by)
+            decision = Decision(wanted.action, by, wanted.note, wanted.body, wanted.voice)
+            return review.decide(self._database, job_id, wanted.version, decision, tenant)
+
+        try:
+            return VersionAnswer.model_validate(await self._jobs.read(decided))
+        except UnknownJobError:
+            raise missing("job", job_id) from None
+        except InvalidDecisionError as error:
+            raise ApiError(400, str(error), code="invalid_value", param=error.field) from None
+        except DecisionConflictError as error:
+            raise ApiError(409, str(error), code="decided", param="version") from None
+        except (NothingToDecideError, UnreadableArtifactError) as error:
+            raise ApiError(409, str(error), code="nothing_to_decide") from None
+
+
+def _named(caller: Caller, name: str | None) -> str:
+    """Who decides: the person that a program names, and the program's key."""
+    if caller.key is None:
+        return name or ""
+    return f"{name} ({caller.key})" if name else caller.key

@@ -1,15 +1,14 @@
 """Finds, while an output is being written, that it is certain to be rejected.
 
-A check is listed here if nothing that is written later changes what it rejects: a number, name or passage stays where
-it is. What a later sentence may outweigh (shares of words, directions of change, a length that is too short) is not.
+A gate is listed here if nothing that is written later changes what it rejects: a name or passage stays where it is.
+What a later sentence may outweigh (shares of words, a length that is too short) is not.
 
     stream  ──report──▶  the strings of the unfinished JSON  ──▶  their finished sentences  ──▶  checks
 
 Only what is finished is judged: a whole string, or the sentences of an unfinished one, at least `LOOKAHEAD` characters
 behind its end, and before its first quotation mark: with a later one, all that stands between them may turn out to be
 quoted. The finding must be the same with the characters that follow, since these may still decide where a sentence
-ends, or which unit a number has. A number may also be explained by the sentence after its own, and is judged once that
-one is finished.
+ends.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from pydantic_core import from_json
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.plan import Early
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.checks.gates import is_gate
 
 LOOKAHEAD = 32  # characters; the checks look at most this far ahead of what they judge
 Check = Callable[[str, Early], Rejection | None]
@@ -35,16 +35,10 @@ CHECKS: Final[Mapping[str, Check]] = {
     "loop": lambda text, early: checks.loop(text, early.locale),
     "meta_talk": lambda text, early: checks.meta_talk(text, early.source),
     "new_name": lambda text, early: checks.new_name(text, early.source, early.locale, early.allowed),
-    "new_number": lambda text, early: checks.surely_new_number(text, early.source, early.locale),
-    "number_added": lambda text, early: checks.number_added(text, early.source, early.source_locale, early.locale),
     "refusal": lambda text, early: checks.refusal(text, early.source),
     "too_long": lambda text, early: checks.too_long("text", text, early.locale, early.max_words),
     "unsafe_markup": lambda text, _: checks.unsafe_markup(text),
     "untranslated_passage": lambda text, early: checks.untranslated_passage(text, early.source, early.locale),
-}
-_OF_WHOLE: Final[Mapping[str, Check]] = {
-    **CHECKS,
-    "new_number": lambda text, early: checks.new_number(text, early.source, early.locale),
 }
 DISTINCT = "distinct"  # that no two whole strings are the same
 _MARK = re.compile('[“”„«»「」『』"*_`]')
@@ -64,11 +58,12 @@ def doomed(output: str, early: Early) -> Rejection | None:
     unfinished = ["\n\n".join(begun)] if early.joined else begun[len(whole) :]
     judged = [] if early.joined else [(text, text) for text in whole]
     for finished, text in [*judged, *((_finished(text, early.locale), text) for text in unfinished)]:
-        known = _OF_WHOLE if finished == text else CHECKS
         for name in early.checks if finished else ():
-            found = known[name](finished, early) if name in known else None
-            certain = finished == text or (found and found.reason is RejectionReason.TOO_LONG)
-            if found and (certain or known[name](text, early) == found):  # found again with what follows
+            found = CHECKS[name](finished, early) if name in CHECKS else None
+            if found is None or not is_gate(found.reason, early.locale):
+                continue
+            certain = finished == text or found.reason is RejectionReason.TOO_LONG
+            if certain or CHECKS[name](text, early) == found:  # found again with what follows
                 return found
     return None
 

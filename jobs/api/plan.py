@@ -68,7 +68,6 @@ class Early:
     checks: tuple[str, ...]
     source: str = ""
     locale: str = "en"
-    source_locale: str = ""  # of an original that is translated
     joined: bool = False
     allowed: tuple[str, ...] = ()  # names
     banned: tuple[str, ...] = ()  # phrases

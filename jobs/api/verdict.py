@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -51,13 +52,25 @@ class RejectionReason(StrEnum):
 class Rejection(NamedTuple):
     """What a check found wrong with a text; `detail` is a sentence fragment for operators.
 
-    `span` are characters of the text that was checked, `source` those of the source that they go against.
+    `span` are characters of the text that was checked, `source` those of the source that they go against; `part` is the
+    dotted path of the artifact's field that has the text, such as `key_points.1.point`.
     """
 
     reason: RejectionReason
     detail: str
     span: tuple[int, int] | None = None
     source: tuple[int, int] | None = None
+    part: str = ""
+
+    def at(self, *part: str | int) -> Rejection:
+        """The same, in a part of an artifact."""
+        return self._replace(part=".".join(map(str, part)))
+
+    def moved(self, start: int, source_start: int) -> Rejection:
+        """The same, of texts that stand at these places of longer ones; a place below 0 is not known."""
+        span = self.span and (self.span[0] + start, self.span[1] + start)
+        source = self.source and (self.source[0] + source_start, self.source[1] + source_start)
+        return self._replace(span=span if start >= 0 else None, source=source if source_start >= 0 else None)
 
 
 class Place(NamedTuple):
@@ -121,7 +134,8 @@ class Verification:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A validated output: accepted if no gate is against it. `artifact` is set whenever the output parsed, accepted or
-    not; `verification` if there was one. `findings` of a rejected artifact say where its faults are, too.
+    not; `verification` if there was one. `findings` of a rejected artifact say where its faults are, too; `draft` are
+    the fields of one that is not whole.
     """
 
     accepted: bool
@@ -130,6 +144,7 @@ class Verdict:
     artifact: Artifact | None
     verification: Verification | None = None
     findings: tuple[Finding, ...] = ()
+    draft: Mapping[str, Any] | None = None
 
     @classmethod
     def accept(
@@ -147,6 +162,7 @@ class Verdict:
         artifact: Artifact | None = None,
         verification: Verification | None = None,
         findings: tuple[Finding, ...] = (),
+        draft: Mapping[str, Any] | None = None,
     ) -> Verdict:
         """The verdict on a rejected output. Its detail, which may quote the output, is made printable and shortened."""
         return cls(
@@ -156,6 +172,7 @@ class Verdict:
             artifact=artifact,
             verification=verification,
             findings=findings,
+            draft=draft or None,
         )
 
 

@@ -12,7 +12,7 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 _KEPT = (
     ("code", re.compile(r"```.{0,20000}?```|~~~.{0,20000}?~~~", re.DOTALL)),
     ("code", re.compile(r"(?<!`)`[^`\n]{1,200}`(?!`)")),
-    ("link", re.compile(r"https?://[^\s<>\"'”“»\]）。，、」』】》；：！？]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}")),
+    ("link", re.compile(r"https?://[^\s<>\"'”“»\]）\u3000-\u30ff\u3400-\u9fff，；：！？]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}")),
     ("target of a link", re.compile(r"\]\(\s*<?([^\s()<>]{1,500})")),
     ("placeholder", re.compile(
         r"\{\{[^{}\n]{1,80}\}\}|\$?\{[\w.]{0,60}(?:[,:][^{}\n]{0,40})?\}|\{\w{1,40}, ?(?:plural|select\w*)\b"

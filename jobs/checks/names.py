@@ -54,18 +54,24 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     for sentence in () if transliterated else sentences(plain, locale):
         for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
             if not known.has(name):
-                return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} is not in the source")
+                return _rejection(name, "is not in the source", text)
     tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
     if tells_names and (mixed := mixed_name(plain, with_allowed)):
-        return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{mixed!r} is of two names of the source")
+        return _rejection(mixed, "is of two names of the source", text)
     famous, each_famous = _famous()
     for match in famous.finditer(text):
         aliases = next(each for each in each_famous if each.search(match[0]))
         if not aliases.search(with_allowed) and _KIND_OF_COMPANY.sub("", match[0]) not in with_allowed:
-            return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{match[0]!r} is not in the source")
+            return _rejection(match[0], "is not in the source", text)
     if not foreign and (titled := titled_name(text, language, source) or other_surname(text, language, source)):
-        return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{titled!r} is not in the source")
+        return _rejection(titled, "is not in the source", text)
     return None
+
+
+def _rejection(name: str, fault: str, text: str) -> Rejection:
+    start = text.find(name)
+    span = None if start < 0 else (start, start + len(name))
+    return Rejection(RejectionReason.NAME_NOT_IN_SOURCE, f"{name!r} {fault}", span)
 
 
 def _is_latin(text: str) -> bool:

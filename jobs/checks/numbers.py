@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from thothy_ai.jobs.checks.aliases import eras, rounded, with_scales
 from thothy_ai.jobs.checks.derivations import Derivations, Wording
 from thothy_ai.jobs.checks.misprints import Misprints
 from thothy_ai.jobs.checks.periods import dated_months, months, named_months
-from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities
+from thothy_ai.jobs.checks.quantities import Quantity, bound, prepared, quantities, span_of
 from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.spellout import in_digits
 from thothy_ai.jobs.checks.units import CALENDAR, converts, measures, unit_of
@@ -41,37 +41,30 @@ def new_number(text: str, source: str, locale: str) -> Rejection | None:
     Decimal marks, scale words, dates, percentages and numbers in words are read in both texts; a number may be rounded
     by up to 5 % if it is not a year.
     """
-    return next(_new_numbers(text, source, locale, unfinished=False), None)
-
-
-def surely_new_number(text: str, source: str, locale: str) -> Rejection | None:
-    """The same for an unfinished text: a number in its last sentence may be explained by the next one, and where one
-    in words stands is not known.
-    """
-    return next(_new_numbers(text, source, locale, unfinished=True), None)
-
-
-def _new_numbers(text: str, source: str, locale: str, *, unfinished: bool) -> Iterator[Rejection]:
     written = with_scales(quantities(text, primary(locale), listed=False))
     if not written:
-        return
+        return None
     known = _numbers_of(source, detect.language(source) or primary(locale), may_round=True)
     parts = _Sentences(prepared(text), locale)
     if dated_months(text, primary(locale)) - known.months and named_months(source):
-        yield _rejection("a month is not in the source")
+        return _rejection("a month is not in the source")
     direct = [known.has(quantity) for quantity in written]
     for place, quantity in enumerate(written):
-        if direct[place] or (unfinished and (quantity.spelled or parts.is_in_last(quantity))):
-            continue
         given = [each for at, each in enumerate(written) if at < place or (at > place and direct[at])]
-        if not known.has(quantity, parts.wording(quantity, given)):
-            yield _rejection(f"{quantity.text[:_MAX_SHOWN]!r} is not in the source")
+        if not direct[place] and not known.has(quantity, parts.wording(quantity, given)):
+            return _rejection(f"{quantity.text[:_MAX_SHOWN]!r} is not in the source", span_of(quantity, text))
+    return None
 
 
 def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
     """Reject a translation that lacks a number of its original, or has one that the original lacks."""
-    if rejection := number_added(text, original, source_locale, locale):
-        return rejection
+    known = _numbers_of(original, primary(source_locale), may_round=False)
+    written = quantities(text, primary(locale), listed=False)
+    added = next((quantity for quantity in written if not known.has(quantity)), None)
+    if added:
+        return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original", span_of(added, text))
+    if dated_months(text, primary(locale)) - known.months_or_numbers:
+        return _rejection("a month is not in the original")
     kept = _numbers_of(text, primary(locale), may_round=False)
     loose = _MAX_LOOSE if numerals.can_spell(primary(locale)) else _MAX_WORDED
     for quantity in quantities(original, primary(source_locale)):
@@ -79,19 +72,8 @@ def numbers_kept(text: str, original: str, source_locale: str, locale: str) -> R
             continue
         whole = all(reading == reading.to_integral_value() for reading in quantity.readings)
         if not (whole and max(quantity.readings) <= loose):  # others may be worded in a way that is not recognized
-            return _rejection(f"{quantity.text[:_MAX_SHOWN]!r} of the original is lost")
-    return None
-
-
-def number_added(text: str, original: str, source_locale: str, locale: str) -> Rejection | None:
-    """Reject a translation that has a number which its original lacks."""
-    known = _numbers_of(original, primary(source_locale), may_round=False)
-    written = quantities(text, primary(locale), listed=False)
-    added = next((quantity for quantity in written if not known.has(quantity)), None)
-    if added:
-        return _rejection(f"{added.text[:_MAX_SHOWN]!r} is not in the original")
-    if dated_months(text, primary(locale)) - known.months_or_numbers:
-        return _rejection("a month is not in the original")
+            lost = f"{quantity.text[:_MAX_SHOWN]!r} of the original is lost"
+            return _rejection(lost, None, span_of(quantity, original))
     return None
 
 
@@ -99,10 +81,6 @@ class _Sentences:
     def __init__(self, text: str, locale: str) -> None:
         self._parts = located(text, locale)
         self._starts = [start for start, _ in self._parts]
-
-    def is_in_last(self, quantity: Quantity) -> bool:
-        """Whether no sentence follows the one of a number in digits."""
-        return self._place(quantity) == len(self._parts) - 1
 
     def _place(self, quantity: Quantity) -> int:
         return max(bisect_right(self._starts, quantity.start) - 1, 0)
@@ -117,8 +95,8 @@ class _Sentences:
         return Wording(self._parts[place][1], " ".join(beside), near)
 
 
-def _rejection(detail: str) -> Rejection:
-    return Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, detail)
+def _rejection(detail: str, span: tuple[int, int] | None = None, source: tuple[int, int] | None = None) -> Rejection:
+    return Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, detail, span, source)
 
 
 def primary(locale: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,13 +15,14 @@ from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.citing import cited
-from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.kinds.report.faults import section_faults
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
 from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import condensed
+from thothy_ai.jobs.plans.judging import findings_of, verdict
 from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.schema import line
 
@@ -65,15 +66,15 @@ class ReportSectionPlan:
         if rejection and not written.sections:
             return Verdict.reject(rejection)
         artifact = ReportSectionArtifact.model_validate(written.sections[0].model_dump())
-        return (
-            Verdict.reject(rejection, artifact)
-            if rejection
-            else Verdict.accept(artifact, *summed_up(written.verified.values()))
-        )
+        found = self.checks(request, artifact)
+        if rejection is None:
+            return verdict(artifact, found, request.locale, *summed_up(written.verified.values()))
+        findings = findings_of(found, artifact.model_dump(mode="json"), request.locale)
+        return Verdict.reject(rejection, artifact, findings=findings)
 
-    def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a section."""
-        yield section_fault(artifact, request.source, request, topic=request.subject)
+    def checks(self, request: ReportSection, artifact: ReportSectionArtifact) -> Sequence[Rejection]:
+        """What is wrong with a section, or in doubt."""
+        return section_faults(artifact, request.source, request, topic=request.subject)
 
 
 KIND = JobKind(

@@ -58,9 +58,11 @@ class SummaryTranslationPlan:
         return replace(verdict, artifact=artifact, findings=findings)
 
     def checks(self, request: SummaryTranslation, artifact: SummaryTranslationArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a translation, part by part and as a whole."""
+        """What is wrong with a translation, part by part and as a whole, or in doubt."""
         text = _BREAK.join(artifact.texts.values())
-        return self.plan.checks(_passage(request), TranslationArtifact(text=text))
+        for found in self.plan.checks(_passage(request), TranslationArtifact(text=text)):
+            path, *span = _field(artifact, *found.span) if found and found.span else ("", 0, 0)
+            yield found and found._replace(part=path, span=(span[0], span[1]) if path else None)
 
 
 def _passage(request: SummaryTranslation) -> Translation:
@@ -78,13 +80,16 @@ def _joined(values: Mapping[str, Any]) -> str | None:
 
 def _placed(finding: Finding, artifact: TrendSummaryArtifact) -> Finding:
     """A finding on the joined text as one on the field in which it begins."""
-    if finding.place is None:
-        return finding
+    return replace(finding, place=finding.place and _field(artifact, *finding.place[1:]))
+
+
+def _field(artifact: TrendSummaryArtifact, start: int, end: int) -> Place:
+    """Where characters of the joined text are: in the field in which they begin."""
     paths, lengths = list(artifact.texts), [len(text) for text in artifact.texts.values()]
     starts = [0, *accumulate(length + len(_BREAK) for length in lengths[:-1])]
-    number = bisect_right(starts, finding.place.start) - 1
-    start, end = (min(place - starts[number], lengths[number]) for place in finding.place[1:])
-    return replace(finding, place=Place(".".join(map(str, paths[number])), start, end))
+    number = bisect_right(starts, start) - 1
+    first, last = (min(place - starts[number], lengths[number]) for place in (start, end))
+    return Place(".".join(map(str, paths[number])), first, last)
 
 
 KIND = JobKind(

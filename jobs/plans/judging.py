@@ -1,26 +1,84 @@
-"""`first_rejection`: makes one judgement of several checks, and keeps it: a plan is replayed at each step."""
+"""Judgements: what checks found, which of it rejects, and the verdict that it makes.
+
+A plan is replayed at each step, so that a judgement is kept and not made again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, wraps
-from typing import ParamSpec, cast
+from typing import Any, ParamSpec, cast
 
-from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.verdict import Finding, Place, Rejection, Verdict, Verification, printable
+from thothy_ai.jobs.checks.gates import is_gate, precision
 
 P = ParamSpec("P")
 Checks = Callable[P, Iterator[Rejection | None]]
-Judgement = Callable[P, Rejection | None]
+Judgement = Callable[P, tuple[Rejection, ...]]
 
 
-def first_rejection(kept: int) -> Callable[[Checks[P]], Judgement[P]]:
-    """Decorates a generator of checks: the first rejection, if any. The last `kept` judgements are not made again."""
+def judgement(kept: int) -> Callable[[Checks[P]], Judgement[P]]:
+    """Decorates a generator of checks: all that they found. The last `kept` judgements are not made again."""
 
     def decorated(checks: Checks[P]) -> Judgement[P]:
         @wraps(checks)
-        def judged(*args: P.args, **kwargs: P.kwargs) -> Rejection | None:
-            return next(filter(None, checks(*args, **kwargs)), None)
+        def judged(*args: P.args, **kwargs: P.kwargs) -> tuple[Rejection, ...]:
+            return tuple(filter(None, checks(*args, **kwargs)))
 
         return cast("Judgement[P]", lru_cache(kept)(judged))
 
     return decorated
+
+
+def gate_in(found: Iterable[Rejection | None], locale: str) -> Rejection | None:
+    """The first rejection that a gate makes, if any does."""
+    return next((each for each in found if each and is_gate(each.reason, locale)), None)
+
+
+def worst(found: Iterable[Rejection | None], locale: str) -> Rejection | None:
+    """The first rejection that a gate makes or, without one, the first of all; None if nothing is wrong."""
+    given = list(filter(None, found))
+    return gate_in(given, locale) or next(iter(given), None)
+
+
+def severity(found: Iterable[Rejection], locale: str) -> tuple[int, float]:
+    """How bad drafts are, to be compared: by the gates against them, then by the weight of what else was found."""
+    given = list(found)
+    return sum(is_gate(each.reason, locale) for each in given), sum(precision(each.reason, locale) for each in given)
+
+
+def verdict(
+    artifact: Artifact,
+    found: Iterable[Rejection | None],
+    locale: str,
+    verification: Verification | None = None,
+    doubts: Sequence[Finding] = (),
+) -> Verdict:
+    """The verdict on an artifact about which checks found this, and verification those doubts: a gate rejects it."""
+    given = list(dict.fromkeys(filter(None, found)))
+    findings = (*findings_of(given, artifact.model_dump(mode="json"), locale), *doubts)
+    gate = gate_in(given, locale)
+    if gate is None:
+        return Verdict.accept(artifact, verification, findings)
+    return Verdict.reject(gate, artifact, verification, findings)
+
+
+def findings_of(found: Iterable[Rejection], values: Mapping[str, Any], locale: str) -> tuple[Finding, ...]:
+    """What checks found, located in an artifact's values: without a span, all of the part's text."""
+    return tuple(
+        Finding(each.reason, printable(each.detail), _place(each, values), each.source, precision(each.reason, locale))
+        for each in found
+    )
+
+
+def _place(rejection: Rejection, values: Mapping[str, Any]) -> Place | None:
+    if not rejection.part:
+        return None
+    value: Any = values
+    for step in rejection.part.split("."):
+        try:
+            value = value[int(step) if isinstance(value, Sequence) else step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            value = ""  # a part that is missing
+    return Place(rejection.part, *(rejection.span or (0, len(value) if isinstance(value, str) else 0)))

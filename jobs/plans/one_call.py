@@ -14,6 +14,7 @@ from thothy_ai.jobs.api.kind import Request
 from thothy_ai.jobs.api.plan import Call, Context, Early, Message, Output, Plan, Sampling, TemplateOption
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.plans import retries
+from thothy_ai.jobs.plans.judging import verdict
 from thothy_ai.jobs.plans.outputs import parse
 from thothy_ai.jobs.schema import grammar_schema
 
@@ -25,10 +26,11 @@ A = TypeVar("A", bound=Artifact, default=Artifact)
 class OneCall(Generic[R, A]):
     """A plan of one call.
 
-    `prompt` gets the context, too, since a small model may need plainer instructions. `checks` runs the validators,
-    cheapest first; the first rejection decides. `locale` returns the language of the text. `schema_overrides` replaces
-    top-level properties of the schema for one request. `early` names the checks that end an output before its end.
-    `template_options` are the call's. Raises `SchemaError` if the artifact has an unbounded string or array.
+    `prompt` gets the context, too, since a small model may need plainer instructions. `checks` runs the validators: the
+    first gate rejects, and what others find is left to a person. `locale` returns the language of the text.
+    `schema_overrides` replaces top-level properties of the schema for one request. `early` names the checks that end an
+    output before its end. `template_options` are the call's. Raises `SchemaError` if the artifact has an unbounded
+    string or array.
     """
 
     artifact: type[A]
@@ -69,5 +71,4 @@ class OneCall(Generic[R, A]):
         artifact = parse(self.artifact, output)
         if isinstance(artifact, Rejection):
             return Verdict.reject(artifact)
-        rejection = next(filter(None, self.checks(request, artifact)), None)
-        return Verdict.reject(rejection, artifact) if rejection else Verdict.accept(artifact)
+        return verdict(artifact, self.checks(request, artifact), self.locale(request) or "en")

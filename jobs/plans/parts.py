@@ -1,9 +1,9 @@
 """`InParts`: the plan of an artifact that is written, judged and, where necessary, written again part by part.
 
     write      one call for the whole artifact, or one per part: a small model does better with short tasks. It writes
-               in stages: if a part cannot be repaired, those of later stages are not written
-    judge      the validators say which parts are bad
-    repair     the bad parts are written again, with their faults named; the others are kept
+               in stages: if a gate still rejects a part after its repair, those of later stages are not written
+    judge      the checks say which parts are bad, or in doubt
+    repair     these parts are written again, with their faults named, once; whichever is better is kept
     verify     optionally, the model compares the claims with the source (`plans/verification`); bad ones are repaired
 
 A part is a top-level field of the artifact or an item of a list in it: `("title",)`, `("key_points", 1)`. Calls of one
@@ -24,8 +24,10 @@ from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Verdict, Verification, VerifiedClaim
+from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import condensed, shorter
+from thothy_ai.jobs.plans.judging import findings_of, gate_in, severity, verdict, worst
 from thothy_ai.jobs.plans.outputs import object_in, rejection_of
 from thothy_ai.jobs.plans.verification import Claim, doubt, verify
 from thothy_ai.jobs.schema import has_types
@@ -40,10 +42,15 @@ MAX_SHORTENINGS = 4  # of a source whose prompt the engine refuses
 
 
 class PartFault(NamedTuple):
-    """Why a part cannot be published."""
+    """What is wrong with a part."""
 
     part: Part
     rejection: Rejection
+
+    @property
+    def located(self) -> Rejection:
+        """The rejection with the path of its field, which is the part itself unless a check names one within it."""
+        return self.rejection if self.rejection.part else self.rejection.at(*self.part)
 
 
 class PartCall(NamedTuple):
@@ -76,7 +83,8 @@ class _Draft:
 
     values: dict[str, Any] = field(default_factory=dict)
     missing: dict[Part, Rejection] = field(default_factory=dict)
-    given_up: Rejection | None = None  # why the rest was not written
+    repaired: set[Part] = field(default_factory=set)  # parts that were written again, and may stay in doubt
+    given_up: Sequence[PartFault] = ()  # why the rest was not written
     too_long: bool = False  # a prompt was refused
 
     def take(self, piece: PartCall, output: Output) -> None:
@@ -108,6 +116,9 @@ class _Draft:
         return value
 
 
+Judge = Callable[[Writing[R], _Draft], list[PartFault]]
+
+
 @dataclass(frozen=True)
 class InParts(Generic[R, A]):
     """A plan in parts.
@@ -130,23 +141,27 @@ class InParts(Generic[R, A]):
     def __call__(self, request: R, context: Context) -> Plan:
         """Write the parts, repair what is wrong, and have the result verified if the request says so."""
         writing, draft = yield from self._begun(request, context)
-        if draft.given_up:
-            return Verdict.reject(draft.given_up)
-        faults = self._judged(writing, draft)
-        if faults:
-            faults = yield from self._repaired(writing, draft, faults)
-        if faults:
-            return Verdict.reject(faults[0].rejection, self._artifact(draft))
-        return (yield from self._verified(writing, draft)) if request.verification else self._accepted(draft)
+        faults = draft.given_up or self._judged(writing, draft)
+        if faults and not draft.given_up:
+            faults = yield from self._repaired(writing, draft, faults, self._judged)
+        artifact, found = self._artifact(draft), [fault.located for fault in faults]
+        if artifact is None:
+            first = worst(found, request.locale) or Rejection(RejectionReason.OFF_SCHEMA, "output: is not whole")
+            findings = findings_of(found, draft.values, request.locale)
+            return Verdict.reject(first, findings=findings, draft=draft.values)
+        judged = verdict(artifact, found, request.locale)
+        if not (judged.accepted and request.verification):
+            return judged
+        return (yield from self._verified(writing, draft, faults))
 
     def checks(self, request: R, artifact: A) -> Iterator[Rejection]:
-        """What is wrong with a whole artifact."""
-        return (fault.rejection for fault in self.faults(request, artifact.model_dump(mode="json")))
+        """What is wrong with a whole artifact, or in doubt."""
+        return (fault.located for fault in self.faults(request, artifact.model_dump(mode="json")))
 
     def _begun(self, request: R, context: Context) -> Generator[Calls, Outputs, tuple[Writing[R], _Draft]]:
         """The last attempt's artifact if some of it can be kept, otherwise a new one."""
         earlier = context.previous.keepable if context.previous else None
-        if earlier is not None:
+        if earlier is not None and earlier.keys() >= self.artifact.model_fields.keys():
             draft = _Draft(deepcopy(dict(earlier)))
             faults = self._judged(Writing(request, request.source, context), draft)
             if 0 < len({fault.part[0] for fault in faults}) < len(self.artifact.model_fields):
@@ -162,7 +177,7 @@ class InParts(Generic[R, A]):
         return writing, draft
 
     def _in_stages(self, writing: Writing[R], draft: _Draft) -> Generator[Calls, Outputs, None]:
-        """Write stage after stage, as long as nothing is wrong with what was written so far, or with its repair."""
+        """Write stage after stage, as long as no gate is against what was written so far, or against its repair."""
         context, locale = writing.context, writing.request.locale
         calls = [each._replace(call=retries.adapted(each.call, context, locale)) for each in self.write(writing)]
         first, *later = sorted({each.stage for each in calls})
@@ -172,10 +187,9 @@ class InParts(Generic[R, A]):
                 break
             faults = self._so_far(writing, draft)
             if faults:
-                yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults))
-                faults = self._so_far(writing, draft)
-            draft.given_up = faults[0].rejection if faults else None
-            if faults:
+                faults = yield from self._repaired(writing, draft, faults, self._so_far)
+            if gate_in((fault.rejection for fault in faults), locale):
+                draft.given_up = faults
                 break
             yield from _answers(draft, [each for each in calls if each.stage == stage])
 
@@ -184,14 +198,26 @@ class InParts(Generic[R, A]):
         return [*self._missing(draft), *self.part_faults(writing.request, draft.values)]
 
     def _repaired(
-        self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault]
+        self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault], judge: Judge[R]
     ) -> Generator[Calls, Outputs, list[PartFault]]:
-        """Write the faulty parts again; returns the faults that remain."""
-        pieces = self.rewrite(writing, deepcopy(draft.values), faults)
-        if not pieces:
-            return list(faults)
-        yield from _answers(draft, pieces)
-        return self._judged(writing, draft)
+        """Write the faulty parts again, those in doubt once only; returns the faults of the better draft."""
+        locale = writing.request.locale
+        asked = [each for each in faults if is_gate(each.rejection.reason, locale) or each.part not in draft.repaired]
+        values, missing = deepcopy(draft.values), dict(draft.missing)
+        remaining = yield from self._rewritten(writing, draft, asked, judge)
+        before, after = (severity((each.rejection for each in found), locale) for found in (faults, remaining))
+        if after <= before:
+            return remaining
+        draft.values, draft.missing = values, missing
+        return list(faults)
+
+    def _rewritten(
+        self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault], judge: Judge[R]
+    ) -> Generator[Calls, Outputs, list[PartFault]]:
+        """Write these parts again, if the kind can; returns the faults of the draft that they make."""
+        yield from _answers(draft, self.rewrite(writing, deepcopy(draft.values), faults) if faults else ())
+        draft.repaired.update(each.part for each in faults)
+        return judge(writing, draft)
 
     def _judged(self, writing: Writing[R], draft: _Draft) -> list[PartFault]:
         """The faults of a draft, once what needs no model is corrected and surplus items are left out."""
@@ -208,7 +234,7 @@ class InParts(Generic[R, A]):
                 dropped = True
         if dropped:
             found = [*self._missing(draft), *self.faults(request, draft.values)]
-        if not found:
+        if not gate_in((fault.rejection for fault in found), request.locale):
             try:
                 self.artifact.model_validate(draft.values)
             except ValidationError as error:
@@ -225,24 +251,22 @@ class InParts(Generic[R, A]):
         except ValidationError:
             return None
 
-    def _accepted(
-        self, draft: _Draft, verification: Verification | None = None, findings: tuple[Finding, ...] = ()
-    ) -> Verdict:
-        return Verdict.accept(self.artifact.model_validate(draft.values), verification, findings)
-
-    def _verified(self, writing: Writing[R], draft: _Draft) -> Plan:
+    def _verified(self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault]) -> Plan:
         """Verify the claims, and write once more what is in doubt. What then still is in doubt becomes findings."""
         known: dict[str, VerifiedClaim] = {}
+        locale = writing.request.locale
         doubts = yield from self._doubts(writing, draft, known)
         if doubts:
-            first, before = doubts, deepcopy(draft.values)
-            faults = [PartFault(part, Rejection(found.reason, found.detail)) for part, found in doubts]
-            if (yield from self._repaired(writing, draft, faults)):
-                draft.values, doubts = before, first  # a doubt is better than a gate's rejection
+            before = deepcopy(draft.values)
+            asked = [PartFault(part, Rejection(found.reason, found.detail)) for part, found in doubts]
+            remaining = yield from self._rewritten(writing, draft, asked, self._judged)
+            if gate_in((fault.rejection for fault in remaining), locale):
+                draft.values = before  # a doubt is better than a gate's rejection
             else:
-                doubts = yield from self._doubts(writing, draft, known)
+                faults, doubts = remaining, (yield from self._doubts(writing, draft, known))
         current = [known[claim.text] for _, claim in self.claims(writing.request, draft.values)]
-        return self._accepted(draft, Verification(tuple(current)), tuple(found for _, found in doubts))
+        artifact, found = self.artifact.model_validate(draft.values), [fault.located for fault in faults]
+        return verdict(artifact, found, locale, Verification(tuple(current)), tuple(each for _, each in doubts))
 
     def _doubts(
         self, writing: Writing[R], draft: _Draft, known: dict[str, VerifiedClaim]

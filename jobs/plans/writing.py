@@ -14,7 +14,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
-from thothy_ai.jobs.plans.judging import first_rejection
+from thothy_ai.jobs.plans.judging import judgement
 from thothy_ai.jobs.plans.parts import Part, PartCall, PartFault, Values, Writing, key_of
 from thothy_ai.jobs.plans.small_models import of_parts
 from thothy_ai.jobs.prompts import about_source, style
@@ -60,17 +60,19 @@ def _piece(
     return PartCall(Call(messages, schema, sampling, step=step, locale=locale), parts)
 
 
-def text_fault(
-    request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None]
+def text_faults(
+    request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None], field: str = ""
 ) -> Iterator[PartFault]:
-    """The first thing that is wrong with the text of a part: what `found` yields, then what holds for all texts."""
-    rejection = next(filter(None, found), None) or _common_fault(request, key_of(part), text)
-    if rejection:
-        yield PartFault(part, rejection)
+    """What is wrong with the text of a part, in its `field` if it has several: what `found` yields, then what holds for
+    all texts.
+    """
+    path = (*part, field) if field else part
+    for rejection in (*filter(None, found), *_common_faults(request, key_of(part), text)):
+        yield PartFault(part, rejection.at(*path))
 
 
-@first_rejection(kept=256)
-def _common_fault(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
+@judgement(kept=256)
+def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Rejection | None]:
     source, locale = request.source, request.locale
     yield checks.empty(name, text)
     yield checks.refusal(text, source)

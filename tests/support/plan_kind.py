@@ -54,7 +54,7 @@ def _plan(request: Parts, context: Context) -> Plan:
 
 def _calls(request: Parts, after: str) -> Iterator[Call]:
     for part in request.parts:
-        early = Early(("echo",), ("new_number",), source=part) if part.endswith("12") else None
+        early = Early(("echo",), ("banned",), banned=("40 bikes",)) if part.endswith("12") else None
         yield Call((Message("user", part + after),), SCHEMA, SAMPLING, locale=request.locale, early=early)
 
 

@@ -15,7 +15,7 @@ from thothy_ai.jobs.kinds.hook.values import FORMS, MAX_VARIANTS, Channel, Form,
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.verification import claims_of
-from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
+from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema, prose_pattern
 
 __all__ = ["FORMS", "KIND", "MAX_VARIANTS", "Channel", "Form", "Hook", "HookArtifact", "Variant"]
@@ -74,15 +74,18 @@ def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
             Rejection(RejectionReason.TOO_LONG, chars) if len(text) > form.max_chars else None,
             Rejection(RejectionReason.TOO_LONG, many) if count > form.max_sentences else None,
             checks.unfinished("text", text, locale) if form.whole_sentences else None,
+            checks.near_duplicate(text, [other["text"] for other in earlier]),
+        )
+        yield from text_faults(request, part, text, own, "text")
+        of_angle = (
             checks.empty("angle", angle),
             checks.refusal(angle, source),
             checks.meta_talk(angle, source),
             checks.obeys_source(angle, source),
             checks.unsafe_markup(angle),
             checks.banned(angle, request.banned_phrases),
-            checks.near_duplicate(text, [other["text"] for other in earlier]),
         )
-        yield from text_fault(request, part, text, own)
+        yield from (PartFault(part, found.at(*part, "angle")) for found in of_angle if found)
 
 
 def _correct(writing: Writing[Hook], values: dict[str, Any]) -> dict[str, Any]:

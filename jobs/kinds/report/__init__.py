@@ -13,19 +13,21 @@ from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan
 from thothy_ai.jobs.api.requests import ShortText, WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
+from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.citing import cited
-from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.kinds.report.faults import section_faults
 from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
-from thothy_ai.jobs.kinds.report.summary import summarized, summary_fault
+from thothy_ai.jobs.kinds.report.summary import summarized, summary_faults
 from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, Brief, Section
 from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.documents import asked, condensed
+from thothy_ai.jobs.plans.judging import findings_of, gate_in, severity, verdict, worst
 from thothy_ai.jobs.publishing.piece import Block, Heading, Piece
 
 RESERVE = 3_600  # tokens of the context for instructions and output: the longest outline, or all sections to summarize
@@ -82,21 +84,23 @@ class ReportPlan:
         written = yield from assignment.written(start.kept, context)
         sections = tuple(section for _, section in sorted(written.sections.items()))
         for rejection in written.rejections.values():
-            return Verdict.reject(rejection, _unfinished(start, sections))
+            return self._unfinished(request, start, sections, "", rejection)
         summary = yield from summarized(sections, start.text, request, context, self.writer)
         if summary.rejection:
-            return Verdict.reject(summary.rejection, _unfinished(start, sections, summary.text))
+            return self._unfinished(request, start, sections, summary.text, summary.rejection)
         artifact = ReportArtifact(title=start.title, summary=summary.text, sections=sections)
         of_sections = (found for _, found in sorted(written.verified.items()))
-        return Verdict.accept(artifact, *summed_up((*of_sections, summary.verified)))
+        verified = summed_up((*of_sections, summary.verified))
+        return verdict(artifact, self.checks(request, artifact), request.locale, *verified)
 
     def checks(self, request: Report, artifact: ReportArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a report, part by part."""
+        """What is wrong with a report, part by part, or in doubt."""
         text = request.source
         yield from heading_faults(artifact.title, [section.heading for section in artifact.sections], text, request)
         for place, section in enumerate(artifact.sections):
-            yield section_fault(section, text, request, artifact.sections[:place])
-        yield summary_fault(artifact.summary, text, request)
+            for found in section_faults(section, text, request, artifact.sections[:place]):
+                yield found.at("sections", place, found.part)
+        yield from summary_faults(artifact.summary, text, request)
 
     def _outlined(self, request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
         instruction = self.writer.outline_instruction(request.sections, request.topic or "", request)
@@ -104,22 +108,39 @@ class ReportPlan:
         def call(text: str, fitting: Context) -> Call:
             return outline_call(text, request.sections, instruction, request, fitting)
 
-        def judged(text: str, output: Output) -> Outline | Rejection:
+        def judged(text: str, output: Output) -> tuple[Outline | Rejection, list[Rejection]]:
             outline = outline_of(output, request.sections)
             if isinstance(outline, Rejection):
-                return outline
-            return next(filter(None, outline_faults(outline, text, request)), outline)
+                return outline, [outline]
+            return outline, list(filter(None, outline_faults(outline, text, request)))
 
         text, output = yield from asked(request.source, context, call, RESERVE)
-        outline = judged(text, output)
-        if isinstance(outline, Rejection) and outline.reason.retryable and self.writer.repairs_outlines:
-            (output,) = yield (replace(call(text, retries.after(context, outline)), step="repair"),)
-            outline = judged(text, output)
+        outline, found = judged(text, output)
+        first = worst(found, request.locale)
+        if first and first.reason.retryable and self.writer.repairs_outlines:
+            (output,) = yield (replace(call(text, retries.after(context, first)), step="repair"),)
+            other, of_other = judged(text, output)
+            if severity(of_other, request.locale) <= severity(found, request.locale):
+                outline, first = other, worst(of_other, request.locale)
+        if first and is_gate(first.reason, request.locale):
+            return first
         return outline if isinstance(outline, Rejection) else _Start(text, outline.title, outline.briefs(), {})
 
-
-def _unfinished(start: _Start, sections: tuple[Section, ...], summary: str = "") -> ReportArtifact | None:
-    return ReportArtifact(title=start.title, summary=summary, sections=sections) if sections else None
+    def _unfinished(
+        self,
+        request: Report,
+        start: _Start,
+        sections: tuple[Section, ...],
+        summary: str,
+        rejection: Rejection,
+    ) -> Verdict:
+        """The verdict on a report that a gate is against, as far as it was written."""
+        if not sections:
+            return Verdict.reject(rejection)
+        artifact = ReportArtifact(title=start.title, summary=summary, sections=sections)
+        found = filter(None, self.checks(request, artifact))
+        findings = findings_of(found, artifact.model_dump(mode="json"), request.locale)
+        return Verdict.reject(rejection, artifact, findings=findings)
 
 
 def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start | None]:
@@ -133,14 +154,14 @@ def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start
         return None
     text = yield from condensed(request.source, context, RESERVE)
     headings = [section.heading for section in last.sections]
-    if any(heading_faults(last.title, headings, text, request)):
+    if gate_in(heading_faults(last.title, headings, text, request), request.locale):
         return None
     kept = {
         place: section
         for place, section in enumerate(last.sections)
-        if section_fault(section, text, request, last.sections[:place]) is None
+        if not gate_in(section_faults(section, text, request, last.sections[:place]), request.locale)
     }
-    if len(kept) == len(last.sections) and not summary_fault(last.summary, text, request):
+    if len(kept) == len(last.sections) and not gate_in(summary_faults(last.summary, text, request), request.locale):
         return None
     briefs = tuple(
         Brief(section.heading, quotes=tuple(citation.quote for citation in section.citations))

@@ -10,12 +10,14 @@ from typing import Any
 from thothy_ai.jobs.api.plan import Calls, Context, Output, Outputs
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
-from thothy_ai.jobs.kinds.report.faults import section_fault
+from thothy_ai.jobs.checks.gates import is_gate
+from thothy_ai.jobs.kinds.report.faults import section_faults
 from thothy_ai.jobs.kinds.report.values import Brief, Section
 from thothy_ai.jobs.kinds.report.verifying import Stated, Verified, verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import side_by_side
+from thothy_ai.jobs.plans.judging import severity, worst
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,11 @@ class Assignment:
     def _repaired(
         self, kept: Mapping[int, Section], contexts: Mapping[int, Context], context: Context
     ) -> Generator[Calls, Outputs, Written]:
-        """Write sections, each in its context, then once more those that something is wrong with."""
-        sections, rejections = dict(kept), dict[int, Rejection]()
+        """Write sections, each in its context, then once more those that something is wrong with; the better one stays.
+
+        A section that is left in doubt is not among the rejections.
+        """
+        sections, wrong, locale = dict(kept), dict[int, Rejection](), self.request.locale
         earlier: dict[int, Sequence[Output]] = {}
         for step in ("section", "repair"):
             calls = {
@@ -78,22 +83,28 @@ class Assignment:
                 answers = (*islice(outputs, len(of_one)), *earlier.get(place, ()))
                 earlier[place] = self.writer.kept(answers)
                 written = self.writer.section_of(self.briefs[place], answers, self.text, self.request)
+                last = sections.get(place)
                 if isinstance(written, Rejection):
-                    unread[place] = written
-                else:
+                    unread |= {} if last else {place: written}
+                elif last is None or self._severity(place, written, sections) <= self._severity(place, last, sections):
                     sections[place] = written
-            rejections = {}
-            for place, section in sections.items():
-                others = tuple(other for number, other in sorted(sections.items()) if number < place)
-                if rejection := section_fault(section, self.text, self.request, others, self.topic):
-                    rejections[place] = rejection
-            rejections |= unread
-            if not rejections or not all(
+            found = {
+                place: worst(self._faults(place, section, sections), locale) for place, section in sections.items()
+            }
+            wrong = {place: first for place, first in found.items() if first} | unread
+            if not wrong or not all(
                 self.writer.may_be_repaired(earlier[place], self.text, self.request) for place in unread
             ):
                 break
-            contexts = {place: retries.after(context, rejections[place]) for place in sorted(rejections)}
-        return Written(sections, rejections)
+            contexts = {place: retries.after(context, wrong[place]) for place in sorted(wrong)}
+        return Written(sections, {place: first for place, first in wrong.items() if is_gate(first.reason, locale)})
+
+    def _faults(self, place: int, section: Section, sections: Mapping[int, Section]) -> tuple[Rejection, ...]:
+        others = tuple(other for number, other in sorted(sections.items()) if number < place)
+        return section_faults(section, self.text, self.request, others, self.topic)
+
+    def _severity(self, place: int, section: Section, sections: Mapping[int, Section]) -> tuple[int, float]:
+        return severity(self._faults(place, section, sections), self.request.locale)
 
     def _verified(
         self, sections: Mapping[int, Section], context: Context

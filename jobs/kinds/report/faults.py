@@ -10,7 +10,7 @@ from thothy_ai.jobs.api.plan import Early
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.report.values import Section, size_of
-from thothy_ai.jobs.plans.judging import first_rejection
+from thothy_ai.jobs.plans.judging import judgement
 
 MIN_WORDS = 12  # of a body; what it says decides, not how long it is
 MAX_SHARE_COPIED = 0.6  # of a body, which may quote
@@ -22,7 +22,7 @@ RULES = (
 
 
 EARLY = (  # of `prose_faults`, those that hold whatever is written later
-    "refusal", "meta_talk", "unsafe_markup", "banned", "loop", "echo", "copied_passage", "new_number", "new_name",
+    "refusal", "meta_talk", "unsafe_markup", "banned", "loop", "echo", "copied_passage", "new_name",
 )  # fmt: skip
 
 
@@ -34,29 +34,32 @@ def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any]
     )  # fmt: skip
 
 
-@first_rejection(kept=64)
-def section_fault(
+@judgement(kept=64)
+def section_faults(
     section: Section,
     text: str,
     request: WritingRequest[Any],
     others: tuple[Section, ...] = (),
     topic: str | None = None,
 ) -> Iterator[Rejection | None]:
-    """The first thing that is wrong with a section about a text.
+    """What is wrong with a section about a text, or in doubt.
 
     `others` are those before it in its report; `topic` is what the producer asked for.
     """
     if not section.citations:
-        yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing")
-    for citation in section.citations:
-        yield checks.quoted("citation", citation.quote, text)
-        yield checks.unsafe_markup(citation.quote)
+        yield Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, f"{section.heading!r} cites nothing").at("citations")
+    for number, citation in enumerate(section.citations):
+        for found in (checks.quoted("citation", citation.quote, text), checks.unsafe_markup(citation.quote)):
+            yield found and found.at("citations", number, "quote")
     least, most = size_of(request).words
-    yield checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most)
-    yield from prose_faults("body", section.body, text, request)
     evidence = "\n".join(citation.quote for citation in section.citations)
-    yield checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, evidence)
-    yield checks.near_duplicate(section.body, [other.body for other in others])
+    of_body = (
+        checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most),
+        *prose_faults("body", section.body, text, request),
+        checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, evidence),
+        checks.near_duplicate(section.body, [other.body for other in others]),
+    )
+    yield from (found.at("body") for found in of_body if found)
 
 
 def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:

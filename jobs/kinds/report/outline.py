@@ -53,7 +53,7 @@ def outline_call(text: str, sections: int, instruction: str, request: WritingReq
     """The call that plans a report of `sections` sections."""
     schema = grammar_schema(_outline_class(sections))
     schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
-    certain = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_number", "new_name")
+    certain = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_name")
     early = Early(  # the checks of `heading_faults` that are certain once a heading is written
         ("title", "heading"), certain, text, request.locale, allowed=request.own_names, banned=request.banned_phrases
     )
@@ -85,17 +85,23 @@ def heading_faults(
     title_: str, headings: list[str], text: str, request: WritingRequest[Any]
 ) -> Iterator[Rejection | None]:
     """What is wrong with a report's title and headings."""
+    places: list[tuple[str | int, ...]] = [("title",)]
+    places += (("sections", number, "heading") for number in range(len(headings)))
     distinct = {" ".join(heading.casefold().split()) for heading in [title_, *headings]}
     if len(distinct) <= len(headings):
         yield Rejection(RejectionReason.NEAR_DUPLICATE, "two headings are the same")
-    for field, heading in [("title", title_), *(("heading", heading) for heading in headings)]:
-        yield checks.empty(field, heading)
-        yield checks.refusal(heading)
-        yield checks.banned(heading, request.banned_phrases)
-        yield checks.unsafe_markup(heading)
-        yield checks.meta_talk(heading, text)
-        yield checks.obeys_source(heading, text)
-        yield checks.new_number(heading, text, request.locale)
+    for place, heading in zip(places, [title_, *headings], strict=True):
+        found = (
+            checks.empty(str(place[-1]), heading),
+            checks.refusal(heading),
+            checks.banned(heading, request.banned_phrases),
+            checks.unsafe_markup(heading),
+            checks.meta_talk(heading, text),
+            checks.obeys_source(heading, text),
+            checks.new_number(heading, text, request.locale),
+        )
+        yield from (each.at(*place) for each in found if each)
     yield checks.wrong_language(". ".join([title_, *headings]), request.locale)
-    for heading in (title_, *headings):
-        yield checks.new_name(heading, text, request.locale, allowed=request.own_names)
+    for place, heading in zip(places, [title_, *headings], strict=True):
+        name = checks.new_name(heading, text, request.locale, allowed=request.own_names)
+        yield name and name.at(*place)

@@ -21,7 +21,7 @@ from thothy_ai.jobs.kinds.report.faults import prose_faults
 from thothy_ai.jobs.kinds.report.values import Brief, Citation, Section
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries, small_models
-from thothy_ai.jobs.plans.judging import first_rejection
+from thothy_ai.jobs.plans.judging import gate_in, judgement, worst
 from thothy_ai.jobs.prompts import in_language
 from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.text.strings import check_encodable
@@ -82,16 +82,25 @@ class SmallModelWriter(Writer):
 
 
 def _publishable(outputs: Sequence[Output], text: str, request: WritingRequest[Any]) -> tuple[list[str], Rejection]:
-    """The sentences that can be published, and why the last of the others cannot."""
+    """The sentences that can be published, and why the last of the others cannot.
+
+    Those without a doubt go first; the others are taken only where these are too few.
+    """
     kept: list[str] = []
+    doubtful: list[str] = []
     rejection = Rejection(RejectionReason.EMPTY, "no sentence could be read")
     for output in outputs:
         sentence = _sentence(output)
-        found = sentence if isinstance(sentence, Rejection) else _fault(sentence, tuple(kept), text, request)
-        if found:
+        if isinstance(sentence, Rejection):
+            rejection = sentence
+        elif found := worst(_faults(sentence, tuple(kept), text, request), request.locale):
             rejection = found
+            doubtful.append(sentence)
         elif len(kept) < MAX_SENTENCES:
-            kept.append(str(sentence))
+            kept.append(sentence)
+    for sentence in doubtful:
+        if len(kept) < MIN_SENTENCES and not gate_in(_faults(sentence, tuple(kept), text, request), request.locale):
+            kept.append(sentence)
     return kept, rejection
 
 
@@ -106,8 +115,10 @@ def _sentence(output: Output) -> str | Rejection:
     return sentence
 
 
-@first_rejection(kept=64)
-def _fault(sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+@judgement(kept=64)
+def _faults(
+    sentence: str, kept: tuple[str, ...], text: str, request: WritingRequest[Any]
+) -> Iterator[Rejection | None]:
     yield from prose_faults("sentence", sentence, text, request)
     yield checks.off_topic(sentence, text, request.locale, MIN_SHARE)
     yield checks.near_duplicate(sentence, kept)

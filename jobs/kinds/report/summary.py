@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from thothy_ai.jobs import checks
@@ -10,6 +10,7 @@ from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.plan import Call, Calls, Context, End, Outputs, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.kinds.report.faults import early_prose, prose_faults
 from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Section
 from thothy_ai.jobs.kinds.report.verifying import Stated, Verified, verified
@@ -17,6 +18,7 @@ from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.documents import RESERVE, condensed, shorter
+from thothy_ai.jobs.plans.judging import judgement, severity, worst
 from thothy_ai.jobs.plans.outputs import parse
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import grammar_schema, sentences
@@ -44,7 +46,7 @@ def summarized(
     sections: Sequence[Section], text: str, request: WritingRequest[Any], context: Context, writer: Writer
 ) -> Generator[Calls, Outputs, Summarized]:
     """Summarize the sections of a report about a text, once more if something is wrong or in doubt."""
-    done, doubtful = Summarized("", None), None
+    done, severest, locale = Summarized("", None), (0, 0.0), request.locale
     room, schema = context, grammar_schema(_Summary)
     for step in ("summary", "repair"):
         for _ in range(MAX_SHORTENINGS):
@@ -63,20 +65,22 @@ def summarized(
                 break
             room = shorter(room)
         found = parse(_Summary, output)
-        if isinstance(found, Rejection):
-            done = Summarized(done.text, found)
-        elif fault := summary_fault(found.summary, text, request):
-            done = Summarized(found.summary, fault)
-        else:
-            stated = {0: Stated("summary", found.summary)}
+        written = "" if isinstance(found, Rejection) else found.summary
+        faults = (found,) if isinstance(found, Rejection) else summary_faults(written, text, request)
+        first, of_text = worst(faults, locale), Verified()
+        if first is None:
+            stated = {0: Stated("summary", written)}
             of_text = (yield from verified(stated, text, request, context)).get(0, Verified())
-            done = Summarized(found.summary, None, of_text)
-            if not of_text.doubts:
-                return done
-            doubtful = done
-        doubts = (Rejection(doubt.reason, doubt.detail) for doubt in done.verified.doubts)
-        context = retries.after(context, done.rejection or next(doubts))
-    return doubtful or done if done.rejection else done
+        doubts = sum(doubt.weight for doubt in of_text.doubts)
+        severe = severity(faults, locale)[0], severity(faults, locale)[1] + doubts
+        if not done.text or severe <= severest:
+            gate = first if first and is_gate(first.reason, locale) else None
+            done, severest = Summarized(written or done.text, gate, of_text), severe
+        again = first or next((Rejection(doubt.reason, doubt.detail) for doubt in of_text.doubts), None)
+        if again is None:
+            break
+        context = retries.after(context, again)
+    return done
 
 
 def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Section]:
@@ -93,7 +97,9 @@ def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Sectio
     return shortened
 
 
-def summary_fault(summary: str, text: str, request: WritingRequest[Any]) -> Rejection | None:
-    """What is wrong with the summary of a report about a text."""
+@judgement(kept=64)
+def summary_faults(summary: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
+    """What is wrong with the summary of a report about a text, or in doubt."""
     too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
-    return too_long or next(filter(None, prose_faults("summary", summary, text, request)), None)
+    for found in (too_long, *prose_faults("summary", summary, text, request)):
+        yield found and found.at("summary")

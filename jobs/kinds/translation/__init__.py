@@ -16,12 +16,13 @@ from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Te
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_prompt, small_segment_prompt
 from thothy_ai.jobs.kinds.translation.drafting import drafted, joined, segments_of
-from thothy_ai.jobs.kinds.translation.faults import aligned, fault, faults_of_whole
+from thothy_ai.jobs.kinds.translation.faults import aligned, faults, faults_of_whole
 from thothy_ai.jobs.kinds.translation.inline import has_words
 from thothy_ai.jobs.kinds.translation.task import Formality, Task, contradictions, tag_parts
 from thothy_ai.jobs.kinds.translation.units import Document, document_of
 from thothy_ai.jobs.kinds.translation.verifying import Translations, TranslationVerifier
 from thothy_ai.jobs.plans.by_size import BySize
+from thothy_ai.jobs.plans.judging import gate_in, verdict
 from thothy_ai.jobs.plans.outputs import rejection_of
 from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.text.locales import Locale
@@ -141,29 +142,28 @@ class TranslationPlan:
             artifact = TranslationArtifact(text=text)
         except ValidationError as error:
             return Verdict.reject(rejection_of(error))
-        rejections = (draft.rejection for draft in drafts.values())
-        rejection = next(filter(None, rejections), None) or next(filter(None, self.checks(request, artifact)), None)
-        if rejection:
-            return Verdict.reject(rejection, artifact)
-        if not request.verification:
-            return Verdict.accept(artifact)
+        unread = [draft.rejection for draft in drafts.values() if draft.rejected(task.target)]
+        judged = verdict(artifact, [*unread, *self.checks(request, artifact)], task.target)
+        if not (judged.accepted and request.verification):
+            return judged
         return (yield from self._verified(request, translations, TranslationVerifier(document, task, context)))
 
     def _verified(self, request: Translation, translations: Translations, verifier: TranslationVerifier) -> Plan:
         better = yield from verifier.improved(translations, self.prompt)
         artifact = TranslationArtifact(text=verifier.document.translated(better))
-        if any(self.checks(request, artifact)):  # a doubt is better than a gate's rejection
+        if gate_in(self.checks(request, artifact), request.target_locale):  # a doubt is better than a gate's rejection
             better = translations
             artifact = TranslationArtifact(text=verifier.document.translated(better))
-        return Verdict.accept(artifact, *verifier.summed_up(better))
+        found = self.checks(request, artifact)
+        return verdict(artifact, found, request.target_locale, *verifier.summed_up(better))
 
     def checks(self, request: Translation, artifact: TranslationArtifact) -> Iterator[Rejection | None]:
-        """What is wrong with a translation, part by part and as a whole."""
-        return faults_of_whole(artifact.text, task_of(request))
+        """What is wrong with a translation, part by part and as a whole, or in doubt."""
+        return (found and found.at("text") for found in faults_of_whole(artifact.text, task_of(request)))
 
 
 def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str, str]:
-    """Of the last attempt, the translations of units that nothing is wrong with; none if that is all of them."""
+    """Of the last attempt, the translations of units that no gate is against; none if that is all of them."""
     text = (previous.keepable or {}).get("text") if previous else None
     if not isinstance(text, str) or not aligned(document, last := document_of(text)):
         return {}
@@ -171,7 +171,7 @@ def _kept(document: Document, task: Task, previous: Previous | None) -> dict[str
     kept = {
         unit.text: found.text
         for unit, found in pairs
-        if has_words(unit.text) and not fault(found.text, unit.text, task)
+        if has_words(unit.text) and not gate_in(faults(found.text, unit.text, task), task.target)
     }
     return kept if any(has_words(unit.text) and unit.text not in kept for unit in document.units) else {}
 

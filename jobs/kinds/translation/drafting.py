@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 from thothy_ai.jobs.api.plan import Calls, Context, End, Outputs
 from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_call, translated
-from thothy_ai.jobs.kinds.translation.faults import fault
+from thothy_ai.jobs.kinds.translation.faults import faults
 from thothy_ai.jobs.kinds.translation.inline import masked
 from thothy_ai.jobs.kinds.translation.task import Task
 from thothy_ai.jobs.kinds.translation.units import Document, joint
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import batches, room_for_source
+from thothy_ai.jobs.plans.judging import worst
 from thothy_ai.jobs.text.division import divide, estimated_tokens
 
 SEGMENT_TOKENS = 300
@@ -26,10 +28,14 @@ Shown = Callable[[str], str]  # what a segment's prompt has as its source
 
 
 class SegmentDraft(NamedTuple):
-    """A segment's translation, or the segment itself if there is none, and what is wrong with it."""
+    """A segment's translation, or the segment itself if there is none, and what is wrong with it, or in doubt."""
 
     text: str
     rejection: Rejection | None
+
+    def rejected(self, locale: str) -> bool:
+        """Whether a gate of this language is against it."""
+        return self.rejection is not None and is_gate(self.rejection.reason, locale)
 
 
 Drafts = dict[str, SegmentDraft]
@@ -57,10 +63,12 @@ def drafted(segments: Sequence[str], document: Document, task: Task, context: Co
     def take(batch: Sequence[str], outputs: Outputs) -> None:
         for segment, output in zip(batch, outputs, strict=True):
             text = translated(masked(segment), output)
-            if isinstance(text, Rejection):
-                drafts[segment] = SegmentDraft(segment, text)
-            else:
-                drafts[segment] = SegmentDraft(text, fault(text, segment, task))
+            failed = isinstance(text, Rejection)
+            rejection = text if isinstance(text, Rejection) else worst(faults(text, segment, task), task.target)
+            last = drafts.get(segment)
+            if rejection and last and not last.rejected(task.target):
+                continue  # one that is in doubt is better than another
+            drafts[segment] = SegmentDraft(segment if failed else str(text), rejection)
 
     waiting = list(segments)
     fits = estimated_tokens(task.source) <= room_for_source(context) - 2 * SEGMENT_TOKENS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.plan import Early
@@ -10,16 +10,16 @@ from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.kinds.translation.inline import bare, has_words
 from thothy_ai.jobs.kinds.translation.task import Task
 from thothy_ai.jobs.kinds.translation.units import Document, document_of
-from thothy_ai.jobs.plans.judging import first_rejection
+from thothy_ai.jobs.plans.judging import judgement
 from thothy_ai.jobs.text.locales import script_of
 
 MIN_LATIN_CHARS = 60
 Check = Callable[[str], Rejection | None]
 
 
-@first_rejection(kept=4096)
-def fault(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
-    """The first thing that is wrong with the translation of a passage; None if nothing is."""
+@judgement(kept=4096)
+def faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
+    """What is wrong with the translation of a passage, or in doubt."""
     yield checks.empty("text", text)
     yield _new(checks.refusal, text, original)
     yield _new(checks.meta_talk, text, original)
@@ -30,7 +30,7 @@ def fault(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     yield _wrong_language(text, task)
     yield checks.proportion("text", text, original)
     yield checks.numbers_kept(text, original, task.origin, task.target)
-    yield checks.contradiction(text, original, task.target, task.origin)
+    yield checks.contradiction(text, original, task.target)
     yield checks.glossary(text, original, *task.terms_in(original))
     if not checks.unfinished("text", original, task.origin):
         yield checks.unfinished("text", text, task.target)
@@ -40,14 +40,14 @@ def fault(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
 
 def early_checks(original: str, task: Task) -> Early:
     """The checks above whose rejection holds whatever is written later."""
-    names = ["refusal", "meta_talk", "number_added"]
+    names = ["refusal", "meta_talk"]
     if not task.same_language:
         names.append("untranslated_passage")
     if not checks.unsafe_markup(original):
         names.append("unsafe_markup")
     if not checks.repetition(original, task.origin):
         names.append("loop")
-    return Early(("text",), tuple(names), original, task.target, task.origin)
+    return Early(("text",), tuple(names), original, task.target)
 
 
 def _wrong_language(text: str, task: Task) -> Rejection | None:
@@ -65,21 +65,26 @@ def _new(check: Check, text: str, original: str) -> Rejection | None:
 
 
 def faults_of_whole(text: str, task: Task) -> Iterator[Rejection | None]:
-    """What is wrong with a translation of the task's text: with one of its units, or with all of it."""
+    """What is wrong with a translation of the task's text, or in doubt: in one of its units, or in all of it."""
     if checks.empty("text", task.text):
         return
     yield task.already_there()
     original, translated = document_of(task.text), document_of(text)
     if not aligned(original, translated):
-        yield fault(text, task.text, task)
+        yield from faults(text, task.text, task)
         return
     yield checks.preserved(text, task.text)
     yield _wrong_language(text, task)
+    at = source_at = 0
     for before, after in zip(original.units, translated.units, strict=True):
-        if has_words(before.text):
-            yield fault(after.text, before.text, task)
-        else:
-            yield checks.numbers_kept(after.text, before.text, task.origin, task.target)
+        found: Sequence[Rejection | None] = (
+            faults(after.text, before.text, task)
+            if has_words(before.text)
+            else (checks.numbers_kept(after.text, before.text, task.origin, task.target),)
+        )
+        start, source_start = text.find(after.text, at), task.source.find(before.text, source_at)
+        yield from (each.moved(start, source_start) for each in found if each)
+        at, source_at = max(start, at), max(source_start, source_at)
 
 
 def aligned(one: Document, other: Document) -> bool:

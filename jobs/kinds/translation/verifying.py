@@ -39,7 +39,7 @@ class TranslationVerifier:
         again = dict(translations)
         for unit in before:
             parts = segments_of(unit)
-            if not any(part in drafts and drafts[part].rejection for part in parts):
+            if not any(part in drafts and drafts[part].rejected(self.task.target) for part in parts):
                 again[unit] = joined(drafts[part].text if part in drafts else part for part in parts)
         after = yield from self._doubts(again)
         return {unit: again[unit] if after[unit] < before[unit] else text for unit, text in translations.items()}

@@ -16,7 +16,7 @@ from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, SummaryTranslati
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.verification import Claim, claims_of
-from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_fault, whole
+from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema
 
 __all__ = ["KIND", "KeyPoint", "TrendSummary", "TrendSummaryArtifact"]
@@ -84,8 +84,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             checks.unsafe_markup(joined),
             checks.new_number(joined, request.source, request.locale),
         )
-        if rejection := next(filter(None, found), None):
-            yield PartFault(("tags",), rejection)
+        yield from (PartFault(("tags",), rejection) for rejection in found if rejection)
     yield from copied(request, texts, MAX_COPIED)
     yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
@@ -98,7 +97,7 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             checks.unfinished(name, text, request.locale) if name != "title" else None,
             checks.near_duplicate(text, [point["point"] for point in earlier]),
         )
-        yield from text_fault(request, part, text, own)
+        yield from text_faults(request, part, text, own, "point" if len(part) > 1 else "")
     for number, point in enumerate(values.get("key_points", ())):
         quote = point["quote"]
         rejection = checks.quoted("quote", quote, request.source) or checks.unsafe_markup(quote)
@@ -108,7 +107,7 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
         if rejection is None and number and len({each["quote"].casefold() for each in values["key_points"]}) == 1:
             rejection = Rejection(RejectionReason.REPETITION, "all key points have the same quote")
         if rejection:
-            yield PartFault(("key_points", number), rejection)
+            yield PartFault(("key_points", number), rejection.at("key_points", number, "quote"))
 
 
 def _claims(request: TrendSummary, values: Values) -> list[tuple[Part, Claim]]:

@@ -168,7 +168,7 @@ def test_an_output_that_is_certain_to_be_rejected_is_stopped_and_the_retry_knows
         job_id = work(bench, "hang on 12", max_attempts=2)
         bench.settle()
     job = queue.job(job_id)
-    assert (job.state, job.reason, job.detail) == ("dead", "number_not_in_source", "'40' is not in the source")
+    assert (job.state, job.reason, job.detail) == ("dead", "banned_phrase", "contains '40 bikes'")
     assert [request.report_again for request in bench.client.submitted] == [True, True]
     rows = queue.rows("SELECT outcome, saved_tokens FROM attempt ORDER BY attempt")
     assert [tuple(row) for row in rows] == [("rejected", 95), ("rejected", 95)]

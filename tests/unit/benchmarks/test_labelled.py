@@ -24,6 +24,7 @@ LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "pl", "tr", "ja", "zh", "ko", "
 WITHOUT_TEXTS = {
     RejectionReason.OFF_SCHEMA,
     RejectionReason.UNSUPPORTED,
+    RejectionReason.SENT_BACK,
     RejectionReason.PROMPT_TOO_LONG,
     RejectionReason.VALIDATOR_ERROR,
 }

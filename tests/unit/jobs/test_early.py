@@ -26,7 +26,6 @@ EARLY = Early(
     ("body",),
     tuple(CHECKS),
     SOURCE,
-    source_locale="en",
     banned=("game changer",),
     instruction="Write one short paragraph about rents for tenants.",
     max_words=60,
@@ -44,7 +43,6 @@ def writing(body: str) -> str:
 @pytest.mark.parametrize(
     ("sentence", "reason"),
     [
-        ("Rents rose by 17 %.", "number_not_in_source"),
         ("That is what Jonathan Berkeley of the council says.", "name_not_in_source"),
         ("I'm sorry, but I cannot help with this request.", "refusal"),
         ("The text discusses rents in Leeds.", "meta_talk"),
@@ -57,9 +55,7 @@ def writing(body: str) -> str:
     ],
 )  # fmt: skip
 def test_a_finished_sentence_that_will_be_rejected_ends_an_output(sentence: str, reason: str) -> None:
-    early = replace(
-        EARLY, checks=tuple(name for name in CHECKS if name not in {"untranslated_passage", "number_added"})
-    )
+    early = replace(EARLY, checks=tuple(name for name in CHECKS if name != "untranslated_passage"))
     assert doomed(writing(GOOD + NEXT), early) is None
     assert doomed(writing(GOOD + sentence), early) is None, "it may go on"
     assert doomed(writing(f"{GOOD}{sentence} More"), early) is None, "too little follows"
@@ -68,24 +64,13 @@ def test_a_finished_sentence_that_will_be_rejected_ends_an_output(sentence: str,
     assert found.reason is RejectionReason(reason)
 
 
-def test_a_number_may_be_explained_by_the_next_sentence() -> None:
-    early = replace(EARLY, source="In 2024, 12 of the 40 shops in Leeds closed.", checks=("new_number",))
-    begun = "In Leeds, 28 shops are still open. "
-    explained, unexplained = "For 12 of 40 have closed", "For many of them have closed"
-    after = ". That is what they say in all of these places."
-    assert doomed(writing(begun.replace("28", "29") + unexplained + after), early) is not None
-    assert doomed(writing(begun.replace("28", "29") + unexplained), early) is None
-    assert doomed(writing(begun + explained + after), early) is None
-
-
-def test_a_translation_is_stopped_at_an_original_s_sentence_or_a_new_number() -> None:
+def test_a_translation_is_stopped_at_an_original_s_sentence() -> None:
     original = "The library opens at nine on every day of the week. It has 300 seats for readers."
-    early = Early(("text",), ("untranslated_passage", "number_added"), original, "de-DE", "en")
+    early = Early(("text",), ("untranslated_passage",), original, "de-DE")
     kept = '{"text":"The library opens at nine on every day of the week. Sie hat 300 Plätze für alle, die'
-    added = '{"text":"Die Bücherei öffnet täglich um neun. Sie hat 500 Plätze. Das reicht für alle, die lesen wollen'
     good = '{"text":"Die Bücherei öffnet täglich um neun. Sie hat 300 Plätze. Das reicht für alle, die lesen wollen'
-    assert [found and found.reason.value for found in (doomed(text, early) for text in (kept, added, good))] == [
-        "untranslated", "number_not_in_source", None,
+    assert [found and found.reason.value for found in (doomed(text, early) for text in (kept, good))] == [
+        "untranslated", None,
     ]  # fmt: skip
 
 
@@ -109,13 +94,6 @@ def test_nothing_behind_a_quotation_mark_is_judged(begin: str) -> None:
     assert doomed(writing(f"{begin.translate({34: None, 42: None})} {rest}"), early) is not None
 
 
-def test_a_number_is_read_with_what_follows_its_sentence() -> None:
-    """The full stop may turn out to be a decimal mark, and the sentence to go on."""
-    early = replace(EARLY, source="It costs 3.5 million.", checks=("new_number",))
-    assert doomed(writing("It costs 3."), early) is None
-    assert doomed(writing("It costs 3.5 million. That is rather more than anybody had thought"), early) is None
-
-
 def test_a_text_that_is_too_long_ends_an_output() -> None:
     body = " ".join(f"In street {'x' * number} they paid more." for number in range(1, 14))
     assert doomed(writing(body), replace(EARLY, checks=("too_long",))) is not None
@@ -123,17 +101,18 @@ def test_a_text_that_is_too_long_ends_an_output() -> None:
 
 
 def test_strings_by_themselves_are_judged_once_they_are_whole_and_must_be_distinct() -> None:
-    early = Early(("title", "heading"), ("distinct", "new_number"), SOURCE)
+    early = Early(("title", "heading"), ("distinct", "new_name"), SOURCE)
     outline = (
-        '{"title":"Rents in Leeds","sections":[{"heading":"Who pays","covers":"It has 99 of them.","quotes":["x"]}'
+        '{"title":"Rents in Leeds","sections":[{"heading":"Who pays","covers":"It is what Jonathan Berkeley says.",'
+        '"quotes":["x"]}'
     )
     assert doomed(outline + ',{"heading":"Who pays', early) is None
     twice = doomed(outline + ',{"heading":"who  Pays",', early)
     assert twice is not None
     assert twice.reason is RejectionReason.NEAR_DUPLICATE
-    number = doomed(outline + ',{"heading":"99 flats","covers":"', early)
-    assert number is not None
-    assert number.reason is RejectionReason.NUMBER_NOT_IN_SOURCE
+    name = doomed(outline + ',{"heading":"What Jonathan Berkeley said about such rents","covers":"', early)
+    assert name is not None
+    assert name.reason is RejectionReason.NAME_NOT_IN_SOURCE
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,13 @@ def test_the_page_s_kind_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     request = kind.request(source="Cabbage waits. Bread needs you at six in the morning.")
     verdicts = [
         kind.plan.judge(request, Output(f'{{"question":"{question}"}}'))
-        for question in ("What needs you at six in the morning?", "Bread is what needs you.", "What needs you at 7?")
+        for question in (
+            "What needs you at six in the morning?",
+            "Bread is what needs you.",
+            "Wer braucht dich jeden Morgen um sechs?",
+        )
     ]
-    assert [verdict.reason for verdict in verdicts] == [None, "off_schema", "number_not_in_source"]
+    assert [verdict.reason for verdict in verdicts] == [None, "off_schema", "wrong_language"]
     assert kind.plan.prompt(request, Context())[-1].content.endswith(
         "Ask newspaper readers one question that the text above answers."
     )

@@ -66,7 +66,7 @@ def test_the_prompt_names_the_channel_s_limit_and_the_grammar_keeps_it(channel: 
         ("video", "More words than a thumbnail can have on it", "too_long"),
         ("podcast", "Bikes. Cars. Boxes. Stairs. Cellars sell bikes.", "too_long"),
         ("podcast", "Families in Vauban are giving up the second car and", "truncated"),
-        ("newsletter", "Why 9,000 families gave up a car", "number_not_in_source"),
+        ("newsletter", "Why one Jonathan Berkeley sold the family car", "name_not_in_source"),
         ("newsletter", "Warum Familien ihr zweites Auto abschaffen", "wrong_language"),
         ("newsletter", "The dream of cheap flights to Mars", "off_topic"),
         (
@@ -120,9 +120,9 @@ def test_a_small_model_writes_each_variant_by_itself(count: int) -> None:
 
 def test_what_a_small_model_cannot_write_first_ends_the_attempt_once_it_is_repaired_in_vain() -> None:
     request = Hook(source=SOURCE, variants=5, channel="podcast")
-    bad = {"variants_1": {"text": "Why 9,000 families in Freiburg gave up a car.", "angle": "the news"}}
+    bad = {"variants_1": {"text": "Why families of one Jonathan Berkeley gave up a car.", "angle": "the news"}}
     verdict, asked = verdict_on(request, bad, context=PLAIN)
-    assert (verdict.accepted, verdict.reason) == (False, RejectionReason.NUMBER_NOT_IN_SOURCE)
+    assert (verdict.accepted, verdict.reason) == (False, RejectionReason.NAME_NOT_IN_SOURCE)
     assert len(asked.calls) == 2
     (first,) = first_calls(request, PLAIN)
     assert list(first.schema["properties"]) == ["variants_1"]

@@ -68,11 +68,11 @@ def test_each_field_stays_what_it_was_and_evidence_what_the_source_says() -> Non
 
 
 def test_a_retry_keeps_the_fields_that_nothing_was_wrong_with() -> None:
-    wrong = GERMAN | {"Nordstern carried 1.9 million people in a year.": "Nordstern beförderte 19 Millionen Menschen."}
-    rejected = judged(scripted(wrong))
-    assert (rejected.accepted, rejected.reason) == (False, RejectionReason.NUMBER_NOT_IN_SOURCE)
+    carried = "Nordstern carried 1.9 million people in a year."
+    rejected = judged(scripted(GERMAN | {carried: carried}))
+    assert (rejected.accepted, rejected.reason) == (False, RejectionReason.UNTRANSLATED)
     assert rejected.artifact is not None
-    previous = Previous(RejectionReason.NUMBER_NOT_IN_SOURCE, "", rejected.artifact.model_dump(mode="json"))
+    previous = Previous(RejectionReason.UNTRANSLATED, "", rejected.artifact.model_dump(mode="json"))
     asked: list[str] = []
 
     def answer(call: Call) -> Output:
@@ -85,6 +85,17 @@ def test_a_retry_keeps_the_fields_that_nothing_was_wrong_with() -> None:
     broken = replace(previous, artifact={"title": "Not a summary"})
     assert judged(answer, replace(Context(), previous=broken)).accepted
     assert len(asked) == len(GERMAN)
+
+
+def test_a_number_in_doubt_is_at_its_place_in_its_field() -> None:
+    carried = "Nordstern carried 1.9 million people in a year."
+    verdict = judged(scripted(GERMAN | {carried: "Nordstern beförderte 19 Millionen Menschen."}))
+    assert verdict.accepted
+    (finding,) = verdict.findings
+    assert finding.place == ("key_points.0.point", 21, 33)
+    assert verdict.artifact is not None
+    (again,) = filter(None, KIND.plan.checks(REQUEST, verdict.artifact))
+    assert (again.part, again.span) == ("key_points.0.point", (21, 33))
 
 
 def test_a_doubt_is_at_the_field_that_it_is_about() -> None:

@@ -82,8 +82,8 @@ GERMAN = "Was den Trend zum Lastenrad bremst, ist der fehlende Platz in den Kell
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        (changed("title", "Cargo bikes: 9,000 sold"), "number_not_in_source"),
-        (changed("point", "One dealer sold 4,180 bikes.", 0), "number_not_in_source"),
+        (changed("title", "The cargo bikes of Jonathan Berkeley"), "name_not_in_source"),
+        (changed("point", "A dealer, Jonathan Berkeley, sold many bikes.", 0), "name_not_in_source"),
         (changed("quote", "Every second family has one by now.", 0), "quote_not_in_source"),
         (changed("standfirst", "As an AI language model, I cannot summarize this text."), "refusal"),
         (changed("standfirst", "The text discusses cargo bikes and why families buy them."), "meta_talk"),
@@ -179,8 +179,8 @@ def test_banned_phrases_are_found_in_texts_and_tags() -> None:
 
 
 def test_a_retry_writes_only_what_was_wrong() -> None:
-    bad = changed("title", "Cargo bikes: 9,000 sold")
-    context = Context(previous=Previous(RejectionReason.NUMBER_NOT_IN_SOURCE, "'9,000' is not in the source", bad))
+    bad = changed("title", "The cargo bikes of Jonathan Berkeley")
+    context = Context(previous=Previous(RejectionReason.NAME_NOT_IN_SOURCE, "'Jonathan' is not in the source", bad))
     verdict, asked = verdict_on(REQUEST, {"title": GOOD["title"]}, context=context)
     assert verdict.accepted
     assert [list(call.schema["properties"]) for call in asked.calls] == [["title"]]
@@ -228,12 +228,12 @@ def test_a_small_model_writes_as_many_key_points_as_the_length_asks_for() -> Non
 
 
 def test_of_a_small_model_s_summary_nothing_follows_a_point_that_cannot_be_published() -> None:
-    asked = _asked_until_rejected({"key_points_1": {"point": "In Freiburg 9,000 families bought a cargo bike."}})
+    asked = _asked_until_rejected({"key_points_1": {"point": "In Freiburg a Jonathan Berkeley bought a cargo bike."}})
     assert asked == ["key_points_1", "key_points_1"]
 
 
 def test_of_a_small_model_s_summary_only_points_precede_the_standfirst() -> None:
-    standfirst = "In Freiburg 9,000 families bought a cargo bike last year."
+    standfirst = "In Freiburg a Jonathan Berkeley bought a cargo bike last year."
     asked = _asked_until_rejected({"key_points_1": POINT, "standfirst": standfirst})
     assert asked == ["key_points_1", "standfirst", "standfirst"]
 
@@ -248,7 +248,7 @@ def _asked_until_rejected(answers: Mapping[str, Any]) -> list[str]:
 
     request = TrendSummary(source=SOURCE, length="short")
     verdict = run(registry.kind_of(request).plan(request, PLAIN), answer)
-    assert (verdict.reason, verdict.artifact) == (RejectionReason.NUMBER_NOT_IN_SOURCE, None)
+    assert (verdict.reason, verdict.artifact) == (RejectionReason.NAME_NOT_IN_SOURCE, None)
     return asked
 
 

@@ -97,7 +97,7 @@ def test_what_stays_in_doubt_is_a_located_finding_and_rejects_nothing(letter: st
 
 
 def test_a_repair_that_a_gate_rejects_costs_nothing() -> None:
-    worse = {**GOOD["key_points"][0], "point": "One dealer sold 9,999 bikes."}
+    worse = {**GOOD["key_points"][0], "point": "One dealer, Jonathan Berkeley, sold many bikes."}
     verdict = verdict_of(Model({"fivefold": "C"}, {"key_points_1": worse}))
     assert verdict.accepted
     assert verdict.artifact is not None

@@ -243,14 +243,16 @@ async def test_near_duplicates_and_languages_are_judged_there_too() -> None:
 
 @on_a_loop
 async def test_unfinished_outputs_are_judged_unless_all_processes_are_busy() -> None:
-    early = Early(("body",), ("new_number", "banned"), "Rents rose by 12 % in Leeds.", banned=("unlock",))
-    written = '{"body":"Rents rose by 40 % in Leeds. That is a lot. It is far more than in any of the other towns there'
+    early = Early(("body",), ("new_name", "banned"), "Rents rose in Leeds, as Maria Hill says.", banned=("unlock",))
+    written = (
+        '{"body":"Rents rose, as Karl Jonathan says. That is a lot. It is far more than in any of the other towns there'
+    )
     async with judges(processes=1) as by:
         await judged(by, "ok")
         found = await by.early_rejection(written, None, early)
         assert found is not None
-        assert found.reason is RejectionReason.NUMBER_NOT_IN_SOURCE
-        assert await by.early_rejection(written.replace("40", "12"), None, early) is None
+        assert found.reason is RejectionReason.NAME_NOT_IN_SOURCE
+        assert await by.early_rejection(written.replace("Karl Jonathan", "Maria Hill"), None, early) is None
         assert await by.early_rejection("[1, 2", None, early) is None
         busy = asyncio.create_task(judged(by, "ok"))
         await asyncio.sleep(0)

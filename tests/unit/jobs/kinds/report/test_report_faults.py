@@ -42,10 +42,10 @@ BAD_SECTIONS: list[tuple[dict[str, object], str]] = [
     (
         {
             "paragraphs": [
-                "Demand grew by 92 percent at Nordstern. Lune Rail has added routes from Paris and is sold out."
+                "Demand grew a lot in the last year, says Jonathan Berkeley. Lune Rail has new routes and is sold out."
             ]
         },
-        "number_not_in_source",
+        "name_not_in_source",
     ),
     (
         {
@@ -97,7 +97,7 @@ def test_a_bad_section_is_repaired_or_rejects_the_report(values: dict[str, objec
 @pytest.mark.parametrize(
     ("outline", "reason"),
     [
-        (OUTLINE | {"title": "Night trains carried 77 million people"}, "number_not_in_source"),
+        (OUTLINE | {"title": "Night trains are what Jonathan Berkeley wants"}, "name_not_in_source"),
         (OUTLINE | {"sections": [OUTLINE["sections"][0]] * 3}, "near_duplicate"),
         (OUTLINE | {"sections": OUTLINE["sections"][:2]}, "too_short"),
         (
@@ -122,9 +122,9 @@ def test_a_bad_outline_is_made_again_or_rejects_the_report(outline: dict[str, An
 
 
 def test_a_bad_summary_is_written_again_or_rejects_the_report() -> None:
-    bad = "Nordstern carried 4 million passengers, and its trains were all on time according to its manager."
+    bad = "Nordstern carried more passengers, and its trains were all on time according to Jonathan Berkeley."
     assert judged(in_turn(*[scripted(summary=bad)] * 5, scripted())).accepted
-    assert judged(scripted(summary=bad)).reason is RejectionReason.NUMBER_NOT_IN_SOURCE
+    assert judged(scripted(summary=bad)).reason is RejectionReason.NAME_NOT_IN_SOURCE
 
 
 @pytest.mark.parametrize(

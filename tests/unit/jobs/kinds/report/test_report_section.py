@@ -34,8 +34,10 @@ def test_a_section_takes_the_heading_of_its_request() -> None:
 
 def test_a_section_that_was_stopped_in_its_first_paragraph_says_what_for() -> None:
     request = ReportSection(source=SOURCE, topic="why cars are few", length="long")
-    why = Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, "'40' is not in the source")
-    begun = json.dumps(SECTIONS["Too few cars"] | {"paragraphs": ["Only 40 factories still make them. This is few"]})
+    why = Rejection(RejectionReason.NAME_NOT_IN_SOURCE, "'Jonathan' is not in the source")
+    begun = json.dumps(
+        SECTIONS["Too few cars"] | {"paragraphs": ["Few make them, says Jonathan Berkeley. This is few"]}
+    )
     stopped = Output(begun[:-3], End.REJECTED, rejection=why)
     verdict = run(registry.kind_of(request).plan(request, Context()), lambda _: stopped)
     assert (verdict.accepted, verdict.reason, verdict.detail) == (False, why.reason, why.detail)

@@ -1,0 +1,44 @@
+"""Which checks reject a text, and which leave it to a person: by the reason that they give, in `tables/gates.toml`.
+
+A check whose precision is near one is a gate. What any other finds is a finding, whose weight is its precision in the
+text's language group, as measured on labelled texts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from thothy_ai.jobs.api.verdict import RejectionReason
+from thothy_ai.jobs.checks.tables import table
+
+UNMEASURED: Final = 0.5  # the weight of a finding by a check that was never right or wrong in a language group
+_GROUPS = {
+    "en": "English",
+    "zh": "Chinese and Japanese",
+    "ja": "Chinese and Japanese",
+    "ko": "Korean",
+    "ar": "Arabic",
+    "hi": "Hindi",
+    "ru": "Russian",
+}
+_OTHER = "others"
+
+
+def is_gate(reason: RejectionReason, locale: str) -> bool:
+    """Whether a text in this language about which a check says this is rejected."""
+    declared = table("gates").get(reason, {})
+    return bool(declared.get("gate")) and group_of(locale) not in declared.get("finding_in", ())
+
+
+def group_of(locale: str) -> str:
+    """The language group in which a locale's language is measured."""
+    return _GROUPS.get(locale.partition("-")[0].lower(), _OTHER)
+
+
+def precision(reason: RejectionReason, locale: str) -> float:
+    """How often what a check says for this reason is right in a locale's language group, 0 to 1.
+
+    Of few texts, the estimate is cautious: one that was found rightly makes two thirds (Laplace's rule of succession).
+    """
+    right, wrong = table("gates").get(reason, {}).get(group_of(locale), (0, 0))
+    return round((right + 1) / (right + wrong + 2), 2) if right + wrong else UNMEASURED

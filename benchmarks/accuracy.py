@@ -89,7 +89,7 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
     """Log-probabilities and most likely tokens for all of the text's T tokens except the first, [T - 1] each."""
     config, device, length = model.config, model.device, len(text)
     blocks = -(-length // BLOCK)
-    cache = KVCache.allocate(config, blocks + 1, BLOCK, kv_dtype, device)
+    cache = KVCache.allocate(config, blocks + 1, BLOCK, kv_dtype, device, slots=1, inputs_dtype=model.dtype)
     tables = torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None]
     columns = StepColumns(
         *(torch.tensor(each, dtype=torch.int32, device=device) for each in ([0], [0], [length], [0, length]))

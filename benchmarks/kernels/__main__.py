@@ -10,7 +10,17 @@ import torch
 from benchmarks.kernels.bandwidth import copy_bandwidth
 from benchmarks.results import table
 
-MODULES = ("decode_attention", "prefill_attention", "windows", "layers", "experts", "grouped", "sampling", "scores")
+MODULES = (
+    "decode_attention",
+    "prefill_attention",
+    "windows",
+    "layers",
+    "experts",
+    "grouped",
+    "states",
+    "sampling",
+    "scores",
+)
 Row = tuple[str, ...]
 
 

@@ -141,6 +141,8 @@ class Runner:
             scores = self._model.logits(hidden)
             for draw in draws:
                 draw.result()
+        unowned = np.array([self._rows.padding], np.int32)
+        self._copy(StateCopies(unowned, unowned))
         if self._graph_sizes:
             self._decode.capture(self._graph_sizes, scores)
         if self._mixed_budget is not None:
@@ -178,7 +180,7 @@ class Runner:
         sampler.logprobs.begin(logits, tokens, [0] * members)
 
     def _copy(self, copies: StateCopies) -> None:
-        if len(copies.targets):
+        if len(copies.targets) and self._model.config.recurrent:
             self._cache.copy_states(*send(np.stack(copies), self._device).to(torch.int64))
 
     def _hidden(self, step: Step, wanted: Tensor) -> Tensor:

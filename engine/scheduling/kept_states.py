@@ -7,7 +7,6 @@ the state, and both leave in time: the least recently used state makes room for 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from thothy_ai.engine.scheduling.blocks import Chain
 from thothy_ai.engine.scheduling.sequence import Sequence
@@ -16,8 +15,8 @@ from thothy_ai.engine.scheduling.sequence import Sequence
 class KeptStates:
     """Owns the slots behind those of the rows, and what running sequences will keep there."""
 
-    def __init__(self, slots: Iterable[int]) -> None:
-        self._free = list(slots)
+    def __init__(self, slots: range) -> None:
+        self._free = list(reversed(slots))
         self._slots: OrderedDict[Chain, int] = OrderedDict()  # the least recently used first
         self._new: set[Chain] = set()  # of the step that is being planned: copied after its pass
         self._promised: dict[int, tuple[int, Sequence]] = {}  # by a prefix's hash: its tokens, and who computes them

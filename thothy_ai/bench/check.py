@@ -140,7 +140,9 @@ class _Oracle:
         def integers(*values: int) -> Tensor:
             return torch.tensor(values, dtype=torch.int32, device=device)
 
-        cache = KVCache.allocate(config, blocks + 1, _BLOCK, self._kv_dtype, device)
+        cache = KVCache.allocate(
+            config, blocks + 1, _BLOCK, self._kv_dtype, device, slots=1, inputs_dtype=model.dtype
+        )  # fmt: skip
         positions = torch.arange(length, device=device)
         step = StepTokens(torch.tensor(tokens, device=device), positions, positions + _BLOCK)  # from block 1 on
         batch = AttentionBatch(

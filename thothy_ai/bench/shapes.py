@@ -8,6 +8,20 @@ from typing import Any
 
 _ALL = {"tie_word_embeddings": False, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
 _LLAMA = {**_ALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "eos_token_id": 2}
+_QWEN35 = {  # three layers of a gated delta net to one of gated attention
+    **_ALL,
+    "head_dim": 256,
+    "num_attention_heads": 16,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "full_attention_interval": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+    "vocab_size": 248_320,
+    "rms_norm_eps": 1e-6,
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": {
         **_LLAMA,
@@ -49,6 +63,28 @@ SHAPES: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "vocab_size": 151_936,
         "rms_norm_eps": 1e-6,
+    },
+    "qwen3.5-35b-a3b": {
+        **_QWEN35,
+        "architectures": ["Qwen3_5MoeForCausalLM"],
+        "model_type": "qwen3_5_moe_text",
+        "num_hidden_layers": 40,
+        "hidden_size": 2048,
+        "num_key_value_heads": 2,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+    },
+    "qwen3.5-4b": {
+        **_QWEN35,
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "num_hidden_layers": 32,
+        "hidden_size": 2560,
+        "intermediate_size": 9216,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": True,
     },
     "mixtral-8x7b": {
         **_ALL,
@@ -97,15 +133,25 @@ def parameters(shape: str) -> int:
     hidden, heads, kv_heads = (config[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
     attention = 2 * hidden * (heads + kv_heads) * config["head_dim"]
     head_norms = 2 * config["head_dim"] if config["model_type"].startswith("qwen3") else 0
+    layers, interval = config["num_hidden_layers"], config.get("full_attention_interval", 1)
+    gates, recurrent = (heads * config["head_dim"] * hidden, _delta_net(config)) if interval > 1 else (0, 0)
+    mixers = layers // interval * (attention + gates + head_norms) + (layers - layers // interval) * recurrent
     experts = config.get("num_experts", config.get("num_local_experts"))
     if experts is None:
         feed_forward = 3 * hidden * config["intermediate_size"]
     else:  # and their router
-        inner = config.get("moe_intermediate_size", config["intermediate_size"])
-        feed_forward = experts * (3 * inner + 1) * hidden
-    layer = attention + head_norms + feed_forward + 2 * hidden
+        inner = config.get("moe_intermediate_size") or config["intermediate_size"]
+        shared = config.get("shared_expert_intermediate_size")
+        feed_forward = (experts * (3 * inner + 1) + (3 * shared + 1 if shared else 0)) * hidden
     tables = 1 if config["tie_word_embeddings"] else 2
-    return int(config["num_hidden_layers"] * layer + tables * config["vocab_size"] * hidden + hidden)
+    return int(mixers + layers * (feed_forward + 2 * hidden) + tables * config["vocab_size"] * hidden + hidden)
+
+
+def _delta_net(config: dict[str, Any]) -> int:
+    heads, values = config["linear_num_value_heads"], config["linear_value_head_dim"]
+    mixed = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + heads * values
+    projections = mixed + 2 * heads * values + 2 * heads
+    return int(config["hidden_size"] * projections + mixed * config["linear_conv_kernel_dim"] + 2 * heads + values)
 
 
 def described(shape: str) -> str:

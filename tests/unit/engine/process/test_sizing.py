@@ -12,9 +12,10 @@ import torch
 from tests.support.tiny_models import tiny_model
 from thothy_ai.bench.models import bench_model
 from thothy_ai.bench.shapes import SHAPES, parameters, write_config
+from thothy_ai.engine.api.errors import OutOfMemoryError
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.execution.host_memory import host_memory
-from thothy_ai.engine.process.sizing import engine_sizes, plan_memory, weight_bytes, workspace_bytes
+from thothy_ai.engine.process.sizing import engine_sizes, kv_tokens_left, plan_memory, weight_bytes, workspace_bytes
 from thothy_ai.engine.weights.assemble import model_config
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
@@ -115,3 +116,23 @@ def test_an_engine_has_the_window_that_its_contexts_outgrow(
     sizes = engine_sizes(model, options, torch.device("cpu"))
     assert sizes.window == window
     assert sizes.max_context == (max_context or 256)
+
+
+@pytest.mark.parametrize(("state_dtype", "rows", "state_mb"), [("bfloat16", 512, 33.0), ("float32", 256, 64.4)])
+def test_states_count_in_the_plan_and_limit_the_rows(
+    state_dtype: str, rows: int, state_mb: float, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3.5-35b-a3b"]))
+    config, gpu = model_config(tmp_path), torch.device("cuda")
+    options = EngineOptions(url="", state_dtype=state_dtype, weights="fp8")
+    sizes = engine_sizes(config, options, gpu)
+    assert (sizes.max_rows, sizes.kept_states, sizes.state_slots) == (rows, rows // 8, rows + 1 + rows // 8)
+    plan = plan_memory(config, options, gpu, torch.bfloat16, 80_000_000_000)
+    assert plan.states / plan.slots == pytest.approx(state_mb * 1e6, rel=0.01)
+    assert plan.fits
+    without = replace(plan, states=0)
+    tokens, more = (kv_tokens_left(each, config, options, torch.bfloat16)[0] for each in (plan, without))
+    assert more - tokens == pytest.approx(plan.states / (10 * 2 * 2 * 256 * 2), rel=0.01)  # ten layers have KV
+    many = plan_memory(config, replace(options, max_rows=4096), gpu, torch.bfloat16, 80_000_000_000)
+    with pytest.raises(OutOfMemoryError, match=r"needs \d+\.\d GB, of which .*\d+\.\d GB for 4609 states"):
+        many.require("qwen")

@@ -22,6 +22,7 @@ from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.api.step import (
     BANNED,
     FOREVER,
+    NO_COPIES,
     NO_GROUPS,
     NO_ROWS,
     NO_UPDATES,
@@ -30,6 +31,7 @@ from thothy_ai.engine.api.step import (
     RowUpdates,
     Start,
     StartedRows,
+    StateCopies,
     Step,
     StepMasks,
 )
@@ -80,7 +82,8 @@ def runner_of(kind: type[Runner], loaded: LoadedModel, config: EngineConfig) -> 
         config.max_rows, sizes.num_heads, sizes.num_kv_heads, sizes.head_dim, config.block_size, config.max_context,
         model.dtype, model.dtype, CPU,
     )  # fmt: skip
-    cache = KVCache.allocate(sizes, config.num_blocks, config.block_size, model.dtype, CPU)
+    slots = config.state_slots
+    cache = KVCache.allocate(sizes, config.num_blocks, config.block_size, model.dtype, CPU, slots=slots)
     return kind(model, cache, model.operations.attention(shape), config, CPU)
 
 
@@ -118,9 +121,9 @@ def recorded(loaded: LoadedModel, config: EngineConfig) -> tuple[list[Recorded],
     return runner.steps, stats
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    folder = tiny_model("qwen3", tmp_path_factory.mktemp("replay"))
+@pytest.fixture(scope="module", params=["qwen3", "qwen3_next"])
+def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tiny_model(request.param, tmp_path_factory.mktemp("replay"))
     return load_model(folder, device=CPU, dtype=torch.float32)
 
 
@@ -130,7 +133,8 @@ def is_decode(step: Step) -> bool:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_second_runner_chooses_the_same_tokens(loaded: LoadedModel, *, overlap: bool) -> None:
-    config = replace(CONFIG, overlap=overlap)
+    recurrent = loaded.config.recurrent
+    config = replace(CONFIG, overlap=overlap, recurrent=recurrent, kept_states=2 if recurrent else 0)
     steps, stats = recorded(loaded, config)
     check_mixed(steps, stats)
 
@@ -139,7 +143,8 @@ def test_a_second_runner_chooses_the_same_tokens(loaded: LoadedModel, *, overlap
 
     assert first_difference(loaded, config, steps, lambda step: step) is None
     assert first_difference(loaded, config, steps, padded) is None
-    for missing in ({"started": NO_ROWS}, {"new_tokens": NO_UPDATES}, {"new_blocks": NO_UPDATES}):
+    changes = [{"started": NO_ROWS}, {"new_tokens": NO_UPDATES}, {"new_blocks": NO_UPDATES}]
+    for missing in (*changes, *([{"restored": NO_COPIES}, {"kept": NO_COPIES}] if recurrent else [])):
         found = first_difference(loaded, config, steps, partial(replace, **missing))
         assert found is not None, f"without {', '.join(missing)}"
 
@@ -198,6 +203,8 @@ def test_a_step_survives_a_round_trip() -> None:
         StartedRows.of(starts),
         tokens,
         biases=RowBiases.of(starts),
+        restored=StateCopies.of({3: 9}),
+        kept=StateCopies.of({10: 1, 9: 3}),
     )
     again = Step.from_bytes(step.to_bytes())
     assert again.to_bytes() == step.to_bytes()
@@ -208,6 +215,7 @@ def test_a_step_survives_a_round_trip() -> None:
     entries = list(zip(*(column.tolist() for column in again.biases), strict=True))
     assert entries == [(4, 4, FOREVER, -1.5), (4, 6, 13, BANNED), (4, 8, 13, BANNED)]
     assert again.new_tokens.values.tolist() == [9, 8, 7, 6]
+    assert [column.tolist() for column in (*again.restored, *again.kept)] == [[9], [3], [1, 3], [10, 9]]
     assert (again.groups.shared.tolist(), len(again.new_blocks.rows)) == ([128], 0)
     with pytest.raises(ValueError, match="buffer"):
         Step.from_bytes(step.to_bytes()[:-1])

@@ -1,4 +1,4 @@
-"""Lists and streams artifacts, accepted and rejected."""
+"""Lists and streams artifacts, accepted and rejected by gates or by people."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def list_artifacts(
     *,
     job_id: UUID | None = None,
     verdict: str | None = None,
+    approved: bool = False,
     since: datetime | None = None,
     until: datetime | None = None,
     after: Place | None = None,
@@ -29,9 +30,9 @@ def list_artifacts(
 ) -> list[dict[str, Any]]:
     """Artifacts of these jobs, the newest first, from the place `after` which the list begins.
 
-    `since` and `until` bound their creation.
+    `since` and `until` bound their creation; `approved` are those that a person approved.
     """
-    times = {"since": since, "until": until, **_after(after)}
+    times = {"since": since, "until": until, "approved": approved, **_after(after)}
     wanted = {**jobs.parameters(), **times, "job_id": job_id, "verdict": verdict, "limit": limit, "by_source": False}
     with engine.connect() as connection:
         return [_artifact(row) for row in connection.execute(statement("admin/list_artifacts"), wanted)]
@@ -42,13 +43,14 @@ def stream_artifacts(
     jobs: JobFilter = ALL_JOBS,
     *,
     verdict: str | None = None,
+    approved: bool = False,
     since: datetime | None = None,
     until: datetime | None = None,
     by_source: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Stream every matching artifact, the newest first; with `by_source`, sorted by source."""
     wanted = {**jobs.parameters(), "since": since, "until": until, "job_id": None, "verdict": verdict, "limit": None}
-    wanted |= {"by_source": by_source, **_after(None)}
+    wanted |= {"by_source": by_source, "approved": approved, **_after(None)}
     with engine.connect().execution_options(yield_per=500) as connection:
         for row in connection.execute(statement("admin/list_artifacts"), wanted):
             yield _artifact(row)

@@ -7,6 +7,7 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,3 +122,30 @@ def test_keys_walk_through_what_waits(queue: Queue, tmp_path: Path, monkeypatch:
     ]  # fmt: skip
     states = {job_id: queue.job(job_id).review for job_id in (first, second, third, fourth)}
     assert states == {first: "approved", second: "rejected", third: None, fourth: "needs_review"}
+
+
+def test_lists_and_exports_have_what_people_decided(queue: Queue) -> None:
+    edited, draft, rejected, open_, needs_edit = (
+        written(queue, review)
+        for review in (
+            ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, ReviewState.NEEDS_REVIEW, None, ReviewState.NEEDS_EDIT,
+        )
+    )  # fmt: skip
+    for job_id in (edited, draft):
+        artifact = queue.producer.job(job_id).artifact().decide("edit", by="Ann", body={"echo": "Other words."})
+        assert artifact.decide("approve", by="Ann")
+    queue.producer.job(rejected).artifact().decide("reject", by="Ann", note="no news")
+
+    def exported(*options: str) -> dict[str, Any]:
+        lines = typed(queue.settings, "artifacts", "export", "-", *options).stdout.splitlines()
+        return {row["job_id"]: (row["body"]["echo"], row["approved_version"]) for row in map(json.loads, lines)}
+
+    approved = {str(edited): ("Other words.", 2), str(draft): ("Other words.", 2)}
+    assert exported("--approved") == approved
+    assert exported() == {**approved, str(open_): ("The first words.", None)}
+    assert exported("--verdict", "rejected").keys() == {str(rejected), str(needs_edit)}
+    listed = json.loads(typed(queue.settings, "artifacts", "list", "--json", "--verdict", "rejected").stdout)
+    assert {row["job_id"]: row["reason"] for row in listed} == {
+        str(rejected): "rejected",
+        str(needs_edit): "repetition",
+    }

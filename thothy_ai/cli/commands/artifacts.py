@@ -37,6 +37,7 @@ COLUMNS = {
     "created_at": Column("created", drop=3),
     "idempotency_key": Column("key", drop=4),
 }
+Approved = Annotated[bool, typer.Option("--approved", help="Only artifacts that a person has approved.")]
 _LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the extension of a name that is hardly a folder's
 
 
@@ -44,6 +45,7 @@ _LIKE_A_FILE = re.compile(r"\.[A-Za-z]{2,5}")  # the extension of a name that is
 @with_fields
 def list_(
     verdict: Annotated[ArtifactVerdict | None, typer.Option(help="Only artifacts with this verdict.")] = None,
+    approved: Approved = False,
     filters: Filters = NO_FILTERS,
     limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of artifacts.")] = 20,
     as_json: AsJson = False,
@@ -56,7 +58,13 @@ def list_(
 
     with database(LONG_SECONDS) as engine:
         found = list_artifacts(
-            engine, filters.jobs(engine), verdict=verdict, since=filters.since, until=filters.until, limit=limit + 1
+            engine,
+            filters.jobs(engine),
+            verdict=verdict,
+            approved=approved,
+            since=filters.since,
+            until=filters.until,
+            limit=limit + 1,
         )
     if as_json:
         return print_json(found[:limit])
@@ -111,6 +119,7 @@ def export(
     verdict: Annotated[
         ArtifactVerdict, typer.Option(help="Verdict of the artifacts to export.")
     ] = ArtifactVerdict.ACCEPTED,
+    approved: Approved = False,
     chosen: Annotated[
         Format | None,
         typer.Option(
@@ -145,7 +154,13 @@ def export(
     with database(LONG_SECONDS) as engine:
         jobs, by_source = filters.jobs(engine), per is Grouping.SOURCE
         artifacts = stream_artifacts(
-            engine, jobs, verdict=verdict, since=filters.since, until=filters.until, by_source=by_source
+            engine,
+            jobs,
+            verdict=verdict,
+            approved=approved,
+            since=filters.since,
+            until=filters.until,
+            by_source=by_source,
         )
         try:
             written = write(artifacts, to, form, per)

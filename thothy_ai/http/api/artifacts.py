@@ -53,6 +53,7 @@ class ArtifactOperations:
                 self._database,
                 filter_of(wanted, call.caller.tenant),
                 verdict=wanted.verdict,
+                approved=wanted.approved,
                 since=wanted.since,
                 until=wanted.until,
                 after=place,
@@ -71,6 +72,7 @@ class ArtifactOperations:
                 self._database,
                 filter_of(wanted, call.caller.tenant),
                 verdict=wanted.verdict,
+                approved=wanted.approved,
                 since=wanted.since,
                 until=wanted.until,
             )

@@ -99,6 +99,7 @@ class ArtifactFilters(JobFilters):
     """Which artifacts are meant, and of which jobs."""
 
     verdict: ArtifactVerdict | None = None
+    approved: Annotated[bool, Field(description="Only what a person has approved.")] = False
 
 
 class ArtifactQuery(ArtifactFilters):
@@ -199,6 +200,8 @@ class ArtifactAnswer(Answered):
     attempt: int
     verdict: ArtifactVerdict
     reason: str | None
+    review: ReviewState | None
+    approved_version: int | None
     model: str | None
     seed: int
     created_at: datetime

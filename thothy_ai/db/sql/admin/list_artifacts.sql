@@ -1,18 +1,41 @@
 -- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key, channel
 -- and audience, the source, the parent job, and the model. A filter that is NULL lets everything through.
-SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, verdict, artifact.reason,
+-- A person has the last word: what they approved is accepted, in their version, and what they rejected is not.
+SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final AS verdict,
+    CASE final WHEN 'rejected' THEN coalesce(artifact.reason, 'rejected') END AS reason, review,
+    CASE WHEN published THEN version END AS approved_version,
     idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, source_key, parent_id,
     (SELECT s.model FROM engine_session AS s WHERE s.id = tried.engine_session_id) AS model,
-    provenance, verification, created_at, body, text
+    provenance, verification, created_at,
+    CASE WHEN published THEN coalesce(
+        (SELECT e.body FROM artifact_version AS e WHERE e.job_id = artifact.job_id AND e.version = made_by.version), body
+    ) ELSE body END AS body,
+    text
 FROM artifact
-LEFT JOIN (SELECT id, state, idempotency_key, source_key, parent_id, enqueued_at FROM job) AS made_by ON id = job_id
+LEFT JOIN (
+    SELECT id, state, idempotency_key, source_key, parent_id, enqueued_at, review, version FROM job
+) AS made_by ON id = job_id
 LEFT JOIN job_request USING (job_id)
 LEFT JOIN attempt AS tried USING (job_id, attempt)
+CROSS JOIN LATERAL (
+    -- The artifact of which a person approved a version: the accepted one, otherwise the best draft.
+    SELECT review = 'approved' AND NOT EXISTS (
+        SELECT
+        FROM artifact AS other
+        WHERE other.job_id = artifact.job_id AND other.kind = artifact.kind
+            AND (other.verdict, other.body IS NULL, -other.attempt)
+                < (artifact.verdict, artifact.body IS NULL, -artifact.attempt)
+    ) AS published
+) AS approved
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN published THEN 'accepted' WHEN review = 'rejected' THEN 'rejected' ELSE verdict END AS final
+) AS decided
 WHERE {selected_jobs}
     AND (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)
     AND (CAST(:kind AS text) IS NULL OR artifact.kind = :kind)
     AND (CAST(:tenant AS text) IS NULL OR artifact.tenant = :tenant)
-    AND (CAST(:verdict AS text) IS NULL OR verdict = :verdict)
+    AND (CAST(:verdict AS text) IS NULL OR final = :verdict)
+    AND (NOT CAST(:approved AS boolean) OR published)
     AND (CAST(:since AS timestamptz) IS NULL OR created_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR created_at < :until)
     AND (

@@ -123,6 +123,13 @@ class EngineOptions:
     ] = None
     graphs: Annotated[bool | None, Option("Replay steps from CUDA graphs. Default: on a GPU.", _BOTH)] = None
     threads: Annotated[int | None, Option("Number of CPU threads.", _ENGINE, metavar="N", minimum=1)] = None
+    verifier: Annotated[
+        Path | None,
+        Option("Entailment model that verifies claims: a Hugging Face folder.", _ENGINE, metavar="FOLDER"),
+    ] = None
+    verifier_device: Annotated[
+        str | None, Option("Device of the verifier. Default: the engine's.", _ENGINE, metavar="DEVICE")
+    ] = None
     null: Annotated[bool, Option("Answer at once, without a model: for measuring the queue.", _ENGINE)] = False
     null_latency: Annotated[
         float, Option("Seconds that each answer of --null takes.", _ENGINE, metavar="SECONDS", minimum=0.0)

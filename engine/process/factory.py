@@ -6,8 +6,11 @@ import os
 
 from thothy_ai.engine.api.backend import RunningEngine
 from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.entailment.backend import VerifyingEngine
+from thothy_ai.engine.entailment.verifier import Verifier
 from thothy_ai.engine.null.backend import NullEngine
 from thothy_ai.engine.serving.address import admissions_at
+from thothy_ai.engine.wire.verifier_messages import LoadVerifier
 
 # torch's OpenMP threads spin while they wait, and take CPU time from the queue's processes on a small machine. Spinning
 # briefly costs nothing on an idle machine. Read when torch is first imported.
@@ -18,7 +21,20 @@ _TOKENIZING_THREADS = max(1, min(4, len(os.sched_getaffinity(0)) // 4))
 
 
 def make_engine(options: EngineOptions) -> RunningEngine:
-    """A started engine; EngineError, in one line, if it cannot be made."""
+    """A started engine, with a verifier if one is asked for; EngineError, in one line, if it cannot be made."""
+    if options.verifier is None:
+        return _without_verifier(options)
+    # First, so that the engine's cache takes what its model leaves of the device.
+    device = options.verifier_device or options.device
+    verifier = Verifier(LoadVerifier(options.verifier.absolute(), device, options.threads, options.log_level))
+    try:
+        return VerifyingEngine(_without_verifier(options), verifier)
+    except BaseException:
+        verifier.close()
+        raise
+
+
+def _without_verifier(options: EngineOptions) -> RunningEngine:
     if options.null:
         return NullEngine(options.null_latency, options, admissions_at(options.url))
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)

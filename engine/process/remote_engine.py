@@ -6,11 +6,8 @@ them. What keeps the model from loading is reported there, and raised here.
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -29,6 +26,7 @@ from thothy_ai.engine.serving.address import admissions_at
 from thothy_ai.engine.text.frontend import Frontend, TextTools
 from thothy_ai.engine.weights.model_text import LocalText, json_tokens
 from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.child import start_child
 from thothy_ai.engine.wire.core_messages import (
     FROM_CORE,
     TO_CORE,
@@ -46,7 +44,6 @@ from thothy_ai.engine.wire.core_messages import (
 
 _MODULE = "thothy_ai.engine.process.core_process"
 _END_SECONDS = 10.0  # for a process that was stopped, or has closed its channel, to end
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
 M = TypeVar("M", CoreReady, FolderFound)
@@ -133,18 +130,7 @@ class CoreProcess:
 
     def __init__(self, options: EngineOptions) -> None:
         self.url = options.url
-        ours, theirs = socket.socketpair()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # the process is started with them blocked
-        try:
-            with theirs:
-                self._popen = subprocess.Popen(
-                    [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},  # imports as here
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._popen, ours = start_child(_MODULE)
         self.channel: Channel[ToCore, FromCore] = Channel(ours, TO_CORE, FROM_CORE)
         self._messages = iter(self.channel)
         self.channel.send(LoadModel(replace(options, token=None)))

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterator[Endpoint]:
-    """Where the running engine is. If none is configured, or a model is given, one is started and stopped again.
+def engine_for(
+    settings: Settings, model: Path | None, rows: int = 8, verifier: Path | None = None
+) -> Iterator[Endpoint]:
+    """Where the running engine is. If none is configured, or a model or verifier is given, one is started and stopped.
 
     `rows` is the maximum number of requests that one started here runs at once.
     """
@@ -28,13 +30,13 @@ def engine_for(settings: Settings, model: Path | None, rows: int = 8) -> Iterato
     from thothy_ai.embedded.engine import temporary_engine
     from thothy_ai.foreign import declared_by
 
-    if model is None and settings.engine_url is not None:
+    if model is None and verifier is None and settings.engine_url is not None:
         yield Endpoint(settings.engine_url, settings.reveal_engine_token(), declared_by(settings))
         return
     path = find_model(settings, model)
-    why = "No engine is running: s" if model is None else "S"
+    why = "No engine is running: s" if model is None and verifier is None else "S"
     typer.echo(f"{why}tarting one with {path.name} …", err=True)
     began = time.monotonic()
-    with temporary_engine(settings, path, rows) as endpoint:
+    with temporary_engine(settings, path, rows, verifier) as endpoint:
         typer.echo(f"Ready after {spell(time.monotonic() - began)}; it will be stopped afterwards.", err=True)
         yield endpoint

@@ -15,7 +15,9 @@ from thothy_ai.settings import PREFIX, Settings
 
 
 @contextmanager
-def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator[Endpoint]:
+def temporary_engine(
+    settings: Settings, model: Path, max_rows: int, verifier: Path | None = None
+) -> Iterator[Endpoint]:
     """An engine with this model, ready until the context is left. Its log is kept if it does not start.
 
     With few rows, it allocates less memory and captures fewer graphs. Raises `ServiceStartError`.
@@ -23,7 +25,16 @@ def temporary_engine(settings: Settings, model: Path, max_rows: int) -> Iterator
     folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
     try:
         endpoint = engine_endpoint(folder)
-        arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(max_rows))
+        arguments: tuple[str, ...] = (
+            "--model",
+            str(model.absolute()),
+            "--url",
+            endpoint.url,
+            "--max-rows",
+            str(max_rows),
+        )
+        if verifier is not None:
+            arguments += ("--verifier", str(verifier.absolute()))
         token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
         unregistered = {f"{PREFIX}METRICS_PORT": "0", f"{PREFIX}DATABASE_URL": "", f"{PREFIX}HOME": str(folder)}
         program = Program(

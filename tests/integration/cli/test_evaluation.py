@@ -11,11 +11,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.answering_backend import AnsweringBackend
+from tests.support.entailment import entailment_folder
 from tests.support.home import fresh_home, processes_of
 from tests.support.served_engine import served
 from tests.support.verifying import claims_of_prompt
 from thothy_ai.cli import app
 from thothy_ai.engine.api.errors import GrammarError
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.entailment.backend import VerifyingEngine
+from thothy_ai.engine.entailment.verifier import Verifier
+from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.wire.verifier_messages import LoadVerifier
 from thothy_ai.jobs.evaluation.claims import labelled_texts
 
 Evaluate = Callable[..., Result]
@@ -206,3 +212,20 @@ def test_a_verifier_is_measured_on_labelled_claims(
     shown = CliRunner().invoke(app, ["eval", "verification"], env=env).stdout
     assert ("THOTHY_VERIFICATION_PRECISION" in shown) is (precision is not None)
     assert ("cannot be read" in shown) is (answer("") == "?")
+
+
+def test_an_entailment_model_beside_the_engine_is_measured_in_its_place(
+    tmp_path: Path, clean_environment: None
+) -> None:
+    verifier = Verifier(LoadVerifier(entailment_folder(tmp_path / "random-xnli"), "cpu", threads=1))
+    engine = VerifyingEngine(NullEngine(0.0, EngineOptions("unix:///nowhere")), verifier)
+    env = {"THOTHY_ENGINE_URL": f"unix://{tmp_path}/e.sock", "THOTHY_HOME": str(tmp_path)}
+    try:
+        with served(engine.backend, env["THOTHY_ENGINE_URL"]):
+            done = CliRunner().invoke(app, ["eval", "verification", "--json"], env=env)
+    finally:
+        engine.close()
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["verifier"], result["claims"], result["unread"]) == ("random-xnli", 2 * len(BAD), 0)
+    assert result["compute_seconds"] == pytest.approx(engine.backend.stats().core.busy_seconds) != 0

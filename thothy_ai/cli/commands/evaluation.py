@@ -235,6 +235,9 @@ def verification(
     model: Annotated[
         Path | None, typer.Option(help="Start an engine with this model (a Hugging Face folder or a GGUF file).")
     ] = None,
+    verifier: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Start an engine with this entailment model beside it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Have a model verify labelled claims, and print how often its doubts are right: whether to believe it.
@@ -245,6 +248,8 @@ def verification(
     findings of verification carry it.
 
     Example: thothy eval verification --model ~/models/qwen3-8b
+
+    Example: thothy eval verification --verifier ~/models/mdeberta-xnli
     """
     from thothy_ai.cli.request_engine import engine_for
     from thothy_ai.cli.views.evaluation import ended_counter
@@ -255,7 +260,7 @@ def verification(
 
     texts = labelled_texts()
     try:
-        with engine_for(load_settings(), model, MODEL_ROWS) as endpoint:
+        with engine_for(load_settings(), model, MODEL_ROWS, verifier) as endpoint:
             result = asyncio.run(measure(endpoint, texts, ended_counter(len(texts))))
     except KeyboardInterrupt:
         typer.echo("Interrupted; the requests are aborted.", err=True)

@@ -1,0 +1,175 @@
+"""The verifier as its engine sees it: a process that judges pairs, and is replaced when it hangs or dies.
+
+Whatever happens to it, each request is answered: what was not judged has no label, and costs its claims their finding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.wire.channel import Channel
+from thothy_ai.engine.wire.child import start_child
+from thothy_ai.engine.wire.verifier_messages import (
+    FROM_VERIFIER,
+    TO_VERIFIER,
+    FromVerifier,
+    JudgePairs,
+    LoadVerifier,
+    PairsJudged,
+    ToVerifier,
+    VerifierReady,
+    VerifierRefused,
+)
+
+Pairs = tuple[tuple[str, str], ...]
+OnJudged = Callable[[list[str | None], float], None]  # the labels, and the seconds that they took
+
+STALL_SECONDS = 45.0  # without a batch, after which it hangs: less than an engine may stand still
+_LOOK_SECONDS = 1.0
+_MIN_PAUSE, _MAX_PAUSE = 1.0, 60.0  # seconds before a process that died is replaced
+_MODULE = "thothy_ai.engine.entailment.process"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Asked:
+    pairs: Pairs
+    on_judged: OnJudged
+    labels: dict[int, str | None] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Verifier:
+    """Owns the process and the requests in flight there."""
+
+    def __init__(self, wanted: LoadVerifier) -> None:
+        """Start it, and wait until its model is loaded. ModelLoadError if that cannot be."""
+        self._wanted = wanted
+        self.stall_seconds = STALL_SECONDS
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()  # guards what follows
+        self._asked: dict[int, _Asked] = {}
+        self._heard = time.monotonic()
+        self._closing = threading.Event()
+        self.running = threading.Event()
+        self.batches = 0  # grows while it works
+        self._start()
+        self._reader = threading.Thread(target=self._read, name="verifier-reader", daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._watch, name="verifier-watch", daemon=True).start()
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self._wanted.folder.resolve().name
+
+    def judge(self, pairs: Pairs, on_judged: OnJudged) -> None:
+        """Have pairs judged; `on_judged` is called once. While no process runs, that is at once, and without labels."""
+        number = next(self._numbers)
+        with self._lock:
+            running = self.running.is_set()
+            if not self._asked:
+                self._heard = time.monotonic()
+            if running:
+                self._asked[number] = _Asked(pairs, on_judged)
+        if not running:
+            on_judged([None] * len(pairs), 0.0)
+            return
+        with suppress(OSError):  # it has died: the reading thread notices, and answers
+            self._channel.send(JudgePairs(number, pairs))
+
+    def close(self) -> None:
+        """End the process; what it has not judged is answered without labels."""
+        self._closing.set()
+        self._process.kill()
+        self._reader.join()
+
+    def _start(self) -> None:
+        self._process, end = start_child(_MODULE)
+        self._channel: Channel[ToVerifier, FromVerifier] = Channel(end, TO_VERIFIER, FROM_VERIFIER)
+        self._messages = iter(self._channel)
+        self._channel.send(self._wanted)
+        answer = next(self._messages, None)
+        if isinstance(answer, VerifierReady):
+            with self._lock:
+                self.running.set()
+            return
+        code = self._process.wait()
+        self._channel.close()
+        if isinstance(answer, VerifierRefused):
+            raise answer.error
+        raise ModelLoadError(f"--verifier {self._wanted.folder}: its process ended with status {code}")
+
+    def _read(self) -> None:
+        """Pass on what it judges; when it ends, start another one."""
+        while True:
+            for message in self._messages:
+                if isinstance(message, PairsJudged):
+                    self._take(message)
+            self._process.kill()
+            code = self._process.wait()
+            self._channel.close()
+            self._give_up()
+            if self._closing.is_set():
+                return
+            log.error("the verifier's process has ended with status %s", code)
+            if not self._started_again():
+                return
+
+    def _started_again(self) -> bool:
+        """Try until it succeeds, or this is closed."""
+        pause = _MIN_PAUSE
+        while not self._closing.wait(pause):
+            try:
+                self._start()
+            except (ModelLoadError, OSError) as error:
+                log.error("the verifier cannot be started again: %s", error)  # noqa: TRY400  one line
+                pause = min(2 * pause, _MAX_PAUSE)
+            else:
+                log.warning("the verifier was started again")
+                return True
+        return False
+
+    def _take(self, judged: PairsJudged) -> None:
+        done = []
+        with self._lock:
+            self._heard = time.monotonic()
+            self.batches += 1
+            for each in judged.requests:
+                if (asked := self._asked.get(each.number)) is None:
+                    continue
+                asked.labels |= each.labels
+                asked.seconds += each.seconds
+                if len(asked.labels) == len(asked.pairs):
+                    done.append(self._asked.pop(each.number))
+        _answer(done)
+
+    def _give_up(self) -> None:
+        """Answer what is in flight, with what is there."""
+        with self._lock:
+            self.running.clear()
+            left, self._asked = list(self._asked.values()), {}
+            self.batches += bool(left)
+        _answer(left)
+
+    def _watch(self) -> None:
+        """Kill a process that stands still: the reading thread replaces it."""
+        while not self._closing.wait(_LOOK_SECONDS):
+            with self._lock:
+                hangs = self._asked and time.monotonic() - self._heard > self.stall_seconds
+            if hangs:
+                log.error("the verifier has judged nothing for %g s, and is ended", self.stall_seconds)
+                self._process.kill()
+
+
+def _answer(asked: list[_Asked]) -> None:
+    for each in asked:
+        each.on_judged([each.labels.get(place) for place in range(len(each.pairs))], each.seconds)

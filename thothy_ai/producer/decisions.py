@@ -32,6 +32,7 @@ from thothy_ai.errors import (
 )
 from thothy_ai.jobs import Artifact, registry
 from thothy_ai.jobs.api.verdict import Finding, RejectionReason, printable
+from thothy_ai.jobs.plans.judging import findings_of
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import UnknownKindError
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
@@ -233,16 +234,14 @@ class CurrentVersion:
             artifact = kind.artifact.model_validate(body)
         except ValidationError as error:
             return body, ": ".join(filter(None, first_problem(error, kind.artifact.model_fields))), []
+        values = artifact.model_dump(mode="json")
         checks = getattr(kind.plan, "checks", lambda *_: ())
         try:
-            found = [
-                Finding(each.reason, printable(each.detail))
-                for each in checks(kind.parsed(self.request), artifact)
-                if each
-            ]
+            request = kind.parsed(self.request)
+            found = findings_of(filter(None, checks(request, artifact)), values, kind.locale(request))
         except Exception as error:  # noqa: BLE001 - a kind may be third-party code
-            found = [Finding(RejectionReason.VALIDATOR_ERROR, printable(repr(error)))]
-        return artifact.model_dump(mode="json"), None, [finding.stored for finding in found]
+            found = (Finding(RejectionReason.VALIDATOR_ERROR, printable(repr(error))),)
+        return values, None, [finding.stored for finding in found]
 
 
 def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:

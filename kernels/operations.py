@@ -130,10 +130,11 @@ class Operations(Protocol):
         gates: DeltaGates,
         memory: Tensor,
         batch: AttentionBatch,
+        out: Tensor | None = None,
         /,
     ) -> Tensor:
-        """The gated delta rule over each row's queries, keys and values [T, ...]: [T, H, V] float32; the rows' states
-        in `memory` are replaced.
+        """The gated delta rule over each row's queries, keys and values [T, ...]: [T, H, V] float32, in `out` if that
+        is given; the rows' states in `memory` are replaced.
         """
         ...
 

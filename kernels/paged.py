@@ -7,6 +7,7 @@ that no sequence owns: padded rows write there.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -100,18 +101,22 @@ class AttentionBatch:
     kv_lens: tuple[int, ...]
 
 
+Recurrence = Callable[["AttentionBatch", Tensor, Tensor], object]  # of a step's sequences, what is given, and out
+
+
 class Attention(Protocol):
-    """Causal attention over a paged cache. `group_rows`: the maximum number of sequences in a group."""
+    """Causal attention over a paged cache, and whatever else of a layer depends on which sequences a step has.
+    `group_rows`: the maximum number of sequences in a group.
+    """
 
     group_rows: int
 
-    @property
-    def batch(self) -> AttentionBatch:
-        """The sequences of the planned step."""
-        ...
-
     def plan(self, batch: AttentionBatch) -> None:
         """Prepare for the layers of a step; once per step, before the first layer."""
+
+    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
+        """What a recurrent layer makes of `given` [T, N], over the planned step's sequences; it is written to `out`."""
+        ...
 
     def __call__(
         self,

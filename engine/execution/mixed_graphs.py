@@ -1,12 +1,12 @@
 """CUDA graphs of steps that prefill and decode: everything between one layer's attention and the next one's is a graph.
 
-Attention itself is launched step by step, since its division depends on the step's lengths; everything else depends on
-the number of tokens only. A layer therefore costs the host a few launches instead of a dozen: 5 to 6 ms per step of
-qwen3-0.6b instead of 12 (21 on a slow host, as long as an H200 takes for 8,192 tokens of it). There are graphs of a few
-sizes. Any smaller step is padded to a size that the device computes, attention apart, faster than the host would launch
-it without graphs: padding costs less than the device would wait, unless contexts are so long that attention keeps it
-busy. Of the larger sizes only the token budget has graphs, for steps of nearly as many tokens, which is the usual size
-while requests wait.
+Attention itself is launched step by step, since its division depends on the step's lengths, and so are recurrences;
+everything else depends on the number of tokens only. A layer therefore costs the host a few launches instead of a
+dozen: 5 to 6 ms per step of qwen3-0.6b instead of 12 (21 on a slow host, as long as an H200 takes for 8,192 tokens of
+it). There are graphs of a few sizes. Any smaller step is padded to a size that the device computes, attention apart,
+faster than the host would launch it without graphs: padding costs less than the device would wait, unless contexts are
+so long that attention keeps it busy. Of the larger sizes only the token budget has graphs, for steps of nearly as many
+tokens, which is the usual size while requests wait.
 
     graph 0: embedding … queries | attention, layer 0 | graph 1: output projection … queries | attention, layer 1 | …
 
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from thothy_ai.engine.execution.weak_ref import weak_ref_tensor
-from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache
+from thothy_ai.kernels.paged import PLAIN, Attention, AttentionBatch, AttentionParams, LayerCache, Recurrence
 from thothy_ai.kernels.step import StepTokens
 
 log = logging.getLogger(__name__)
@@ -70,19 +70,17 @@ def sizes_up_to(budget: int) -> list[int]:
 
 
 class _Piece(NamedTuple):
-    """A graph, and the attention that follows it."""
+    """A graph, and what follows it: a layer's attention or recurrence, with weak references to tensors of the pool."""
 
     graph: torch.cuda.CUDAGraph
-    q: Tensor  # a weak reference
-    cache: LayerCache
-    params: AttentionParams
-    sinks: Tensor | None
+    launch: Callable[[Attention], object]
 
 
 class _Captured(NamedTuple):
     """The graphs of one size, and what the body returned."""
 
     pieces: list[_Piece]
+    last: torch.cuda.CUDAGraph | None  # after the last piece, if the body goes on there
     out: Tensor  # of attention
     attended: Tensor
     residual: Tensor
@@ -96,9 +94,10 @@ class MixedGraphs:
         self._captured: dict[int, _Captured] = {}
         self.replays = 0  # of steps, so far
 
-    def capture(self, tokens: Tensor, layers: int, body: Body) -> None:
+    def capture(self, tokens: Tensor, layers: int, body: Body, *, ends: bool = True) -> None:
         """Capture `body` for the token budget, and for fewer tokens where that is worthwhile. It calls attention
-        `layers` times, last of all, and returns what that returned (flattened) and the residual stream.
+        or recurrences `layers` times, last of all if it `ends` with one, and returns what that gave and the residual
+        stream.
 
         `tokens` [3, budget] int64, ids of different tokens, positions and slots that belong to no sequence, become the
         buffer of replayed steps.
@@ -117,8 +116,8 @@ class MixedGraphs:
                 some = StepTokens(*tokens[:, :size])
                 body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
-                captured[size] = _Recorder(pool, layers, largest).record(body, some)
-                device_seconds[size] = _device_seconds(captured[size].pieces)
+                captured[size] = _Recorder(pool, layers, largest, ends=ends).record(body, some)
+                device_seconds[size] = _device_seconds(captured[size])
         torch.cuda.current_stream().wait_stream(stream)
         self._sizes = Sizes.worthwhile(device_seconds, host_seconds)
         self._captured = {size: captured[size] for size in {*self._sizes.padded, budget}}
@@ -139,7 +138,9 @@ class MixedGraphs:
             self._tokens[:, count:size].zero_()
         for piece in captured.pieces:
             piece.graph.replay()
-            attention(piece.q, piece.cache, piece.params, captured.out, piece.sinks)
+            piece.launch(attention)
+        if captured.last is not None:
+            captured.last.replay()
         self.replays += 1
         return captured.attended, captured.residual
 
@@ -157,14 +158,16 @@ def _host_seconds(body: Body, tokens: StepTokens) -> float:
     return min(seconds[1:])
 
 
-def _device_seconds(pieces: list[_Piece]) -> float:
+def _device_seconds(captured: _Captured) -> float:
     """Device seconds of all pieces, extrapolated from the last few. All are replayed first: that copies them to the
     device, for which the first step of their size would wait, and gives the last ones numbers to compute with.
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    timed = pieces[-_TIMED:]
+    pieces, timed = captured.pieces, captured.pieces[-_TIMED:]
     for piece in pieces:
         piece.graph.replay()
+    if captured.last is not None:
+        captured.last.replay()
     begin.record()
     for piece in timed:
         piece.graph.replay()
@@ -182,8 +185,15 @@ class _Recorder:
 
     group_rows = 1
 
-    def __init__(self, pool: torch.cuda._POOL_HANDLE | None = None, calls: int = 0, out: Tensor | None = None) -> None:
-        self._pool, self._calls = pool, calls
+    def __init__(
+        self,
+        pool: torch.cuda._POOL_HANDLE | None = None,
+        calls: int = 0,
+        out: Tensor | None = None,
+        *,
+        ends: bool = True,
+    ) -> None:
+        self._pool, self._calls, self._ends = pool, calls, ends
         self._graph: torch.cuda.CUDAGraph
         self._of_larger = out
         self._pieces: list[_Piece] = []
@@ -194,19 +204,32 @@ class _Recorder:
         self._begin()
         try:
             attended, residual = body(tokens, self)
+            if not self._ends:
+                self._graph.capture_end()
         except BaseException:
             with suppress(RuntimeError):
                 self._graph.capture_end()
             raise
-        return _Captured(self._pieces, self._out, attended, residual)
+        if self._ends:
+            return _Captured(self._pieces, None, self._out, attended, residual)
+        return _Captured(self._pieces, self._graph, self._out, weak_ref_tensor(attended), residual)
 
     def _begin(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
-    @property
-    def batch(self) -> AttentionBatch:
-        raise RuntimeError("what lies between attention must not depend on a step's sequences")
+    def _follow(self, launch: Callable[[Attention], object]) -> None:
+        """Keep the graph that was ended with what follows it, and begin the next, unless nothing comes after that."""
+        self._pieces.append(_Piece(self._graph, launch))
+        if len(self._pieces) < self._calls or not self._ends:
+            self._begin()
+
+    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
+        if self._calls:
+            self._graph.capture_end()
+            seen, written = weak_ref_tensor(given), weak_ref_tensor(out)
+            self._follow(lambda attention: attention.apply(layer, seen, written))
+        return out
 
     def plan(self, batch: AttentionBatch) -> None:
         pass
@@ -222,9 +245,10 @@ class _Recorder:
         del out  # always the same tensor is returned, which the attention of a replay overwrites
         if self._calls:
             self._graph.capture_end()
-            self._pieces.append(_Piece(self._graph, weak_ref_tensor(q), cache, params, sinks))
         if not len(self._out):
             self._out = torch.zeros_like(q) if self._of_larger is None else self._of_larger[: len(q)]
-        if len(self._pieces) < self._calls:
-            self._begin()
-        return self._out
+        made = self._out
+        if self._calls:
+            queries = weak_ref_tensor(q)
+            self._follow(lambda attention: attention(queries, cache, params, made, sinks))
+        return made

@@ -148,7 +148,12 @@ class Runner:
         if self._mixed_budget is not None:
             ids = torch.zeros(3, self._mixed_budget, dtype=torch.int64, device=device)
             ids[0] = torch.arange(self._mixed_budget, device=device) % config.vocab_size
-            self._mixed.capture(ids, config.num_layers, lambda some, call: self._model.body(some, self._cache, call))
+            self._mixed.capture(
+                ids,
+                config.num_layers,
+                lambda some, call: self._model.body(some, self._cache, call),
+                ends=self._model.ends_with_attention,
+            )
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 

@@ -49,7 +49,12 @@ class StepDecoder(Protocol):
 
     @property
     def captures_between_attention(self) -> bool:
-        """Whether what lies between one layer's attention and the next one's can be: `body` ends with attention."""
+        """Whether what lies between one layer's attention or recurrence and the next one's can be."""
+        ...
+
+    @property
+    def ends_with_attention(self) -> bool:
+        """Whether `body` returns what the last layer's attention does, and computes nothing after it."""
         ...
 
     @property
@@ -87,12 +92,13 @@ class Decoder:
     """A family's parts, with their weights."""
 
     captures: ClassVar[bool] = True
+    captures_between_attention: ClassVar[bool] = True
 
     embedding: Embedding
     layers: tuple[DecoderLayer, ...]
     norm: FinalNorm | FinalLayerNorm
     head: Head
-    captures_between_attention: bool = True
+    ends_with_attention: bool = True
 
     @property
     def table(self) -> Tensor:

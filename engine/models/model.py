@@ -43,6 +43,11 @@ class Model:
         """Whether other steps can be, in pieces between attention."""
         return self.decoder.captures_between_attention
 
+    @property
+    def ends_with_attention(self) -> bool:
+        """Whether a pass's body ends with the last layer's attention."""
+        return self.decoder.ends_with_attention
+
     @torch.inference_mode()
     def forward(
         self,

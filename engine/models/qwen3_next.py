@@ -120,7 +120,7 @@ class Qwen3Next:
             layers=layers,
             norm=norm,
             head=LinearHead(build.head()),
-            captures_between_attention=False,
+            ends_with_attention=False,
         )
 
     def layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
 
 # Decode rows of similar length share one call: more rows save calls, padding to the longest costs reads.
 _GROUP_ROWS = 8
@@ -31,8 +31,13 @@ class PagedAttention:
         self._planned: AttentionBatch | None = None
         self._division: dict[int | None, _Division] = {}  # of the planned batch, by window
 
+    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
+        """What a recurrent layer makes of `given`, in `out`."""
+        layer(self._batch, given, out)
+        return out
+
     @property
-    def batch(self) -> AttentionBatch:
+    def _batch(self) -> AttentionBatch:
         if self._planned is None:
             raise RuntimeError("attention was not planned")
         return self._planned
@@ -52,7 +57,7 @@ class PagedAttention:
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
         if params.window not in self._division:
-            self._division[params.window] = _divide(self.batch, cache.keys.shape[1], params.window)
+            self._division[params.window] = _divide(self._batch, cache.keys.shape[1], params.window)
         attended = _attend(q, cache, self._division[params.window], params, sinks)
         return attended if out is None else out.copy_(attended)
 

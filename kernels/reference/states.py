@@ -69,9 +69,16 @@ def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: Attenti
 
 
 def gated_delta(
-    mixed: Tensor, learned: Tensor, forgotten: Tensor, gates: DeltaGates, memory: Tensor, batch: AttentionBatch
+    mixed: Tensor,
+    learned: Tensor,
+    forgotten: Tensor,
+    gates: DeltaGates,
+    memory: Tensor,
+    batch: AttentionBatch,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32.
+    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32,
+    in `out` if that is given.
 
     `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] what the gates
     are computed of. A key head is shared by neighbouring heads. `memory` [slots, H, V, K] has the states before the
@@ -85,7 +92,8 @@ def gated_delta(
     v = v.unflatten(1, (heads, values))
     decay = gates.rate * functional.softplus(forgotten.float() + gates.offset)
     learned = learned.float().sigmoid()
-    out = torch.empty_like(v, memory_format=torch.contiguous_format)
+    if out is None:
+        out = torch.empty_like(v, memory_format=torch.contiguous_format)
     for rows, tokens, fresh in _runs(batch, mixed.device):
         state = memory[rows].float().masked_fill(fresh[:, None, None, None], 0.0)
         for begin in range(0, tokens.shape[1], _CHUNK):

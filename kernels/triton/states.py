@@ -50,9 +50,16 @@ def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: Attenti
 
 
 def gated_delta(
-    mixed: Tensor, learned: Tensor, forgotten: Tensor, gates: DeltaGates, memory: Tensor, batch: AttentionBatch
+    mixed: Tensor,
+    learned: Tensor,
+    forgotten: Tensor,
+    gates: DeltaGates,
+    memory: Tensor,
+    batch: AttentionBatch,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32.
+    """The gated delta rule (Yang et al., "Gated Delta Networks", 2025) over each row's tokens -> [T, H, V] float32,
+    in `out` if that is given.
 
     `mixed` [T, 2 * key_heads * K + H * V] has queries, keys and values, `learned` and `forgotten` [T, H] what the gates
     are computed of. A key head is shared by neighbouring heads. `memory` [slots, H, V, K] has the states before the
@@ -60,7 +67,8 @@ def gated_delta(
     """
     tokens = len(mixed)
     _, heads, values, keys = memory.shape
-    out = mixed.new_empty(tokens, heads, values, dtype=torch.float32)
+    if out is None:
+        out = mixed.new_empty(tokens, heads, values, dtype=torch.float32)
     key_heads = (mixed.shape[1] - heads * values) // (2 * keys)
     given = (mixed, learned, forgotten, gates.rate, gates.offset)
     strides = (mixed.stride(0), learned.stride(0), forgotten.stride(0))

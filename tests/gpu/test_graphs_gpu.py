@@ -86,10 +86,13 @@ def test_full_steps_that_prefill_are_replayed_layer_by_layer(
     assert all(len(tokens) == SAMPLING.max_tokens for tokens in outcome.tokens.values())
 
 
-def test_steps_of_several_sizes_in_turn_are_replayed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_next", "qwen3_5_text"])
+def test_steps_of_several_sizes_in_turn_are_replayed_exactly(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A smaller step is affected neither by what a larger one left behind nor by its padding."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    folder = tiny_model("qwen3", tmp_path, max_position_embeddings=512)
+    folder = tiny_model(family, tmp_path, max_position_embeddings=512)
     fp32 = load_model(folder, device=torch.device("cuda", 0), dtype=torch.float32)
     sizes, run = [], MixedGraphs.run
 

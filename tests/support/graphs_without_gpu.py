@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from thothy_ai.engine.execution import draws, graphs
+from thothy_ai.engine.execution import draws, graphs, mixed_graphs
 from thothy_ai.engine.execution.rows import Rows, StepInputs
 from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.models.model import Model
@@ -21,6 +23,9 @@ class Stream:
 
     def wait_stream(self, other: Stream) -> None:
         """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for, either."""
 
 
 class Rerun:
@@ -75,3 +80,60 @@ def rerun_captured(monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]) -> li
     monkeypatch.setattr(Rows, "decode_inputs", decode_inputs)
     monkeypatch.setattr(Runner, "__init__", made)
     return runners
+
+
+class _Noting(TorchDispatchMode):
+    """Notes each operation with its arguments and its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.noted.append((function, args, kwargs or {}, result))
+        return result
+
+
+class NotedGraph:
+    """Stands for a CUDA graph of operations whose shapes depend on no values: they run again over the same tensors."""
+
+    def capture_begin(self, **_: object) -> None:
+        """Note what runs from now on."""
+        self._mode = _Noting()
+        self._mode.__enter__()
+
+    def capture_end(self) -> None:
+        """Note nothing more."""
+        self._mode.__exit__(None, None, None)
+
+    def replay(self) -> None:
+        """Run everything again; results that are no views are copied to where the first ones are."""
+        for function, args, kwargs, before in self._mode.noted:
+            after = function(*args, **kwargs)
+            for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
+                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class _Instant:
+    """Stands for an event of a device that takes no time."""
+
+    def __init__(self, **_: object) -> None:
+        """It has no settings."""
+
+    def record(self) -> None:
+        """It is over at once."""
+
+    synchronize = record
+
+    def elapsed_time(self, _: object) -> float:
+        return 0.0
+
+
+def note_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of steps that prefill are captured on a CPU."""
+    no_streams(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", NotedGraph)
+    monkeypatch.setattr(torch.cuda, "Event", _Instant)
+    monkeypatch.setattr(mixed_graphs, "weak_ref_tensor", lambda tensor: tensor)

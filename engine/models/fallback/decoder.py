@@ -27,6 +27,7 @@ class TransformersDecoder:
     """
 
     captures_between_attention = False
+    ends_with_attention = False
 
     def __init__(self, model: PreTrainedModel, step: CurrentStep) -> None:
         self.captures = False

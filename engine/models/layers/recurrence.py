@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.attention import LayerContext
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
 from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.states import Convolution, DeltaGates
 
 
@@ -30,14 +32,25 @@ class GatedDeltaNet:
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * values], before the output projection; the rows' states are replaced."""
-        operations, batch, state = context.operations, context.attention.batch, context.state
-        mixed, heads = len(self.convolution.weight), len(self.gates.rate)
-        sizes = (mixed, heads * len(self.norm), heads, heads)
-        inputs, gate, learned, forgotten = self.projection(hidden).split(sizes, dim=1)
-        convolved = operations.convolve(inputs, self.convolution, state.inputs, batch)
-        assert state.memory is not None
-        read = operations.gated_delta(convolved, learned, forgotten, self.gates, state.memory, batch)
-        return operations.gated_rms_norm(read, gate, self.norm, self.norm_eps)
+        operations, state, projected = context.operations, context.state, self.projection(hidden)
+        memory = state.memory
+        assert memory is not None
+
+        def recur(batch: AttentionBatch, given: Tensor, out: Tensor) -> None:
+            inputs, _, learned, forgotten = self._split(given)
+            mixed = operations.convolve(inputs, self.convolution, state.inputs, batch)
+            operations.gated_delta(mixed, learned, forgotten, self.gates, memory, batch, out)
+
+        read = projected.new_empty(len(projected), *memory.shape[1:3], dtype=torch.float32)
+        context.attention.apply(recur, projected, read)
+        return operations.gated_rms_norm(read, self._split(projected)[1], self.norm, self.norm_eps)
+
+    def _split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the convolution takes, the gates of results, what is learned and what is forgotten by."""
+        heads = len(self.gates.rate)
+        sizes = (len(self.convolution.weight), heads * len(self.norm), heads, heads)
+        inputs, gate, learned, forgotten = projected.split(sizes, dim=1)
+        return inputs, gate, learned, forgotten
 
     def project(self, mixed: Tensor, operations: Operations) -> Tensor:
         """The output projection of mixed [R, heads * values] -> [R, hidden]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache
+from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
@@ -19,8 +19,13 @@ class PagedAttention:
         self._planned: AttentionBatch | None = None
         self.group_rows = self._decode.group_rows
 
+    def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
+        """What a recurrent layer makes of `given`, in `out`."""
+        layer(self._batch, given, out)
+        return out
+
     @property
-    def batch(self) -> AttentionBatch:
+    def _batch(self) -> AttentionBatch:
         if self._planned is None:
             raise RuntimeError("attention was not planned")
         return self._planned
@@ -41,6 +46,6 @@ class PagedAttention:
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are."""
         out = torch.empty_like(q) if out is None else out
-        self._decode(q, cache, self.batch, out, params, sinks)
-        self._prefill(q, cache, self.batch, out, params, sinks)
+        self._decode(q, cache, self._batch, out, params, sinks)
+        self._prefill(q, cache, self._batch, out, params, sinks)
         return out

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.support.graphs_without_gpu import note_captured
+from tests.support.oracle import options, tiny_oracle
+from thothy_ai.engine.api.core import OnEvents
+from thothy_ai.engine.api.options import EngineOptions
+from thothy_ai.engine.core.loop import EngineCore
 from thothy_ai.engine.execution.mixed_graphs import Sizes, sizes_up_to
+from thothy_ai.engine.execution.runner import Runner
 from thothy_ai.engine.execution.weak_ref import weak_ref_tensor
+from thothy_ai.engine.process.build import build_core
+from thothy_ai.engine.weights.loader import LoadedModel
 
 
 def test_sizes_end_with_the_budget() -> None:
@@ -55,6 +65,31 @@ def test_where_the_device_takes_longer_only_full_steps_are_replayed(tokens: int,
 def test_a_budget_that_the_device_computes_at_once_takes_any_step() -> None:
     sizes = Sizes.worthwhile({512: 5.0, 8192: 8.0}, host=9.0)
     assert [sizes.size_for(tokens) for tokens in (0, 1, 512, 513, 8192, 8193)] == [None, 512, 512, 8192, 8192, None]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_5_text"])
+def test_pieces_between_attention_and_recurrences_give_the_same_tokens(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are padded, and siblings are restored between two graphs of others."""
+    note_captured(monkeypatch)
+    oracle = tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=8)
+    budget, runners = 20, list[Runner]()
+
+    @torch.inference_mode()
+    def captured(loaded: LoadedModel, options: EngineOptions, on_events: OnEvents) -> EngineCore:
+        core = build_core(loaded, options, on_events)
+        runner, model = core._runner, loaded.model
+        ids = torch.zeros(3, budget, dtype=torch.int64)
+        layers, ends = loaded.config.num_layers, model.ends_with_attention
+        runner._mixed.capture(ids, layers, lambda some, call: model.body(some, runner._cache, call), ends=ends)
+        runners.append(runner)
+        return core
+
+    made = options(preempted=False, chunked=True, overlap=True, prefix_cache=True)
+    stats = oracle.check(replace(made, token_budget=budget), build=captured)
+    assert runners[0].replays == stats.core.steps
+    assert stats.core.cached_tokens
 
 
 def test_without_graphs_nothing_is_replayed() -> None:

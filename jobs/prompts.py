@@ -1,6 +1,7 @@
 """Prompt layout: a system message that all kinds share, the source between marks, then the instruction.
 
-Siblings thus share a prefix up to the end of the source, and the engine computes its KV once. A small model follows a
+Siblings thus share a prefix up to the end of the source, and the engine computes its KV once. Examples of a voice stand
+before the source, since siblings have the same ones. A small model follows a
 short instruction without a system message better (`Context.plain`): its prompt is the source, then the instruction.
 """
 
@@ -26,7 +27,11 @@ SYSTEM: Final = (
     "Answer with the JSON object asked for, and plain text in its strings."
 )
 _OPEN, _CLOSE = "<source>", "</source>"
-_MARK = re.compile(r"<(?=\s*/?\s*source\b)", re.IGNORECASE)
+_VOICE: Final = (
+    "Editors have published the texts between <example> and </example>. Write in their voice: their rhythm, words and "
+    "distance. Take no fact, name or figure from them."
+)
+_MARK = re.compile(r"<(?=\s*/?\s*(?:source|example)\b)", re.IGNORECASE)
 # Control characters except tab and line break, byte order marks, and characters that override the direction of text.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 _LINE_END = re.compile(r"\r\n?|[\x85\u2028\u2029]")
@@ -41,12 +46,18 @@ def readable(source: str) -> str:
 
 def about_source(source: str, instruction: str, context: Context) -> tuple[Message, ...]:
     """Return the prompt for an instruction about a source. Marks in the source itself are made harmless; a small model,
-    which would obey instructions in it and continue its JSON, is shown neither.
+    which would obey instructions in it and continue its JSON, is shown neither, nor examples, which it would repeat.
     """
     if context.plain:
         return (Message("user", f"{readable(without_instructions(source))}\n\n{instruction}"),)
-    marked = f"{_OPEN}\n{_MARK.sub('‹', readable(source))}\n{_CLOSE}"
+    voice = f"{_VOICE}\n{examples_of(context)}\n\n" if context.examples else ""
+    marked = f"{voice}{_OPEN}\n{_MARK.sub('‹', readable(source))}\n{_CLOSE}"
     return (Message("system", SYSTEM), Message("user", f"{marked}\n\n{instruction}"))
+
+
+def examples_of(context: Context) -> str:
+    """The approved texts that show a voice, each between marks of its own."""
+    return "\n".join(f"<example>\n{_MARK.sub('‹', readable(each))}\n</example>" for each in context.examples)
 
 
 def in_language(locale: str) -> str:

@@ -164,6 +164,7 @@ class Context:
 
     `max_context` is in tokens. `parameters`, those of the model, is 0 if they are unknown. `verifier` says that an
     entailment model is beside the engine; `verification_precision` is how often a finding of verification is right.
+    `examples` are texts that people have approved, in the voice that the request asks for.
     """
 
     max_context: int = 8192
@@ -171,6 +172,7 @@ class Context:
     previous: Previous | None = None
     verifier: bool = False
     verification_precision: float = 0.5
+    examples: tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:

@@ -76,6 +76,9 @@ class WritingRequest(SourceRequest[A_co]):
     audience: Annotated[ShortText, Field(description="Readers to write for.")] = "a general audience"
     locale: Annotated[Locale, Field(description="Language to write in, with its region if that matters.")] = "en"
     tone: Annotated[ShortText, Field(description="Tone of the text.")] = "clear and factual"
+    voice: Annotated[
+        ShortText | None, Field(description="Voice whose approved artifacts are shown to the model as examples.")
+    ] = None
     length: Annotated[Length, Field(description="How much to write.")] = "standard"
     brand_terms: Annotated[
         BrandTerms, Field(description="Names to be spelled exactly so. They need not be in the source.")

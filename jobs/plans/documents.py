@@ -51,6 +51,7 @@ class _Passage(NamedTuple):
 
 def room_for_source(context: Context, reserve: int = RESERVE) -> float:
     """How many tokens of a source a prompt may have, if `reserve` are left to instructions and output."""
+    reserve += round(sum(map(estimated_tokens, context.examples)))
     return min(MAX_SOURCE_TOKENS, max(context.max_context - reserve, context.max_context / 3))
 
 

@@ -171,11 +171,13 @@ CREATE TABLE decision (
     decided_by text NOT NULL,
     note text,
     voice text,
+    locale text,
+    example text,
     CONSTRAINT pk_decision PRIMARY KEY (job_id, decided_at),
     CONSTRAINT ck_decision_action CHECK (action IN ('approve', 'edit', 'reject', 'send_back', 'hold', 'reopen'))
 );
 CREATE INDEX ix_decision_decided_at ON decision (decided_at);
-CREATE INDEX ix_decision_voice ON decision (tenant, voice, decided_at) WHERE voice IS NOT NULL;
+CREATE INDEX ix_decision_voice ON decision (tenant, voice, decided_at) WHERE example IS NOT NULL;
 
 CREATE TABLE artifact_version (
     job_id uuid NOT NULL CONSTRAINT fk_artifact_version_job_id REFERENCES job (id) ON DELETE CASCADE,

@@ -303,12 +303,14 @@ class DecisionRow(Base):
     action: Mapped[str]
     decided_by: Mapped[str]  # the name of a person, or the id of a key
     note: Mapped[str | None]
-    voice: Mapped[str | None]  # of which an approved piece is an example
+    voice: Mapped[str | None]  # of which an approved artifact is an example
+    locale: Mapped[str | None]  # of such an example
+    example: Mapped[str | None]  # its text
 
     __table_args__ = (
         one_of("action", Action),
         Index("ix_decision_decided_at", "decided_at"),
-        Index("ix_decision_voice", "tenant", "voice", "decided_at", postgresql_where=sql("voice IS NOT NULL")),
+        Index("ix_decision_voice", "tenant", "voice", "decided_at", postgresql_where=sql("example IS NOT NULL")),
     )
 
 

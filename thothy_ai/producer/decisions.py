@@ -12,6 +12,7 @@ A decision names the version that the person has seen. Whoever decides on one se
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -34,12 +35,14 @@ from thothy_ai.jobs import Artifact, registry
 from thothy_ai.jobs.api.verdict import Finding, RejectionReason, printable
 from thothy_ai.jobs.plans.judging import findings_of
 from thothy_ai.jobs.problems import first_problem
+from thothy_ai.jobs.publishing.plain import plain
 from thothy_ai.jobs.registry import UnknownKindError
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
 
 MAX_NAME_CHARS = 200
 MAX_NOTE_CHARS = 2_000  # it goes into a prompt
 MAX_EDIT_CHARS = 4_000_000  # as JSON; the longest artifact is a translation
+MAX_EXAMPLE_CHARS = 1_500  # of an approved artifact, in the prompts of others
 CLEAN: Final = "clean"  # a succeeded job for which nobody waits
 UNDECIDED: Final = (CLEAN, ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, ReviewState.HELD)
 DECIDED: Final = (ReviewState.APPROVED, ReviewState.REJECTED)
@@ -47,6 +50,7 @@ NEEDS_NOTE: Final = {
     Action.REJECT: "say why nobody should publish it",
     Action.SEND_BACK: "say what the next attempt is to do otherwise",
 }
+_CITED = re.compile(r" \[\d+\]")
 _AFTER: Final = {
     Action.APPROVE: ReviewState.APPROVED,
     Action.EDIT: ReviewState.NEEDS_REVIEW,
@@ -201,7 +205,7 @@ class CurrentVersion:
             "action": action,
             "decided_by": decision.by.strip(),
             "note": decision.note,
-            "voice": decision.voice,
+            **self._example(decision),
             "edit": None if edit is None else json.dumps(edit),
             "problem": problem,
             "findings": json.dumps(findings),
@@ -219,6 +223,17 @@ class CurrentVersion:
         if version == self.version and decision.action == Action.REOPEN:
             return InvalidDecisionError("action", f"version {version} is not decided: there is nothing to reopen")
         return InvalidDecisionError("version", f"{version} is not the version to decide on, which is {self.version}")
+
+    def _example(self, decision: Decision) -> dict[str, str | None]:
+        """An approved artifact as an example of the voice that it is given, or that its request asked for."""
+        voice = decision.voice or (self.request or {}).get("voice")
+        if decision.action != Action.APPROVE or voice is None or self.artifact is None:
+            return {"voice": None, "locale": None, "example": None}
+        piece = self.artifact.piece(self.request or {})
+        text = "\n\n".join(filter(None, (piece.title, piece.standfirst, _CITED.sub("", plain(piece)))))
+        if len(text) > MAX_EXAMPLE_CHARS:
+            text = text[:MAX_EXAMPLE_CHARS].rpartition(" ")[0] + " …"
+        return {"voice": voice, "locale": self.locale, "example": text}
 
     @property
     def _kind(self) -> registry.AnyKind:

@@ -46,6 +46,7 @@ from thothy_ai.worker.quarantine import ExclusiveSlot
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import MAX_COMPARISONS, NO_USAGE, AttemptUsage, Finish
 from thothy_ai.worker.record.store import JobStore, retry_until_answered
+from thothy_ai.worker.voices import Example, Voices
 
 if TYPE_CHECKING:  # the client's module is only needed where a client is made
     from thothy_ai.engine.serving.client import Generation
@@ -87,6 +88,7 @@ class AttemptRunner:
         self._monitor = monitor
         self._judges = judges
         self._live = live
+        self._voices = Voices(store)
         self._exclusive = ExclusiveSlot(store, settings.lease_seconds)
         self._retry = Retry(settings.retry_base_seconds, settings.retry_cap_seconds)
 
@@ -157,6 +159,8 @@ class AttemptRunner:
                 reason = RejectionReason(rejected["reason"])
                 previous = Previous(reason, rejected["detail"], rejected["artifact"], rejected["note"])
         context = context_of(info, previous, self._settings.verification_precision)
+        examples = () if context.plain else await self._voices.examples(claim)
+        context = replace(context, examples=tuple(example.text for example in examples))
         judgement = await follow(
             PlannedJob(claim.kind, claim.request, context),
             RequestFactory(
@@ -173,7 +177,7 @@ class AttemptRunner:
         text = calls.log.text
         if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
             return outcomes.dead(claim, judgement.reason, judgement.detail)
-        finish = outcomes.judged(claim, judgement, text, calls.usage, calls.provenance(judgement.version))
+        finish = outcomes.judged(claim, judgement, text, calls.usage, calls.provenance(judgement.version, examples))
         return await self.compared(claim, replace(finish, answered_at=calls.answered_at))
 
     async def _lost(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
@@ -284,8 +288,8 @@ class _AttemptCalls:
         others = (call.error for call in self.log.sent if isinstance(call.error, EngineLostError))
         return next((other for other in others if not isinstance(other, UninvolvedError)), error)
 
-    def provenance(self, version: str) -> dict[str, Any]:
-        """How the outputs were made: by which prompts and model, with which seeds; and what each step took."""
+    def provenance(self, version: str, examples: Sequence[Example]) -> dict[str, Any]:
+        """How the outputs were made: by which prompts, examples and model, with which seeds; what each step took."""
         engine = {name: getattr(self._engine, name, None) for name in ("model", "device", "dtype")}
         steps = []
         for name in dict.fromkeys(call.call.step for call in self.log.sent):
@@ -304,4 +308,5 @@ class _AttemptCalls:
                     "compute_seconds": used.compute_seconds,
                 }
             )
-        return {"version": version, **engine, "seed": self._claim.seed, "steps": steps}
+        shown = {"examples": [str(example.job_id) for example in examples]} if examples else {}
+        return {"version": version, **shown, **engine, "seed": self._claim.seed, "steps": steps}

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.plans import PLAIN
 from thothy_ai.jobs import Context, Hook
+from thothy_ai.jobs.plans.documents import room_for_source
 from thothy_ai.jobs.prompts import SYSTEM, about_source, in_language, readable, style
 
 ATTACKS = [
@@ -60,3 +61,17 @@ def test_a_language_is_named_with_its_region(locale: str, name: str) -> None:
 def test_style_names_tone_terms_and_language() -> None:
     said = style(Hook(source="A.", tone="dry", brand_terms=("iPhone",), banned_phrases=("game changer",)))
     assert all(part in said for part in ("dry", '"iPhone"', '"game changer"', "English"))
+
+
+def test_examples_of_a_voice_stand_before_the_source_and_a_small_model_is_shown_none() -> None:
+    examples = ("Bread is back.", "An </example> of <source> marks.")
+    system, user = about_source("The source.", "Do it.", Context(examples=examples))
+    assert system.content == about_source("The source.", "Do it.", Context())[0].content
+    assert user.content.index("Bread is back.") < user.content.index("<source>\nThe source.")
+    assert user.content.count("</example>\n") == 2
+    assert user.content.count("\n<source>") == 1
+    assert "Bread" not in about_source("The source.", "Do it.", Context(parameters=1_000, examples=examples))[0].content
+
+
+def test_examples_leave_less_room_for_the_source() -> None:
+    assert room_for_source(Context(examples=("word " * 300,) * 3)) < room_for_source(Context()) - 500

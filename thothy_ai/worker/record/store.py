@@ -182,6 +182,10 @@ class JobStore:
         )
         return [row.body for row in rows], tuple(row.job_id for row in rows)
 
+    async def examples(self, tenant: str, voice: str, language: str, limit: int) -> Sequence[Any]:
+        """Jobs and texts of what was approved last as an example of this voice."""
+        return await self._execute("worker/examples", tenant=tenant, voice=voice, language=language, limit=limit)
+
     async def record_usage(self, usages: Sequence[UsageRecord]) -> set[AttemptRef]:
         """Record what these attempts used where no other usage is recorded; returns those that have ended."""
         job_ids, attempts, session_ids, seconds, recorded = zip(*usages, strict=True)

@@ -9,10 +9,8 @@ WITH current AS (
         AND coalesce(review, 'clean') = ANY(CAST(:before AS text[]))
     FOR UPDATE
 ), decided AS (
-    INSERT INTO decision (job_id, version, attempt, tenant, action, decided_by, note, voice)
-    SELECT id, :version, attempt, tenant, :action, :decided_by, :note, CASE :action WHEN 'approve' THEN coalesce(
-        CAST(:voice AS text), (SELECT request ->> 'voice' FROM job_request WHERE job_id = id)
-    ) END
+    INSERT INTO decision (job_id, version, attempt, tenant, action, decided_by, note, voice, locale, example)
+    SELECT id, :version, attempt, tenant, :action, :decided_by, :note, :voice, :locale, :example
     FROM current
 ), edited AS (
     INSERT INTO artifact_version (job_id, version, tenant, body, problem, findings, edited_by)

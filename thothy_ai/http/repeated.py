@@ -9,6 +9,8 @@ from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
+STOP_SECONDS = 5.0
+
 
 class Repeated:
     """Does something every so many seconds, on the loop that it is started in. What it raises is logged: the next time
@@ -17,6 +19,7 @@ class Repeated:
 
     def __init__(self, name: str, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         self._name, self._seconds, self._act = name, seconds, act
+        self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -25,17 +28,22 @@ class Repeated:
         self._task = asyncio.create_task(self._repeat(), name=self._name)
 
     async def stop(self) -> bool:
-        """Cancel it; returns whether it had been started."""
+        """End it; what is being done has a moment to finish: a thread cannot be cancelled. Returns whether it had
+        begun.
+        """
         if self._task is None:
             return False
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        self._stopped.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._task, STOP_SECONDS)
         return True
 
     async def _repeat(self) -> None:
         while True:
-            await asyncio.sleep(self._seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), self._seconds)
+            if self._stopped.is_set():
+                return
             await self._try()
 
     async def _try(self) -> None:

@@ -192,7 +192,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._count(len(name) + len(value))
+        self._count(len(name) + len(value) + 4)  # ": " and the end of the line
 
     def on_headers_complete(self) -> None:
         self._stop_timer()

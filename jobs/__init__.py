@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from thothy_ai.jobs import checks, registry
     from thothy_ai.jobs.api.artifact import Artifact
-    from thothy_ai.jobs.api.kind import JobKind, Request
+    from thothy_ai.jobs.api.kind import JobKind, Policy, Request
     from thothy_ai.jobs.api.plan import Call, Context, Early, End, Message, Output, Plan, Previous, Sampling
-    from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
+    from thothy_ai.jobs.api.verdict import Finding, Rejection, RejectionReason, Verdict
     from thothy_ai.jobs.kinds.hook import Hook, HookArtifact
     from thothy_ai.jobs.kinds.report import Report, ReportArtifact
     from thothy_ai.jobs.kinds.report_section import ReportSection, ReportSectionArtifact
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from thothy_ai.jobs.plans.one_call import OneCall
 
 __all__ = [
-    "Artifact", "Call", "Context", "Early", "End", "Hook", "HookArtifact", "JobKind", "Message", "OneCall", "Output",
-    "Plan", "Previous", "Rejection", "RejectionReason", "Report", "ReportArtifact", "ReportSection",
-    "ReportSectionArtifact", "Request", "Sampling", "SummaryTranslation", "SummaryTranslationArtifact", "Translation",
-    "TranslationArtifact", "TrendSummary", "TrendSummaryArtifact", "Verdict", "checks", "registry",
+    "Artifact", "Call", "Context", "Early", "End", "Finding", "Hook", "HookArtifact", "JobKind", "Message",
+    "OneCall", "Output", "Plan", "Policy", "Previous", "Rejection", "RejectionReason", "Report", "ReportArtifact",
+    "ReportSection", "ReportSectionArtifact", "Request", "Sampling", "SummaryTranslation",
+    "SummaryTranslationArtifact", "Translation", "TranslationArtifact", "TrendSummary", "TrendSummaryArtifact",
+    "Verdict", "checks", "registry",
 ]  # fmt: skip
 
 _CLASSES = {
     "api.artifact": {"Artifact"},
-    "api.kind": {"JobKind", "Request"},
+    "api.kind": {"JobKind", "Policy", "Request"},
     "api.plan": {"Call", "Context", "Early", "End", "Message", "Output", "Plan", "Previous", "Sampling"},
-    "api.verdict": {"Rejection", "RejectionReason", "Verdict"},
+    "api.verdict": {"Finding", "Rejection", "RejectionReason", "Verdict"},
     "kinds.hook": {"Hook", "HookArtifact"},
     "kinds.report": {"Report", "ReportArtifact"},
     "kinds.report_section": {"ReportSection", "ReportSectionArtifact"},

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 UNSTORABLE_CLASSES: Final = ("22", "23", "54")  # SQLSTATE: malformed data, violated constraints, size limits
@@ -124,6 +124,26 @@ class JobCancelledError(JobEndedError):
 
 class JobExpiredError(JobEndedError):
     """The job's deadline passed before it finished."""
+
+
+class NeedsEditError(JobEndedError):
+    """Gates rejected each draft of the job's artifact: a person is to edit the best one.
+
+    `draft` has its fields, of which some may be missing; `findings` say what is wrong, and where. `reason` is that of
+    the last attempt.
+    """
+
+    def __init__(
+        self,
+        job_id: UUID,
+        reason: str | None,
+        detail: str | None,
+        draft: Mapping[str, Any],
+        findings: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self.draft = draft
+        self.findings = findings
+        super().__init__(job_id, "needs_edit", reason, detail)
 
 
 class ArtifactRejectedError(JobEndedError):

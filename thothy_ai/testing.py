@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
-from thothy_ai.db.states import JobState, Outcome
+from thothy_ai.db.states import JobState, Outcome, ReviewState
 from thothy_ai.engine.null.instances import instance_text
 from thothy_ai.jobs import (
     Artifact,
@@ -87,14 +87,15 @@ class _Job:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     previous: dict[str, Any] | None = None
-    artifact: dict[str, Any] | None = None
+    artifact: dict[str, Any] | None = None  # as a row of `producer/artifact`
+    review: ReviewState | None = None
 
     @property
     def snapshot(self) -> Snapshot:
         return Snapshot(
             self.id, self.tenant, self.kind, self.state, self.options.priority, self.options.deadline, self.attempt,
             self.failures, self.reason, self.detail, self.cancel_requested, self.enqueued_at, self.started_at,
-            self.finished_at,
+            self.finished_at, self.review,
         )  # fmt: skip
 
     @property
@@ -204,7 +205,7 @@ class InMemoryQueue:
                 case "producer/snapshot" | "producer/snapshots":
                     rows = [{name: getattr(job.snapshot, name) for name in Snapshot.__slots__} for job in found]
                 case "producer/artifact" | "producer/artifacts":
-                    rows = [{"job_id": job.id, "body": job.artifact} for job in found if job.artifact is not None]
+                    rows = [{"job_id": job.id, **job.artifact} for job in found if job.artifact is not None]
                 case name:
                     raise NotImplementedError(name)
         return cast("Rows", rows)
@@ -221,8 +222,12 @@ class InMemoryQueue:
         if finish.state is JobState.QUEUED:
             return job.end(JobState.CANCELLED, now) if job.cancel_requested else None
         job.finished_at = datetime.now(UTC)
+        job.review = finish.needs
         if finish.state is JobState.SUCCEEDED:
-            job.artifact = body
+            rejected, found = finish.outcome is Outcome.REJECTED, finish.judged.findings if finish.judged else ()
+            draft = body or (job.previous or {}).get("artifact")
+            findings = [finding.stored for finding in found]
+            job.artifact = {"body": None if rejected else body, "draft": draft, "findings": findings}
         for wanted in finish.follow_ups:
             self._follow_up(wanted, job)
         return None
@@ -250,7 +255,8 @@ class InMemoryQueue:
         previous = None
         if rejected := claim.previous:
             previous = Previous(RejectionReason(rejected["reason"]), rejected["detail"], rejected["artifact"])
-        job, answered = PlannedJob(claim.kind, claim.request, Context(previous=previous)), list[Outputs]()
+        job = PlannedJob(claim.kind, claim.request, Context(previous=previous), self.settings.policy_of(claim.kind))
+        answered = list[Outputs]()
         kind = registry.find(claim.kind)
         request = kind.request.model_validate(claim.request)
         answer = self._answers.get(kind.name)
@@ -259,9 +265,9 @@ class InMemoryQueue:
         if isinstance(answer, Artifact):
             if not isinstance(answer, kind.artifact):
                 raise TypeError(f"jobs of the kind {kind.name} have a {kind.artifact.__name__}, not {answer!r}")
-            return judgement_of(kind, request, Verdict.accept(answer))
+            return judgement_of(kind, request, Verdict.accept(answer), job.policy)
         if isinstance(answer, Rejection):
-            return judgement_of(kind, request, Verdict.reject(answer))
+            return judgement_of(kind, request, Verdict.reject(answer), job.policy)
         while isinstance(step := advance(job, answered), PlanStep):
             outputs = [Output(_written(answer, call, len(texts) + number)) for number, call in enumerate(step.calls)]
             texts += [output.text for output in outputs]

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from docs.generate.markdown import code, page, paragraph, table
-from docs.generate.reasons import AT_ONCE, ENGINE_ADVICE, FAILURES, FREE, LATER, NO, REJECTIONS, UNNAMED, Reason
+from docs.generate.reasons import AT_ONCE, ENGINE_ADVICE, FAILURES, FREE, LATER, NO, REJECTIONS, Reason
 from thothy_ai import errors
 from thothy_ai.cli.root import RootGroup
 from thothy_ai.engine.api.errors import (
@@ -59,7 +59,6 @@ def engine_errors() -> Iterator[type[EngineError]]:
 def _rejections() -> Iterator[tuple[str, ...]]:
     for reason, (meaning, advice) in REJECTIONS.items():
         yield code(reason), meaning, AT_ONCE if reason.retryable else NO, advice
-    yield from _described(UNNAMED)
 
 
 def _described(reasons: Mapping[str, Reason]) -> Iterator[tuple[str, ...]]:

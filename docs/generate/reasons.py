@@ -108,15 +108,6 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
     ),
 }
 
-# Stored of a rejection for which a kind names no reason.
-UNNAMED: dict[str, Reason] = {
-    "rejected": Reason(
-        "A kind of your own rejected the output without naming a reason.",
-        AT_ONCE,
-        "Have the kind reject with a `RejectionReason`.",
-    ),
-}
-
 FAILURES: dict[str, Reason] = {
     "machine_lost": Reason(
         "Its engine and its worker fell silent together.",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from thothy_ai.jobs.api.artifact import Artifact
-from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.kind import JobKind, Policy, Request
 from thothy_ai.jobs.api.plan import Message, Sampling
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.plans.one_call import OneCall
@@ -57,4 +57,5 @@ KIND = JobKind(
     locale=lambda _: "en",
     source=lambda request: request.text,
     follow_ups=_follow_ups,
+    policy=Policy.PUBLISH,
 )

@@ -20,6 +20,7 @@ from thothy_ai.jobs import (
     Sampling,
     Verdict,
 )
+from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.jobs.api.plan import stopped
 from thothy_ai.jobs.api.verdict import Verification, VerifiedClaim
 from thothy_ai.jobs.schema import prose
@@ -67,4 +68,5 @@ KIND = JobKind(
     source=lambda request: " ".join(request.parts),
     version="7",
     compared=lambda artifact: artifact.text,
+    policy=Policy.PUBLISH,
 )

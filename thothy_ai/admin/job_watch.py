@@ -96,7 +96,7 @@ class JobWatch:
         """The body of the accepted artifact; None if there is none."""
         with self._engine.connect() as connection:
             wanted = {"id": self._id, "kind": kind, "tenant": None}
-            body: dict[str, Any] | None = connection.scalar(statement("producer/artifact"), wanted)
+            body: dict[str, Any] | None = connection.scalar(statement("producer/artifact"), wanted)  # its first column
         return body
 
 

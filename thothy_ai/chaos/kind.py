@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from thothy_ai.jobs.api.artifact import Artifact
-from thothy_ai.jobs.api.kind import JobKind, Request
+from thothy_ai.jobs.api.kind import JobKind, Policy, Request
 from thothy_ai.jobs.api.plan import Message, Sampling
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.plans.one_call import OneCall
@@ -46,5 +46,6 @@ KIND = JobKind(
     ),
     locale=lambda _: "en",
     source=lambda request: str(request.number // 100),
+    policy=Policy.PUBLISH,
     follow_ups=lambda request, _: tuple(Chaos(number=request.number) for _ in range(request.more)),
 )

@@ -211,6 +211,13 @@ FRAGMENTS: Final[dict[str, str]] = {
     "notify_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
     "undecided": UNDECIDED,
+    # The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
+    # fields, against which least was found.
+    "best_draft": "verdict, artifact.body IS NULL,"
+    " (SELECT count(*) FROM jsonb_object_keys(artifact.body)) DESC,"
+    " (SELECT coalesce(sum(CAST(found ->> 'weight' AS float8)), 0)"
+    " FROM jsonb_array_elements(artifact.findings) AS found),"
+    " artifact.attempt DESC",
     "open_batch": OPEN_BATCH,
     "wake_batch_keeper": f"pg_notify(current_schema() || '_{BATCHES}', '')",
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",

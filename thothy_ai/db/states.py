@@ -142,7 +142,6 @@ REASONS = frozenset(
         "lease_lost",
         "machine_lost",
         "not_alone",
-        "rejected",
         "shutdown",
         "unknown_kind",
         "unstorable",

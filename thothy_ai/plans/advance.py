@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from thothy_ai.jobs import Call, Context, Previous, Rejection, Request, Verdict, checks, registry
+from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.jobs.api.plan import MAX_STEPS, Calls, Outputs
 from thothy_ai.jobs.api.verdict import Finding, RejectionReason, Verification
 from thothy_ai.jobs.problems import first_problem
@@ -42,6 +43,7 @@ class PlannedJob:
     kind: str
     request: Any
     context: Context = field(default_factory=Context)
+    policy: Policy | None = None  # an installation's; None: the kind's
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class PlanStep:
 class Judgement:
     """The end of a plan: a verdict as plain values, and the jobs that an accepted artifact asks for.
 
-    `body` is the artifact, if the output parsed. `version` is that of the kind's prompts. Of an accepted artifact that
-    must not resemble others, `signature` is what to look for those with.
+    `body` is the artifact, or what there is of a rejected one that is not whole. `version` is that of the kind's
+    prompts. Of an accepted artifact that must not resemble others, `signature` is what to look for those with.
     """
 
     accepted: bool
@@ -71,6 +73,7 @@ class Judgement:
     follow_ups: tuple[Canonical, ...] = ()
     signature: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
+    policy: Policy = Policy.REVIEW
 
     @property
     def retryable(self) -> bool:
@@ -102,7 +105,7 @@ def advance(
     try:
         step = _replayed(kind, request, job.context, answered)
         if isinstance(step, Verdict):
-            return judgement_of(kind, request, step)
+            return judgement_of(kind, request, step, job.policy)
         return PlanStep(step, kind.locale(request), kind.version)
     except Exception as error:
         on_error(error)
@@ -144,20 +147,28 @@ def near_duplicate(kind_name: str, body: Any, others: Sequence[Any]) -> Rejectio
     return checks.near_duplicate(kind.compared(kind.artifact.model_validate(body)), texts)
 
 
-def judgement_of(kind: AnyKind, request: Request, verdict: Verdict) -> Judgement:
-    """The judgement that a verdict on this request's output makes."""
+def judgement_of(kind: AnyKind, request: Request, verdict: Verdict, policy: Policy | None = None) -> Judgement:
+    """The judgement that a verdict on this request's output makes, under the kind's policy or another one."""
+    policy = policy or kind.policy
+    if policy is Policy.STRICT and verdict.accepted and verdict.findings:
+        heaviest = max(verdict.findings, key=lambda finding: finding.weight)
+        verdict = replace(verdict, accepted=False, reason=heaviest.reason, detail=heaviest.detail)
     accepted = verdict.artifact if verdict.accepted else None
     follow_ups = kind.follow_ups(request, accepted) if accepted is not None else ()
     compared = kind.compared(accepted) if accepted is not None and kind.compared is not None else ""
+    body = dict(verdict.draft) if verdict.draft else None
+    if verdict.artifact is not None:
+        body = verdict.artifact.model_dump(mode="json")
     return Judgement(
         verdict.accepted,
         verdict.reason,
         verdict.detail,
         kind.locale(request),
         kind.version,
-        verdict.artifact.model_dump(mode="json") if verdict.artifact is not None else None,
+        body,
         verdict.verification,
         tuple(map(canonical, follow_ups)),
         checks.signature(compared) if compared else (),
         verdict.findings,
+        policy,
     )

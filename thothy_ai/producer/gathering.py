@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, cast
 from uuid import UUID
 
-from thothy_ai.errors import InvalidJobError, JobEndedError, ThothyError, UnreadableArtifactError, WaitTimeoutError
+from thothy_ai.errors import (
+    InvalidJobError,
+    JobEndedError,
+    NeedsEditError,
+    ThothyError,
+    UnreadableArtifactError,
+    WaitTimeoutError,
+)
 from thothy_ai.jobs.api.kind import A_co
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, parse_id, read_artifact
 
@@ -94,17 +101,17 @@ class Gathering:
         for start in range(0, len(found), ARTIFACTS_AT_ONCE):
             yield found[start : start + ARTIFACTS_AT_ONCE]
 
-    def outcomes(self, bodies: dict[UUID, Any]) -> list[Ended[Any]]:
-        """How each ended, in the order given; `bodies` are the artifacts of those that succeeded."""
-        known = {job_id: _ended(snapshot, bodies.get(job_id)) for job_id, snapshot in self._ended.items()}
+    def outcomes(self, found: Mapping[UUID, Mapping[Any, Any]]) -> list[Ended[Any]]:
+        """How each ended, in the order given; `found` are rows of `producer/artifacts`, of those that succeeded."""
+        known = {job_id: _ended(snapshot, found.get(job_id)) for job_id, snapshot in self._ended.items()}
         return [known[job_id] for job_id in self.ids]
 
 
-def _ended(snapshot: Snapshot, body: object) -> Ended[Any]:
+def _ended(snapshot: Snapshot, row: Mapping[Any, Any] | None) -> Ended[Any]:
     error: JobEndedError | None = snapshot.error()
     if error is not None:
         return Ended(snapshot, error=error)
     try:
-        return Ended(snapshot, read_artifact(snapshot, body))
-    except UnreadableArtifactError as unreadable:
+        return Ended(snapshot, read_artifact(snapshot, row))
+    except (NeedsEditError, UnreadableArtifactError) as unreadable:
         return Ended(snapshot, error=unreadable)

@@ -104,9 +104,9 @@ def change(job_id: UUID, wanted: Change) -> Transaction[bool]:
 
 
 def accepted_artifact(snapshot: Snapshot) -> Transaction[Artifact]:
-    """The artifact of a succeeded job. Raises `UnreadableArtifactError`."""
+    """The artifact of a succeeded job. Raises `NeedsEditError`, `UnreadableArtifactError`."""
     rows = yield Query("producer/artifact", {"id": snapshot.id})
-    return read_artifact(snapshot, rows[0]["body"] if rows else None)
+    return read_artifact(snapshot, rows[0] if rows else None)
 
 
 def current_version(job_id: UUID) -> Transaction[CurrentVersion]:
@@ -150,7 +150,7 @@ def result(job_id: UUID, schedule: PollSchedule, waiter: Waiter, *, approved: bo
 def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]]:
     """How each job ended. Raises `WaitTimeoutError` and `UnknownJobError`."""
     notified: set[UUID] | None = None  # None: any job may have ended
-    bodies: dict[UUID, object] = {}
+    found: dict[UUID, RowMapping] = {}
     try:
         while True:
             for asked in gathering.ask(notified):
@@ -164,12 +164,12 @@ def wait_all(gathering: Gathering, waiter: Waiter) -> Operation[list[Ended[Any]]
             notified = None if notified is None or more is None else notified | more
         for ids in gathering.succeeded():
             rows = yield Query("producer/artifacts", {"ids": ids})
-            bodies.update({row["job_id"]: row["body"] for row in rows})
+            found.update({row["job_id"]: row for row in rows})
     except DatabaseError as error:
         if gathering.schedule.is_over:
             raise gathering.timed_out() from error
         raise
-    return gathering.outcomes(bodies)
+    return gathering.outcomes(found)
 
 
 def drive(operation: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:

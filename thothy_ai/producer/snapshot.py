@@ -21,6 +21,7 @@ from thothy_ai.errors import (
     JobEndedError,
     JobExpiredError,
     JobFailedError,
+    NeedsEditError,
     UnknownJobError,
     UnreadableArtifactError,
 )
@@ -83,9 +84,15 @@ class Snapshot:
         return ENDED[self.state](self.id, self.state, self.reason, self.detail) if self.state in ENDED else None
 
 
-def read_artifact(snapshot: Snapshot, body: object) -> Artifact:
-    """Parse an artifact, ignoring fields that only newer versions know. Raises `UnreadableArtifactError`."""
+def read_artifact(snapshot: Snapshot, row: Mapping[Any, Any] | None) -> Artifact:
+    """The artifact in a row of `producer/artifact`, without fields that only newer versions know.
+
+    Raises `NeedsEditError`, and `UnreadableArtifactError`.
+    """
+    if row is not None and row["body"] is None and row["draft"] is not None:
+        raise NeedsEditError(snapshot.id, snapshot.reason, snapshot.detail, row["draft"], row["findings"])
     try:
+        body = row["body"] if row is not None else None
         artifact: Artifact = registry.find(snapshot.kind).artifact.model_validate(body, extra="ignore")
     except UnknownKindError as error:
         raise UnreadableArtifactError(snapshot.id, str(error)) from None

@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from thothy_ai.errors import ConfigError, NotConnectedError
+from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.settings.addresses import with_password
 from thothy_ai.settings.problems import first_problem
 from thothy_ai.settings.secret_files import SecretFileSource, is_secret, secret_variable
@@ -32,6 +33,7 @@ from thothy_ai.settings.values import (
     ModelPrices,
     Name,
     Networks,
+    Policies,
     PositiveOrZero,
     PublishBy,
     RedisUrl,
@@ -142,6 +144,12 @@ class Settings(BaseSettings):
         default=(),
         description="Job kinds of your own, separated by commas: paths of Python files, names of files in the current"
         " folder without `.py`, or names of installed modules.",
+    )
+    policies: Policies = Field(
+        default_factory=dict,
+        description="Who has the last word on artifacts, where it is not whom the kind says: KIND=POLICY, separated by"
+        " commas, or *=POLICY for all others. `review`: a person, on those with findings, and on the best draft of a"
+        " job whose drafts gates rejected. `publish`: the gates; nothing waits. `strict`: each finding rejects, too.",
     )
 
     queue_prefix: str = Field(
@@ -414,6 +422,10 @@ class Settings(BaseSettings):
     def reveal_engine_token(self) -> str | None:
         """The secret that an engine on a TCP port requires of its clients; None when not set."""
         return self.engine_token.get_secret_value() if self.engine_token else None
+
+    def policy_of(self, kind: str) -> Policy | None:
+        """The policy of this installation for a kind; None: the kind's own."""
+        return self.policies.get(kind, self.policies.get("*"))
 
     def reveal_engine_tokens(self) -> dict[str, str]:
         """The secrets of engines by their names, where they have their own."""

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, SecretStr
 from pydantic_settings import NoDecode
 
+from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.settings.addresses import database_url_in_one_form, split_url
 
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -148,6 +149,16 @@ def _engine_tokens(value: SecretStr) -> SecretStr:
     return value
 
 
+def _policies(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    entries = dict(entry.split("=", 1) for entry in split(value) if "=" in entry)
+    known = [policy.value for policy in Policy]
+    if len(entries) < len(split(value)) or not all(entries) or not set(entries.values()) <= set(known):
+        raise ValueError(f"must be KIND=POLICY, separated by commas, or *=POLICY: one of {', '.join(known)}")
+    return entries
+
+
 def _networks(value: object) -> object:
     entries = split(value) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
@@ -218,6 +229,7 @@ WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
 Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_hosts)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
+Policies = Annotated[dict[str, Policy], NoDecode, BeforeValidator(_policies)]
 ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
 PublishBy = Annotated[
     InstanceOf[PublishingTime],

@@ -162,7 +162,7 @@ class AttemptRunner:
         examples = () if context.plain else await self._voices.examples(claim)
         context = replace(context, examples=tuple(example.text for example in examples))
         judgement = await follow(
-            PlannedJob(claim.kind, claim.request, context),
+            PlannedJob(claim.kind, claim.request, context, self._settings.policy_of(claim.kind)),
             RequestFactory(
                 claim.key, claim.kind, claim.seed, claim.tenant, claim.priority, claim.deadline, booked=True
             ),

@@ -1,8 +1,9 @@
 """How attempts end: turns a verdict, an engine error or a stop into a `Finish`. Pure.
 
-accepted                                      succeeded
-rejected, another sample may be accepted      queued at once, failure counted        dead when failures are used up
-rejected for good; budget spent               dead
+accepted                                      succeeded; a person reviews what has findings
+rejected, another sample may be accepted      queued at once, failure counted        as below when they are used up
+rejected for good                             succeeded if there is a draft for a person to edit, otherwise dead
+budget spent                                  dead
 refused by the engine or the API, malformed   dead at once
 fault of the kind                             queued after a delay, failure counted  dead when failures are used up
 fault of the engine                           queued after a delay, nothing counted; after many as that of the kind
@@ -19,8 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from thothy_ai.db.fragments import DEATHS_TO_RUN_ALONE
-from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome
-from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome, ReviewState
+from thothy_ai.jobs.api.kind import Policy
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.record.claims import Claim
@@ -58,8 +60,11 @@ def judged(
         provenance,
         verification,
         judgement.signature,
+        judgement.findings,
+        is_draft=judgement.policy is Policy.REVIEW and _has_draft(claim, judgement.body),
     )
     if judgement.accepted:
+        reviewed = judgement.findings and judgement.policy is Policy.REVIEW
         return Finish(
             claim.id,
             claim.attempt,
@@ -68,36 +73,36 @@ def judged(
             usage=usage,
             judged=output,
             follow_ups=tuple(FollowUp(claim, wanted) for wanted in judgement.follow_ups),
+            needs=ReviewState.NEEDS_REVIEW if reviewed else None,
         )
-    again = judgement.retryable and not _used_up(claim)
-    return Finish(
-        claim.id,
-        claim.attempt,
-        JobState.QUEUED if again else JobState.DEAD,
-        Outcome.REJECTED,
-        Event.REJECTED if again else Event.DEAD,
-        str(judgement.reason or "rejected"),
-        _detail(judgement.detail),
-        failures=1,
-        usage=usage,
-        judged=output,
-    )
+    ended = Finish(claim.id, claim.attempt, JobState.QUEUED, Outcome.REJECTED, usage=usage, judged=output)
+    reason = Rejection(judgement.reason or RejectionReason.VALIDATOR_ERROR, judgement.detail)
+    return _rejected(ended, reason, again=judgement.retryable and not _used_up(claim))
 
 
 def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:
     """An accepted output that is nearly the same as one that was accepted meanwhile."""
-    again = not _used_up(claim)
+    judged = finish.judged and replace(finish.judged, verdict=ArtifactVerdict.REJECTED, signature=())
+    return _rejected(replace(finish, judged=judged, follow_ups=()), rejection, again=not _used_up(claim))
+
+
+def _rejected(finish: Finish, rejection: Rejection, *, again: bool) -> Finish:
+    """An output was rejected: once no attempt follows, a person may edit the best draft."""
+    kept = not again and finish.judged is not None and finish.judged.is_draft
     return replace(
         finish,
-        state=JobState.QUEUED if again else JobState.DEAD,
+        state=JobState.QUEUED if again else JobState.SUCCEEDED if kept else JobState.DEAD,
         outcome=Outcome.REJECTED,
-        event=Event.REJECTED if again else Event.DEAD,
+        event=Event.REJECTED if again or kept else Event.DEAD,
         reason=str(rejection.reason),
         detail=_detail(rejection.detail),
         failures=1,
-        judged=finish.judged and replace(finish.judged, verdict=ArtifactVerdict.REJECTED, signature=()),
-        follow_ups=(),
+        needs=ReviewState.NEEDS_EDIT if kept else None,
     )
+
+
+def _has_draft(claim: Claim, body: Mapping[str, Any] | None) -> bool:
+    return bool(body or (claim.previous and claim.previous["artifact"]))
 
 
 def dead(claim: Claim, reason: str, detail: str) -> Finish:

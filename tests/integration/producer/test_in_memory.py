@@ -11,6 +11,7 @@ import pytest
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue, runner_bench
 from thothy_ai.errors import IdempotencyConflictError, UnknownJobError
+from thothy_ai.jobs import Policy
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.testing import InMemoryQueue
 
@@ -42,14 +43,15 @@ def told(producer: Producer, work: Callable[[], object]) -> Iterator[object]:
     for ended in producer.wait_all([*jobs, late], timeout=60):
         seen = ended.snapshot
         yield (seen.kind, seen.tenant, seen.state, seen.attempt, seen.failures, seen.reason, seen.detail, seen.priority)
-        yield (ended.artifact, type(ended.error))
+        yield (ended.artifact, type(ended.error), getattr(ended.error, "draft", None), seen.review)
     yield jobs[0].result(timeout=0)
 
 
-def test_a_producer_is_told_the_same(queue: Queue) -> None:
-    memory = InMemoryQueue(queue.settings)
+@pytest.mark.parametrize("policy", ["publish", "review"])
+def test_a_producer_is_told_the_same(queue: Queue, policy: str) -> None:
+    memory = InMemoryQueue(queue.settings.model_copy(update={"policies": {"*": Policy(policy)}}))
     memory.answer(Echo, lambda request: {"echo": request.text})
-    with runner_bench(queue, retry_base_seconds=0) as bench:
+    with runner_bench(queue, retry_base_seconds=0, policies={"*": policy}) as bench:
         real = list(told(queue.producer, bench.settle))
     assert list(told(memory.producer, memory.run)) == real
     texts = [row.text for row in queue.rows("SELECT request ->> 'text' AS text FROM job_request")]

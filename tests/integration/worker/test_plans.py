@@ -13,6 +13,7 @@ from tests.support.fake_engine import FAILED_USAGE, FakeClient
 from tests.support.plan_kind import Parts
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.admin.dead_letters import Selection, redrive
+from thothy_ai.errors import NeedsEditError
 from thothy_ai.producer.drafts import load_kinds
 
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
@@ -172,6 +173,22 @@ def test_an_output_that_is_certain_to_be_rejected_is_stopped_and_the_retry_knows
     assert [request.report_again for request in bench.client.submitted] == [True, True]
     rows = queue.rows("SELECT outcome, saved_tokens FROM attempt ORDER BY attempt")
     assert [tuple(row) for row in rows] == [("rejected", 95), ("rejected", 95)]
+
+
+def test_a_rejected_draft_is_kept_for_a_person_and_the_best_one_is_theirs(queue: Queue) -> None:
+    with plan_bench(queue, policies={"parts": "review"}) as bench:
+        job_id = work(bench, "retry one", max_attempts=2)
+        bench.settle()
+    assert (queue.job(job_id).state, queue.job(job_id).review) == ("succeeded", "needs_edit")
+    assert [outcome for outcome, _ in attempts(queue, job_id)] == ["rejected", "rejected"]
+    queue.rows(
+        "UPDATE artifact SET findings = CAST(:found AS jsonb) WHERE attempt = 2",
+        found='[{"weight": 0.9}, {"weight": 1}]',
+    )
+    with pytest.raises(NeedsEditError) as caught:
+        queue.producer.job(job_id).result(timeout=0)
+    assert caught.value.draft == {"text": "retry one"}
+    assert caught.value.reason == "repetition"
 
 
 def test_the_right_language_goes_on(queue: Queue) -> None:

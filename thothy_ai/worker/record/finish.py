@@ -39,7 +39,10 @@ NO_USAGE = AttemptUsage()
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An output and the validators' verdict."""
+    """An output and the validators' verdict.
+
+    `is_draft` says that a person may edit this output or an earlier one if it is rejected and no attempt follows.
+    """
 
     verdict: ArtifactVerdict
     locale: str
@@ -49,6 +52,7 @@ class Judged:
     verification: dict[str, Any] | None = None
     signature: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
+    is_draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from tests.support import echo_kind, plan_kind
-from thothy_ai.jobs import Call, Context, JobKind, Output, Plan, Previous, RejectionReason, Request, registry
+from thothy_ai.jobs import (
+    Call,
+    Context,
+    Finding,
+    JobKind,
+    Output,
+    Plan,
+    Policy,
+    Previous,
+    RejectionReason,
+    Request,
+    Verdict,
+    registry,
+)  # fmt: skip
 from thothy_ai.plans.advance import MAX_STEPS, Judgement, PlanError, PlannedJob, PlanStep, advance, near_duplicate
 from thothy_ai.plans.judge_messages import ANSWERS, TASKS, AdvanceTask
 
@@ -46,6 +60,25 @@ def test_a_plan_is_followed_step_by_step_to_its_judgement() -> None:
     assert (end.accepted, end.body, end.version) == (True, {"text": "ok one ok two"}, "7")
     assert end.verification is not None
     assert len(end.signature) > 1
+
+
+def test_under_a_strict_policy_the_heaviest_finding_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubts = tuple(
+        Finding(RejectionReason.NUMBER_NOT_IN_SOURCE, detail, weight=weight)
+        for detail, weight in (("perhaps", 0.2), ("likely", 0.9), ("maybe", 0.5))
+    )
+
+    def plan(*_: object) -> Plan:
+        yield (CALL,)
+        return Verdict.accept(plan_kind.PartsArtifact(text="ok"), findings=doubts)
+
+    job = broken(monkeypatch, plan)
+    lenient, strict = (advance(replace(job, policy=policy), [(Output(""),)]) for policy in (None, Policy.STRICT))
+    assert isinstance(lenient, Judgement)
+    assert (lenient.accepted, lenient.policy, lenient.findings) == (True, Policy.REVIEW, doubts)
+    assert isinstance(strict, Judgement)
+    assert (strict.accepted, strict.detail, strict.body) == (False, "likely", {"text": "ok"})
+    assert ANSWERS.decode(ANSWERS.encode(strict)[HEADER:]) == strict
 
 
 def test_a_plan_knows_the_previous_attempt() -> None:

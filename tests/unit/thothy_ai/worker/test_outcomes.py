@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thothy_ai.db.states import Event, JobState, Outcome
+from thothy_ai.db.states import Event, JobState, Outcome, ReviewState
 from thothy_ai.engine.api import Usage
-from thothy_ai.jobs import RejectionReason
+from thothy_ai.jobs import Finding, Policy, Rejection, RejectionReason
+from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.job_in_flight import StopReason
@@ -40,8 +41,11 @@ USAGE = AttemptUsage(UUID(int=5), Usage(10, 4, 5, 0.25))
 ACCEPTED = Judgement(True, None, "", "en", "1", {"echo": "ok then"})
 
 
-def rejected(reason: RejectionReason) -> Judgement:
-    return Judgement(False, reason, "because", "en", "1", {"echo": "ok then"})
+DOUBT = Finding(RejectionReason.NUMBER_NOT_IN_SOURCE, "'9' is not in the source", Place("echo", 0, 1))
+
+
+def rejected(reason: RejectionReason, policy: Policy = Policy.PUBLISH) -> Judgement:
+    return Judgement(False, reason, "because", "en", "1", {"echo": "ok then"}, policy=policy)
 
 
 def test_an_accepted_output_succeeds_and_costs_no_failure() -> None:
@@ -74,6 +78,35 @@ def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(
     finish = outcomes.judged(claim, rejected(reason), "raw", USAGE)
     assert (finish.state, finish.outcome, finish.event) == (JobState.DEAD, Outcome.REJECTED, Event.DEAD)
     assert (finish.reason, finish.failures) == (reason.value, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "needs"), [(Policy.REVIEW, ReviewState.NEEDS_REVIEW), (Policy.PUBLISH, None), (Policy.STRICT, None)]
+)
+def test_a_person_reviews_what_was_accepted_with_findings(policy: Policy, needs: ReviewState | None) -> None:
+    finish = outcomes.judged(CLAIM, replace(ACCEPTED, findings=(DOUBT,), policy=policy), "raw", USAGE)
+    assert (finish.state, finish.needs) == (JobState.SUCCEEDED, needs)
+    assert finish.judged is not None
+    assert finish.judged.findings == (DOUBT,)
+    assert outcomes.judged(CLAIM, ACCEPTED, "raw", USAGE).needs is None
+
+
+def test_a_person_edits_the_best_draft_of_a_job_that_gates_rejected() -> None:
+    last = outcomes.judged(LAST, rejected(RejectionReason.TRUNCATED, Policy.REVIEW), "raw", USAGE)
+    assert (last.state, last.outcome, last.event) == (JobState.SUCCEEDED, Outcome.REJECTED, Event.REJECTED)
+    assert (last.reason, last.failures, last.needs) == ("truncated", 1, ReviewState.NEEDS_EDIT)
+    first = outcomes.judged(CLAIM, rejected(RejectionReason.TRUNCATED, Policy.REVIEW), "raw", USAGE)
+    assert (first.state, first.needs) == (JobState.QUEUED, None)
+    like_another = Rejection(RejectionReason.NEAR_DUPLICATE, "nearly the same")
+    duplicate = outcomes.duplicate(LAST, outcomes.judged(LAST, ACCEPTED, "raw", USAGE), like_another)
+    assert (duplicate.state, duplicate.needs) == (JobState.SUCCEEDED, ReviewState.NEEDS_EDIT)
+
+
+def test_without_any_draft_there_is_nothing_to_edit() -> None:
+    unread = replace(rejected(RejectionReason.EMPTY, Policy.REVIEW), body=None)
+    assert outcomes.judged(LAST, unread, "", USAGE).state is JobState.DEAD
+    earlier = replace(LAST, previous={"reason": "truncated", "detail": "", "artifact": {"echo": "ok"}})
+    assert outcomes.judged(earlier, unread, "", USAGE).needs is ReviewState.NEEDS_EDIT
 
 
 def test_what_can_never_succeed_is_dead_at_once() -> None:

@@ -1,12 +1,16 @@
--- The artifact of a job: the version that a person approved or, until then, what the gates accepted.
-SELECT coalesce(edited.body, written.body) AS body
+-- The artifact of a job: the version that a person approved or, until then, what the gates accepted. Without one, `body`
+-- is NULL, and `draft` the version that a person may edit.
+SELECT CASE
+        WHEN review = 'approved' THEN coalesce(edited.body, written.body) WHEN verdict = 'accepted' THEN written.body
+    END AS body,
+    coalesce(edited.body, written.body) AS draft, coalesce(edited.findings, written.findings) AS findings
 FROM job
-LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version AND review = 'approved'
+LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version
 LEFT JOIN LATERAL (
-    SELECT artifact.body
+    SELECT verdict, artifact.body, artifact.findings
     FROM artifact
-    WHERE artifact.job_id = job.id AND artifact.kind = job.kind AND (verdict = 'accepted' OR job.review = 'approved')
-    ORDER BY verdict, artifact.body IS NULL, artifact.attempt DESC
+    WHERE artifact.job_id = job.id AND artifact.kind = job.kind
+    ORDER BY {best_draft}
     LIMIT 1
 ) AS written ON true
 WHERE job.id = CAST(:id AS uuid) AND job.tenant = coalesce(CAST(:tenant AS text), job.tenant)

@@ -10,7 +10,7 @@ LEFT JOIN LATERAL (
     SELECT artifact.locale, artifact.body, artifact.text, artifact.findings
     FROM artifact
     WHERE artifact.job_id = job.id AND artifact.kind = job.kind
-    ORDER BY verdict, body IS NULL, artifact.attempt DESC  -- the accepted one first, and the best draft
+    ORDER BY {best_draft}
     LIMIT 1
 ) AS written ON true
 LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version

@@ -9,9 +9,19 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from thothy_ai.admin.report.drain_report import DrainReport, drain_report
-from thothy_ai.admin.report.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Timeline, report_with_timeline
+from thothy_ai.admin.report.timeline import (
+    ACCEPTED,
+    IDLE,
+    INTERACTIVE,
+    LOST,
+    REJECTED,
+    UNSUCCESSFUL,
+    Timeline,
+    report_with_timeline,
+)
 from thothy_ai.db.models import AttemptRow, EngineSessionRow, JobRow
 from thothy_ai.db.states import JobState
+from thothy_ai.db.usage_models import InteractiveUsageRow
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -96,6 +106,18 @@ def test_the_device_s_seconds_are_the_report_s(busy: tuple[DrainReport, Timeline
     assert seconds[REJECTED] + seconds[UNSUCCESSFUL] + seconds[LOST] == pytest.approx(report.total.wasted_seconds)
     assert sum(seconds[use] for use in (ACCEPTED, REJECTED, UNSUCCESSFUL, LOST)) == pytest.approx(SEVERAL)
     assert (seconds[ACCEPTED], seconds[REJECTED], seconds[IDLE]) == (29, 29, pytest.approx(6000 - SEVERAL))
+
+
+def test_requests_over_http_are_no_idle_time(engine: Engine) -> None:
+    box = add_box(engine, at(-600), at(3000))
+    used = {"requests": 1, "prompt_tokens": 40, "cached_tokens": 0, "output_tokens": 20}
+    row = {"tenant": "t", "key": "", "engine_session_id": box, "compute_seconds": 25.0, "useful_seconds": 20.0, **used}
+    with engine.begin() as connection:
+        connection.execute(
+            insert(InteractiveUsageRow), [{**row, "id": uuid4(), "minute": at(m)} for m in (-60, 60, 120)]
+        )
+    _, timeline = report_with_timeline(engine, NOON, at(3600))
+    assert (timeline.device_seconds[INTERACTIVE], timeline.device_seconds[IDLE]) == (100, 5900)
 
 
 def test_percentiles_are_of_first_starts_and_of_attempts(engine: Engine) -> None:

@@ -20,11 +20,12 @@ from thothy_ai.db.states import JobState, Outcome
 
 MAX_BINS: Final = 60
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)  # seconds
-ACCEPTED, REJECTED, UNSUCCESSFUL, LOST, IDLE = (
+ACCEPTED, REJECTED, UNSUCCESSFUL, LOST, INTERACTIVE, IDLE = (
     "accepted output",
     "rejected output",
     "failed, cancelled or expired",
     "lost or released",
+    "requests over HTTP",
     "idle while resident",
 )
 USES: Final = {
@@ -127,6 +128,7 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
             shared = min(of.end, session.until_at) - max(of.start, session.since_at)
             of.resident_seconds += max(shared.total_seconds(), 0.0) * max(session.gpus, 1)
     used[UNSUCCESSFUL] += max(report.total.busy_seconds - sum(used.values()), 0.0)  # of attempts that were deleted
+    used[INTERACTIVE] = report.bill.total.usage.interactive_seconds
     used[IDLE] = max(report.total.resident_seconds - sum(used.values()), 0.0)
     return Timeline(bins, _percentiles(rows("timeline_waits")), _percentiles(rows("timeline_runs")), used)
 

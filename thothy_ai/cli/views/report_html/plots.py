@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from thothy_ai.admin.report.timeline import ACCEPTED, IDLE, LOST, REJECTED, UNSUCCESSFUL, Bin, Percentiles
+from thothy_ai.admin.report.timeline import ACCEPTED, IDLE, INTERACTIVE, LOST, REJECTED, UNSUCCESSFUL, Bin, Percentiles
 from thothy_ai.cli.views.report_html.axes import (
     DURATIONS,
     NARROW,
@@ -37,7 +37,7 @@ STATES: Final = {
 }
 TOKENS: Final = {"prompt, computed": BLUE, "prompt, cached": SKY, "output": ORANGE}
 MARKS: Final = {"p50": (BLUE, "o"), "p90": (ORANGE, "D"), "p99": (VERMILION, "s")}
-USES: Final = {ACCEPTED: BLUE, REJECTED: ORANGE, UNSUCCESSFUL: VERMILION, LOST: PURPLE, IDLE: PALE}
+USES: Final = {ACCEPTED: BLUE, REJECTED: ORANGE, UNSUCCESSFUL: VERMILION, LOST: PURPLE, INTERACTIVE: SKY, IDLE: PALE}
 
 
 @dataclass(frozen=True, slots=True)

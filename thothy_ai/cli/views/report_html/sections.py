@@ -127,7 +127,7 @@ def device_time(report: DrainReport, seconds: Mapping[str, float]) -> str:
     name = report.unit.replace("-hour", "-seconds")
     rows = [[use, f"{spent:,.1f}", percent(spent / total)] for use, spent in seconds.items()]
     rows.append(["all", f"{total:,.1f}", "100.0%"])
-    explained = f"{name[0].upper()}{name[1:]} by the outcome of the attempts that they were spent on."
+    explained = f"{name[0].upper()}{name[1:]} by what they were spent on: attempts by their outcome, and requests."
     numbers = table("The device's time", ["", name, "share"], rows, total=True)
     return section("Device time", note(explained), figure(plots.device(seconds)), numbers)
 

@@ -259,6 +259,33 @@ CREATE TABLE api_key (
     )
 );
 
+-- The console: the secret that signs sessions, links that sign in once, and what people changed there.
+CREATE TABLE console_secret (
+    one boolean CONSTRAINT pk_console_secret PRIMARY KEY DEFAULT true,
+    secret text NOT NULL,
+    CONSTRAINT ck_console_secret_one CHECK (one)
+);
+
+CREATE TABLE console_link (
+    digest bytea CONSTRAINT pk_console_link PRIMARY KEY,
+    name text NOT NULL,
+    role text NOT NULL,
+    tenant text,
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT ck_console_link_role CHECK (role IN ('reader', 'editor', 'operator'))
+);
+
+CREATE TABLE audit_log (
+    id uuid CONSTRAINT pk_audit_log PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    name text NOT NULL,
+    tenant text,
+    action text NOT NULL,
+    target text NOT NULL,
+    before jsonb,
+    after jsonb
+);
+
 CREATE TABLE queue_control (
     name text CONSTRAINT pk_queue_control PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,12 +39,31 @@ class Browser:
         for domain in ("Page", "Network", "Runtime"):
             self._ask(f"{domain}.enable")
 
-    def load(self, page: Path, width: int, height: int = 900) -> None:
-        """Show a file in a window of that size, in pixels, and wait until it is loaded."""
+    def load(self, page: Path | str, width: int, height: int = 900, *, dark: bool = False) -> None:
+        """Show a file or an address in a window of that size, in pixels, and wait until it is loaded."""
         self.requests.clear()
         self.refused.clear()
         self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self._ask("Page.navigate", url=page.resolve().as_uri())
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        self._ask("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
+        self._loaded()
+
+    def press(self, selector: str) -> None:
+        """Click an element that leads to another page, and wait until that is loaded."""
+        assert self.evaluate(
+            f"(e => e ? (setTimeout(() => e.click()), true) : false)(document.querySelector({selector!r}))"
+        )
+        self._loaded()
+
+    def until(self, expression: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.evaluate(expression):
+            assert time.monotonic() < end, f"never true: {expression}"
+            time.sleep(0.05)
+
+    def _loaded(self) -> None:
         while self._next().get("method") != "Page.loadEventFired":
             pass
 

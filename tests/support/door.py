@@ -15,6 +15,7 @@ from thothy_ai.engine.api.backend import Backend
 from thothy_ai.http.access import Access, Everybody
 from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
+from thothy_ai.http.console.console import Console
 from thothy_ai.http.directory import Single
 from thothy_ai.http.engines import Fleet
 from thothy_ai.http.ledger import Ledger
@@ -40,8 +41,9 @@ def served_door(
 ) -> Iterator[str]:
     """Its address, before the engine of these settings, which may not be there, and the queue if they have one."""
     queue = QueueRoutes(settings) if settings.database_url is not None else None
+    console = Console(settings) if settings.database_url is not None else None
     accounts = Accounts(Limiter(settings), ledger or Ledger(settings, None))
-    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), accounts, queue)
+    app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), accounts, queue, console)
     server = make_server(app, settings.model_copy(update={"http_port": 0}))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -32,9 +32,11 @@ class JobFilter:
     parent: UUID | None = None
     batch: UUID | None = None
     tenant: str | None = None
+    model: str | None = None
+    reason: str | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the fragment `selected_jobs`, `kind` and `tenant`."""
+        """Parameters of the fragment `selected_jobs`, and the columns that are compared beside it."""
         beginning = self.key is not None and self.key.endswith(ANY_END)
         return {
             "states": list(self.states) or None,
@@ -45,6 +47,8 @@ class JobFilter:
             "parent": self.parent,
             "batch": self.batch,
             "tenant": self.tenant,
+            "model": self.model,
+            "reason": self.reason,
         }
 
 

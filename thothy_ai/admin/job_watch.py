@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from thothy_ai.admin.processes import read_connected
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import UnknownJobError
+from thothy_ai.jobs.text.strings import counted
 from thothy_ai.queue.pauses import Pause
 
 MAX_AHEAD = 1_000  # of a longer queue only this much is read
@@ -98,6 +100,41 @@ class JobWatch:
             wanted = {"id": self._id, "kind": kind, "tenant": None}
             body: dict[str, Any] | None = connection.scalar(statement("producer/artifact"), wanted)  # its first column
         return body
+
+
+def why_it_waits(job: JobSnapshot, waiting: JobWait, clock: Callable[[datetime], str]) -> tuple[str, str]:
+    """Why a job waits: the sort of reason, and a sentence, in which `clock` writes times."""
+    if waiting.not_before is not None:
+        when = clock(waiting.not_before)
+        return ("retry", f"tried again at {when}") if job.attempt else ("delayed", f"not before {when}")
+    if job.state is JobState.DISPATCHED:
+        return ("worker", "waiting for a worker") if waiting.worker else ("no worker", "no worker is connected")
+    if pause := _pause(waiting):
+        return "paused", pause
+    if not waiting.dispatcher:
+        return "no dispatcher", "no dispatcher is connected"
+    return _place(waiting)
+
+
+def _place(waiting: JobWait) -> tuple[str, str]:
+    """What a job that may be dispatched still waits for."""
+    if model := waiting.unserved_model:
+        named = f"{model}, an alias of {waiting.alias_of}" if waiting.alias_of else model
+        return "no engine", f"no engine serves {named} (`thothy models alias {model} MODEL` lets another run it)"
+    if waiting.ahead is None:
+        return "behind", f"more than {counted(MAX_AHEAD, 'job')} before it"
+    return "behind", f"{counted(waiting.ahead, 'job')} before it" if waiting.ahead else "next"
+
+
+def _pause(waiting: JobWait) -> str | None:
+    """The pause that holds a job back, if any: of the whole queue before that of a part."""
+    if waiting.paused:
+        what, note, command = "the queue", waiting.note, "thothy queue resume"
+    elif (held := waiting.held) is not None:
+        what, note, command = f"{held.scope} {held.name}", held.note, held.resume_command
+    else:
+        return None
+    return f"{what} is paused{f': {note}' if note else ''} (`{command}` resumes it)"
 
 
 def _waiting(connection: Connection, row: Row[Any]) -> JobWait:

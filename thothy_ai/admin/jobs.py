@@ -167,6 +167,13 @@ def change(engine: Engine, ids: Sequence[UUID], wanted: Change) -> dict[UUID, bo
     return changed
 
 
+def tenant_jobs(engine: Engine, tenant: str, ids: Sequence[UUID]) -> list[UUID]:
+    """Those of these jobs that are the tenant's."""
+    with engine.connect() as connection:
+        wanted = {"tenant": tenant, "ids": list(ids)}
+        return list(connection.scalars(statement("admin/tenant_jobs"), wanted))
+
+
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:
     """The states of these jobs; unknown ids are left out."""
     with engine.connect() as connection:

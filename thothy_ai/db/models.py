@@ -417,6 +417,46 @@ class ApiKeyRow(Base):
     )
 
 
+class ConsoleSecretRow(Base):
+    """The secret that signs the console's sessions."""
+
+    __tablename__ = "console_secret"
+
+    one: Mapped[bool] = mapped_column(primary_key=True, server_default=sql("true"))
+    secret: Mapped[str]
+
+    __table_args__ = (CheckConstraint("one", name="one"),)
+
+
+class ConsoleLinkRow(Base):
+    """A link to the console that signs in once. `tenant` NULL: of all tenants."""
+
+    __tablename__ = "console_link"
+
+    digest: Mapped[bytes] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    role: Mapped[str]
+    tenant: Mapped[str | None]
+    expires_at: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("role IN ('reader', 'editor', 'operator')", name="role"),)
+
+
+class AuditRow(Base):
+    """A change that a person made in the console. `tenant` NULL: it concerns more than one."""
+
+    __tablename__ = "audit_log"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=NOW)
+    name: Mapped[str]
+    tenant: Mapped[str | None]
+    action: Mapped[str]
+    target: Mapped[str]
+    before: Mapped[dict[str, Any] | None]
+    after: Mapped[dict[str, Any] | None]
+
+
 class BatchRow(Base):
     """The jobs of one call that asked for a webhook, or for a batch. Those of a follow-up belong to it, too."""
 

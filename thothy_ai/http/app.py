@@ -18,6 +18,8 @@ from thothy_ai.http import metrics
 from thothy_ai.http.access import Access, caller_of
 from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.asgi import Exchange, parsed
+from thothy_ai.http.console.console import Console
+from thothy_ai.http.console.site import ROOT
 from thothy_ai.http.engines import Fleet
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
 from thothy_ai.http.openai import models, texts
@@ -38,15 +40,24 @@ GENERATIONS: dict[str, Callable[[object, str], texts.Wanted]] = {
 }
 
 
-def make_app(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes | None = None) -> ASGIApp:
+def make_app(
+    fleet: Fleet,
+    access: Access,
+    accounts: Accounts,
+    queue: QueueRoutes | None = None,
+    console: Console | None = None,
+) -> ASGIApp:
     """The application. It starts and closes what it is made of: `access` knows who sends each request, `accounts` what
-    they used, and `queue` has the routes over the queue.
+    they used, `queue` has the routes over the queue, and `console` has its pages and sessions of its own.
     """
-    others = _others(fleet, access, accounts, queue)
+    others = _others(fleet, access, accounts, queue, console)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await others(scope, receive, send)
+            return
+        if console is not None and (scope["path"] == ROOT or scope["path"].startswith(f"{ROOT}/")):
+            await console(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
         try:
@@ -94,7 +105,9 @@ def count_denial(scope: Scope, error: ApiError) -> None:
     )
 
 
-def _others(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes | None) -> Starlette:
+def _others(
+    fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes | None, console: Console | None
+) -> Starlette:
     async def list_models(request: Request) -> Response:  # noqa: ARG001 - Starlette passes it
         return JSONResponse(models.listed(fleet))
 
@@ -112,6 +125,8 @@ def _others(fleet: Fleet, access: Access, accounts: Accounts, queue: QueueRoutes
         await access.close()
         if queue is not None:
             await queue.close()
+        if console is not None:
+            await console.close()
 
     application = Starlette(
         routes=[

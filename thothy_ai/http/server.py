@@ -25,6 +25,7 @@ from thothy_ai.http.access import Access, Everybody
 from thothy_ai.http.accounts import Accounts
 from thothy_ai.http.app import make_app
 from thothy_ai.http.asgi import LINGER_SECONDS, Exchange, new_id
+from thothy_ai.http.console.console import Console
 from thothy_ai.http.directory import Registered, Single
 from thothy_ai.http.engines import Directory, Fleet
 from thothy_ai.http.errors import RETRY_SECONDS, ApiError
@@ -54,6 +55,7 @@ def main(settings: Settings) -> None:
     with ExitStack() as stack:
         database: Engine | None = None
         queue: QueueRoutes | None = None
+        console: Console | None = None
         directory: Directory
         if settings.database_url is None:
             directory = Single(settings)
@@ -62,7 +64,7 @@ def main(settings: Settings) -> None:
             database = make_engine(settings, application="serve", pool_size=POOL)
             stack.callback(database.dispose)
             directory = Registered(settings, database)
-            queue = QueueRoutes(settings)
+            queue, console = QueueRoutes(settings), Console(settings)
         access = _access(settings, database)
         serve_metrics(settings)
         fleet = Fleet(directory, settings.interactive_share)
@@ -71,7 +73,7 @@ def main(settings: Settings) -> None:
         gc.collect()
         gc.freeze()  # what is imported stays: the collector need not traverse it again
         accounts = Accounts(Limiter(settings), Ledger(settings, database))
-        server = make_server(make_app(fleet, access, accounts, queue), settings)
+        server = make_server(make_app(fleet, access, accounts, queue, console), settings)
         for stop in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again once it has ended
             signal.signal(stop, lambda *_: setattr(server, "should_exit", True))
         server.run()

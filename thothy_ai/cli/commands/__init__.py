@@ -30,6 +30,7 @@ _MODULES = {
     "migrate": "database",
     "roles": "roles",
     "keys": "keys",
+    "console": "console",
     "webhooks": "webhooks",
     "doctor": "doctor",
     "engines": "engines",
@@ -71,6 +72,7 @@ _SUMMARIES = {
     "migrate": "Upgrade the database schema to this version.",
     "roles": "Give each tenant's producers a database role of their own.",
     "keys": "Give programs keys for the HTTP API of `thothy serve`.",
+    "console": "Print a link that signs in to the web console of `thothy serve`.",
     "webhooks": "List webhooks, send dead ones again, show the receivers' secret.",
     "doctor": "Check every part of the service, and say how to fix what is wrong.",
     "engines": (

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import INTERRUPTED, fail, find_model, usage
+from thothy_ai.cli.shell import INTERRUPTED, fail, find_model, operator, usage
 from thothy_ai.cli.views.tables import count
 
 if TYPE_CHECKING:
+    from thothy_ai.embedded import EmbeddedStack
     from thothy_ai.settings import Settings
 
 app = typer.Typer()
@@ -29,6 +30,7 @@ Ready after {seconds:.1f} s. In another terminal{home}:
   thothy drain
   thothy artifacts list
 OpenAI's API: {http}.
+Console: {console}
 Logs: `thothy logs`, or {logs}.
 Metrics: {metrics}.
 Ctrl-C stops everything; the queue is kept.
@@ -115,7 +117,7 @@ def up(
                 settings, services=services, engines=where, observer=display, null=null, begun=had_begun
             ) as stack:
                 ready = True
-                typer.echo(_next_steps(settings, stack.home, time.monotonic() - began), nl=False)
+                typer.echo(_next_steps(settings, stack, time.monotonic() - began), nl=False)
                 if stack.postgres.warning:
                     typer.echo(stack.postgres.warning)
                 stack.wait()
@@ -168,12 +170,21 @@ def _http_port(settings: Settings) -> Iterator[int]:
         yield port or 0
 
 
-def _next_steps(settings: Settings, home: Path, seconds: float) -> str:
+def _next_steps(settings: Settings, stack: EmbeddedStack, seconds: float) -> str:
+    from thothy_ai.db.connect import make_engine
+    from thothy_ai.db.console_links import make_link
+
+    home = stack.home
     where = "" if settings.home == Path(".thothy") else f" (THOTHY_HOME={home})"
     metrics = "none are served; THOTHY_METRICS_PORT chooses a port"
     if port := settings.metrics_port:
         metrics = f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
     http = settings.engine_url or "not served; THOTHY_HTTP_PORT chooses a port"  # set only for a server over HTTP
+    console = "not served here"
     if settings.http_port and not settings.engine_url:
-        http = f"http://{settings.http_host}:{settings.http_port}/v1"
-    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics, http=http)
+        address = f"http://{settings.http_host}:{settings.http_port}"
+        http = f"{address}/v1"
+        engine = make_engine(stack.settings, application="cli", pool_size=1)
+        console = f"{address}/console/enter?token={make_link(engine, operator(), 'operator', None)} (works once)"
+        engine.dispose()
+    return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics, http=http, console=console)

@@ -17,7 +17,7 @@ from thothy_ai.db.states import JobState
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from thothy_ai.admin.job_watch import JobSnapshot, JobWait
+    from thothy_ai.admin.job_watch import JobSnapshot
 
 ERASE = "\r\x1b[K"
 
@@ -91,7 +91,9 @@ class WatchView:
 
 def status_of(job: JobSnapshot) -> Status:
     if job.waiting is not None:
-        why, text = _why(job, job.waiting)
+        from thothy_ai.admin.job_watch import why_it_waits
+
+        why, text = why_it_waits(job, job.waiting, times.local)
         return Status((job.state, job.attempt, why), f"{job.state}: {text}", job.at)
     if job.state is JobState.RUNNING:
         stopping = ", to be cancelled" if job.cancel_requested else ""
@@ -101,38 +103,6 @@ def status_of(job: JobSnapshot) -> Status:
     took = times.spell((job.finished_at - job.enqueued_at).total_seconds()) if job.finished_at else "-"
     text = f"{job.state}{why} ({count(job.attempt, 'attempt')}, {took} after it was enqueued)"
     return Status((job.state,), text, job.finished_at or job.at)
-
-
-def _why(job: JobSnapshot, waiting: JobWait) -> tuple[str, str]:
-    """Why a job waits: the sort of reason, and a sentence."""
-    from thothy_ai.admin.job_watch import MAX_AHEAD
-
-    if waiting.not_before is not None:
-        when = times.local(waiting.not_before)
-        return ("retry", f"tried again at {when}") if job.attempt else ("delayed", f"not before {when}")
-    if job.state is JobState.DISPATCHED:
-        return ("worker", "waiting for a worker") if waiting.worker else ("no worker", "no worker is connected")
-    if pause := _pause(waiting):
-        return "paused", pause
-    if not waiting.dispatcher:
-        return "no dispatcher", "no dispatcher is connected"
-    if model := waiting.unserved_model:
-        named = f"{model}, an alias of {waiting.alias_of}" if waiting.alias_of else model
-        return "no engine", f"no engine serves {named} (`thothy models alias {model} MODEL` lets another run it)"
-    more = f"more than {count(MAX_AHEAD, 'job')}"
-    ahead = more if waiting.ahead is None else count(waiting.ahead, "job")
-    return "behind", "next" if waiting.ahead == 0 else f"{ahead} before it"
-
-
-def _pause(waiting: JobWait) -> str | None:
-    """The pause that holds a job back, if any: of the whole queue before that of a part."""
-    if waiting.paused:
-        what, note, command = "the queue", waiting.note, "thothy queue resume"
-    elif (held := waiting.held) is not None:
-        what, note, command = f"{held.scope} {held.name}", held.note, held.resume_command
-    else:
-        return None
-    return f"{what} is paused{f': {note}' if note else ''} (`{command}` resumes it)"
 
 
 def _clock(moment: datetime) -> str:

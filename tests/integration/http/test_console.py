@@ -1,0 +1,238 @@
+"""The web console: who may see and change what, and its pages in a real browser."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+from uuid import UUID
+
+import httpx
+import pytest
+
+from tests.support.browser import Browser, browser
+from tests.support.door import PATIENCE, served_door
+from tests.support.engine_rows import register
+from tests.support.fetched import fetched
+from tests.support.queue_bench import Queue, eventually
+from thothy_ai.admin.jobs import states_of
+from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
+from thothy_ai.db.console_links import make_link
+from thothy_ai.producer.drafts import parse_request
+
+HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
+PAGES = ("/now", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes")
+OF_ALL_TENANTS = {"/drains", "/engines"}
+WIDTHS = (360, 768, 1440)
+UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select')]
+    .filter(each => !each.labels.length && !each.ariaLabel).length"""
+QUEUED = """[...document.querySelectorAll('.figure')]
+    .find(each => each.querySelector('dt').textContent == 'queued').querySelector('dd').textContent"""
+VENDOR = Path(__file__).parents[3] / "thothy_ai/http/console/static/vendor"
+
+
+class Console(NamedTuple):
+    """A console, the queue behind it, and its address."""
+
+    queue: Queue
+    address: str
+
+    @contextmanager
+    def signed_in(self, role: str = "operator", tenant: str | None = None, name: str = "Ada") -> Iterator[httpx.Client]:
+        token = make_link(self.queue.engine, name, role, tenant)
+        with httpx.Client(base_url=f"{self.address}/console", timeout=PATIENCE, follow_redirects=True) as client:
+            assert client.post("/enter", data={"token": token}).status_code == 200
+            yield client
+
+    def enqueued(self, text: str, tenant: str = "ours") -> UUID:
+        producer = self.queue.producer.of_tenant(tenant)
+        return producer.enqueue(parse_request("echo", {"text": text})).id
+
+
+@pytest.fixture
+def console(queue: Queue) -> Iterator[Console]:
+    register(queue, "first", "m")
+    with served_door(queue.settings) as address:
+        yield Console(queue, address)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(fetched("fetch-chromium"), tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+def csrf_of(page: httpx.Response) -> str:
+    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
+    assert found, page.text
+    return found[1]
+
+
+def sent(client: httpx.Client, page: str, to: str, **fields: object) -> httpx.Response:
+    return client.post(to, data={"csrf": csrf_of(client.get(page)), **fields})
+
+
+def test_nobody_looks_without_a_session(console: Console) -> None:
+    with httpx.Client(base_url=f"{console.address}/console", timeout=PATIENCE) as client:
+        for page in (*PAGES, "/changes.jsonl", "/drains/bill.csv", "/now/events"):
+            answer = client.get(page)
+            assert answer.status_code == 303, page
+            assert answer.headers["location"].startswith("/console/sign-in?next=")
+        assert client.post("/jobs/change", data={"action": "cancel"}).status_code == 401
+        assert client.get("/now", headers={"cookie": "thothy_console=forged"}).status_code == 303
+
+
+def test_a_link_works_once_and_only_when_its_button_is_pressed(console: Console) -> None:
+    token = make_link(console.queue.engine, "Ada", "reader", None)
+    with httpx.Client(base_url=f"{console.address}/console", timeout=PATIENCE, follow_redirects=True) as client:
+        for _ in range(2):
+            assert client.get("/enter", params={"token": token}).status_code == 200
+        first = client.post("/enter", data={"token": token})
+        assert "Ada" in first.text
+        cookie = next(each for each in client.cookies.jar if each.name == "thothy_console")
+        assert cookie.path == "/console"
+        assert cookie.has_nonstandard_attr("HttpOnly")
+        assert client.post("/enter", data={"token": token}).status_code == 401
+
+
+def test_a_key_signs_in_with_its_role_until_it_is_revoked(console: Console) -> None:
+    engine = console.queue.engine
+    for scopes, status in ((["admin"], 200), (["read"], 403), (["review"], 403)):
+        key = create_key(engine, "ours", scopes, UNLIMITED, name="", expires_at=None)
+        with httpx.Client(base_url=f"{console.address}/console", timeout=PATIENCE, follow_redirects=True) as client:
+            eventually(lambda: client.post("/sign-in", data={"key": key}).status_code == 200)  # noqa: B023
+            assert client.get("/jobs").status_code == 200
+            assert client.get("/keys").status_code == status
+            assert client.get("/engines").status_code == 403  # it is about all tenants
+            revoke_key(engine, id_of(key) or "")
+            eventually(lambda: "/sign-in" in str(client.get("/jobs").url))
+    for wrong in ("", "thothy_x", create_key(engine, "ours", ["chat"], UNLIMITED, name="", expires_at=None)):
+        assert httpx.post(f"{console.address}/console/sign-in", data={"key": wrong}).status_code == 401
+
+
+def test_a_session_leads_nowhere_else(console: Console) -> None:
+    key = create_key(console.queue.engine, "ours", ["read"], UNLIMITED, name="", expires_at=None)
+    for elsewhere in ("https://evil.example/", "//evil.example/console/", "/v1/models", "/console/\\\\evil"):
+        answer = httpx.post(f"{console.address}/console/sign-in", data={"key": key, "next": elsewhere})
+        assert answer.headers["location"] == "/console/now"
+
+
+def test_forms_need_the_session_s_token_and_a_role(console: Console) -> None:
+    job = console.enqueued("ok")
+    with console.signed_in() as operator, console.signed_in("editor") as editor:
+        fields = {"action": "cancel", "which": "ticked", "id": str(job)}
+        assert operator.post("/jobs/change", data=fields).status_code == 403
+        assert operator.post("/jobs/change", data={**fields, "csrf": csrf_of(editor.get("/jobs"))}).status_code == 403
+        assert sent(editor, "/jobs", "/jobs/change", **fields).status_code == 403
+        assert states_of(console.queue.engine, [job])[job] == "queued"
+        assert sent(operator, "/jobs", "/jobs/change", **fields).status_code == 200
+    assert states_of(console.queue.engine, [job])[job] == "cancelled"
+
+
+def test_all_that_match_are_changed_and_the_number_is_said_before(console: Console) -> None:
+    jobs = [console.enqueued(f"ok {number}") for number in range(60)]
+    other = console.enqueued("no", tenant="theirs")
+    with console.signed_in() as client:
+        fields = {"action": "cancel", "which": "all", "query": "tenant=ours&state=queued"}
+        asked = sent(client, "/jobs", "/jobs/ask", **fields)
+        assert "Cancel 60 jobs?" in asked.text
+        done = client.post("/jobs/change", data={**fields, "csrf": csrf_of(asked)})
+        assert "60 jobs were cancelled" in done.text
+        states = states_of(console.queue.engine, [*jobs, other])
+        assert {states[job] for job in jobs} == {"cancelled"}
+        assert states[other] == "queued"
+        again = sent(client, "/jobs", "/jobs/change", action="retry", which="all", query="tenant=ours")
+        assert "60 jobs were queued again" in again.text
+        raised = sent(client, "/jobs", "/jobs/change", action="priority", which="all", query="key=none", priority="7")
+        assert "0 jobs were" in raised.text
+        assert sent(client, "/jobs", "/jobs/ask", action="priority", which="all", priority="x").status_code == 400
+        log = client.get("/changes.jsonl").text.splitlines()
+        assert len(log) == 3
+        assert '"Ada"' in log[0]
+
+
+def test_a_tenant_s_viewer_sees_and_changes_nothing_of_others(console: Console) -> None:
+    theirs = console.enqueued("their secret", tenant="theirs")
+    console.enqueued("ok")
+    with console.signed_in(tenant="ours") as client:
+        assert str(theirs) not in client.get("/jobs?tenant=theirs").text
+        assert client.get(f"/jobs/{theirs}").status_code == 404
+        assert client.get(f"/jobs/{theirs}/events").status_code == 404
+        for which in ("ticked", "all"):
+            fields = {"action": "cancel", "which": which, "id": str(theirs), "query": "tenant=theirs&key=none"}
+            assert sent(client, "/jobs", "/jobs/change", **fields).status_code == 200
+        assert sent(client, "/keys", "/keys/create", tenant="theirs", scope="read").status_code == 403
+        for page in PAGES:
+            assert client.get(page).status_code == (403 if page in OF_ALL_TENANTS else 200), page
+    assert states_of(console.queue.engine, [theirs])[theirs] == "queued"
+
+
+def test_pauses_aliases_and_keys_are_changed_and_recorded(console: Console) -> None:
+    with console.signed_in() as client:
+        assert "kind echo is paused" in sent(client, "/engines", "/engines/pause", scope="kind", name="echo").text
+        assert "kind echo is not paused" in sent(client, "/engines", "/engines/resume", scope="kind", name="echo").text
+        assert "the queue is paused" in sent(client, "/engines", "/engines/pause", note="new model").text
+        assert "new model" in client.get("/engines").text
+        sent(client, "/engines", "/engines/resume")
+        assert "fast stands for m" in sent(client, "/engines", "/engines/alias", alias="fast", model="m").text
+        assert sent(client, "/engines", "/engines/alias", alias="faster", model="fast").status_code == 400
+        assert "no alias any more" in sent(client, "/engines", "/engines/alias", alias="fast").text
+        assert sent(client, "/engines", "/engines/pause", scope="moon", name="x").status_code == 400
+        made = sent(client, "/keys", "/keys/create", tenant="ours", name="desk", scope=["read", "review"], days="3")
+        key = re.search(r"thothy_[0-9a-f]{12}_[0-9a-f]{64}", made.text)
+        assert key
+        eventually(lambda: id_of(key[0]) in client.get("/keys").text)
+        assert "is revoked" in sent(client, "/keys", "/keys/revoke", id=id_of(key[0])).text
+        actions = [
+            line.split('"action": "')[1].split('"')[0] for line in client.get("/changes.jsonl").text.splitlines()
+        ]
+    assert actions == [
+        "revoke key", "create key", "set alias", "set alias", "resume", "pause", "resume", "pause",
+    ]  # fmt: skip
+
+
+def test_what_people_write_is_shown_as_text(console: Console) -> None:
+    job = console.enqueued(HOSTILE)
+    with console.signed_in(name=f"Eve {HOSTILE[:40]}") as client:
+        sent(client, "/engines", "/engines/pause", scope="kind", name="echo", note=HOSTILE[:400])
+        for page in (*PAGES, f"/jobs/{job}", f"/jobs?key={quote(HOSTILE[:60])}"):
+            text = client.get(page).text
+            assert "<script>alert" not in text, page
+            assert not {"\u202e", "\x1b"} & set(text), page
+        assert "\\u202e" in client.get("/engines").text
+
+
+def test_what_is_vendored_is_what_its_page_says(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| (\S+) \|.*`([0-9a-f]{64})`", (VENDOR / "README.md").read_text(), re.MULTILINE)
+    assert {name for name, _ in rows} == {path.name for path in VENDOR.glob("*.js")}
+    for name, digest in rows:
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_pages_in_a_browser(console: Console, chromium: Browser) -> None:
+    job = console.enqueued("ok")
+    token = make_link(console.queue.engine, "Ada", "operator", None)
+    chromium.load(f"{console.address}/console/enter?token={token}", WIDTHS[0])
+    chromium.press("button.main")
+    for page in (*PAGES, f"/jobs/{job}"):
+        for width in WIDTHS:
+            for dark in (False, True):
+                chromium.load(f"{console.address}/console{page}", width, dark=dark)
+                assert chromium.evaluate("document.documentElement.scrollWidth") <= width, (page, width)
+                assert chromium.refused == []
+                assert {url.split("/")[2] for url in chromium.requests.values()} == {console.address[7:]}
+                assert chromium.evaluate("document.querySelectorAll('h1').length") == 1
+                assert chromium.evaluate(UNNAMED) == 0, page
+
+
+def test_the_page_of_the_moment_stays_live(console: Console, chromium: Browser) -> None:
+    token = make_link(console.queue.engine, "Ada", "operator", None)
+    chromium.load(f"{console.address}/console/enter?token={token}", 1440)
+    chromium.press("button.main")
+    assert chromium.evaluate(QUEUED) == "0"
+    console.enqueued("ok")
+    chromium.until(f"{QUEUED} == '1'")

@@ -1,0 +1,41 @@
+"""`thothy console`: a link that signs in to the web console."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from thothy_ai.cli.shell import database, load_settings, operator, usage
+
+app = typer.Typer()
+
+
+@app.command()
+def console(
+    role: Annotated[str, typer.Option(help="What the link allows: reader, editor or operator.")] = "operator",
+    tenant: Annotated[str | None, typer.Option(help="Only what belongs to this tenant. Default: all.")] = None,
+    name: Annotated[str | None, typer.Option(help="Who it is for, as changes name them. Default: you.")] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where people reach the server. Default: where it listens.")
+    ] = None,
+) -> None:
+    """Print a link that signs in to the web console of `thothy serve`. It works once, within 15 minutes.
+
+    Keys of the HTTP API sign in, too: those with the scope read look, review decides on artifacts, admin changes all.
+
+    Example: thothy console --role editor --tenant acme --name Ada
+    """
+    from thothy_ai.db.console_links import ROLES, make_link
+
+    if role not in ROLES:
+        usage(f"--role: expected one of {', '.join(ROLES)}, got {role!r}")
+    if name is not None and not (name.strip() and name.isprintable() and len(name) <= 100):
+        usage("--name must have 1 to 100 printable characters")
+    settings = load_settings()
+    if address is None:
+        scheme = "https" if settings.http_tls_certificate else "http"
+        address = f"{scheme}://{settings.http_host}:{settings.http_port}"
+    with database() as engine:
+        token = make_link(engine, name or operator(), role, tenant)
+    typer.echo(f"{address.rstrip('/')}/console/enter?token={token}")

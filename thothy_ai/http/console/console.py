@@ -1,0 +1,134 @@
+"""The console as an ASGI application: signing in and out, static files, and all pages."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from thothy_ai.db.api_keys import id_of
+from thothy_ai.db.connect import make_engine
+from thothy_ai.errors import DatabaseError
+from thothy_ai.http.console.changes import ChangeLog
+from thothy_ai.http.console.drains import DrainPages
+from thothy_ai.http.console.fleet import FleetPages
+from thothy_ai.http.console.jobs import JobPages
+from thothy_ai.http.console.keys import KeyPages
+from thothy_ai.http.console.now import NowPage
+from thothy_ai.http.console.sessions import COOKIE, viewer_of_key
+from thothy_ai.http.console.site import HEADERS, ROOT, Site, back_to, is_valid
+from thothy_ai.http.console.webhooks import WebhookPages
+from thothy_ai.http.errors import ApiError
+from thothy_ai.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Console:
+    """Owns connections to Postgres, and what its pages keep; `close` ends their streams."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._database = make_engine(settings, application="serve")
+        self.site = Site(settings, self._database)
+        self._now = NowPage(self.site)
+        self._jobs = JobPages(self.site)
+        parts = (
+            self._now,
+            self._jobs,
+            DrainPages(self.site),
+            FleetPages(self.site),
+            WebhookPages(self.site),
+            KeyPages(self.site),
+            ChangeLog(self.site),
+        )
+        static = StaticFiles(directory=Path(str(files(__package__).joinpath("static"))))
+        self._app = Starlette(
+            routes=[
+                Route(ROOT, self._root, methods=["GET"]),
+                Route(f"{ROOT}/sign-in", self._sign_in, methods=["GET"]),
+                Route(f"{ROOT}/sign-in", self._check_key, methods=["POST"]),
+                Route(f"{ROOT}/enter", self._enter, methods=["GET", "POST"]),
+                Route(f"{ROOT}/sign-out", self._sign_out, methods=["POST"]),
+                Mount(f"{ROOT}/static", static),
+                *(route for part in parts for route in part.routes),
+            ],
+            exception_handlers={
+                HTTPException: self._refused, ApiError: self._refused, DatabaseError: self._refused,
+            },
+        )  # fmt: skip
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    async def close(self) -> None:
+        self._now.close()
+        self._jobs.close()
+        self._database.dispose()
+
+    async def _root(self, _: Request) -> Response:
+        return RedirectResponse(f"{ROOT}/now", 303, HEADERS)
+
+    async def _sign_in(self, request: Request) -> Response:
+        to = back_to(request.query_params.get("next"), f"{ROOT}/now")
+        return self.site.render(request, None, "sign_in.html", to=to, wrong=None)
+
+    async def _check_key(self, request: Request) -> Response:
+        async with request.form(max_fields=3) as form:
+            given, to = str(form.get("key", "")).strip(), back_to(form.get("next"), f"{ROOT}/now")
+        key = (await self.site.keys()).get(id_of(given) or "")
+        viewer = viewer_of_key(key) if key is not None and key.is_key(given) and is_valid(key) else None
+        if viewer is None:
+            log.warning("console: refused a sign-in with a key: it is not valid, or may not look")
+            wrong = "this is no valid key with the scope read, review or admin"
+            return self.site.render(request, None, "sign_in.html", 401, to=to, wrong=wrong)
+        return await self.site.read(lambda: self.site.sign_in(request, viewer, to))
+
+    async def _enter(self, request: Request) -> Response:
+        """A link shows a button first: programs that preview links would use it up."""
+        if request.method == "GET":
+            return self.site.render(request, None, "enter.html", token=request.query_params.get("token", ""))
+        async with request.form(max_fields=2) as form:
+            token = str(form.get("token", ""))
+        viewer = await self.site.read(lambda: self.site.sessions.enter(token))
+        if viewer is None:
+            raise ApiError(401, "the link was used already, or is too old: `thothy console` makes another", code="link")
+        return await self.site.read(lambda: self.site.sign_in(request, viewer, f"{ROOT}/now"))
+
+    async def _sign_out(self, _: Request) -> Response:
+        answer = RedirectResponse(f"{ROOT}/sign-in", 303, HEADERS)
+        answer.delete_cookie(COOKIE, ROOT)
+        return answer
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        failure = _failure_of(error)
+        if failure.status >= 500:
+            log.warning("console: %s %s failed: %s", request.method, request.url.path, error)
+        return self.site.render(request, None, "error.html", failure.status, failure=failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an error page says."""
+
+    status: int
+    title: str
+    says: str
+
+
+def _failure_of(error: Exception) -> Failure:
+    if isinstance(error, ApiError):
+        return Failure(error.status, "That was refused", str(error))
+    if isinstance(error, HTTPException):
+        if error.status_code == 404:
+            return Failure(404, "There is no such page", "It may have moved, or what it showed was deleted.")
+        return Failure(error.status_code, "That was refused", error.detail)
+    return Failure(503, "The database does not answer", "Nothing was changed. Load the page again in a moment.")

@@ -1,0 +1,252 @@
+"""`Site`: what the console's pages share: who looks, templates, reading, and the record of what people change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from sqlalchemy import Engine
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from thothy_ai.admin.top.queue import Paced
+from thothy_ai.db.api_keys import ApiKey, list_keys
+from thothy_ai.db.connect import reaching
+from thothy_ai.db.statements import statement
+from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Role, Sessions, Viewer, check_csrf
+from thothy_ai.http.errors import ApiError
+from thothy_ai.settings import Settings
+
+T = TypeVar("T")
+Read = Callable[[Request, Viewer], Awaitable[Response]]
+Change = Callable[[Request, Viewer, FormData], Awaitable[Response]]
+
+ROOT = "/console"
+NOTICE = "thothy_notice"  # the cookie of what the last action did, which the next page shows
+KEYS_SECONDS = 2.0  # after which a session of a revoked key ends
+MAX_FIELDS = 2_000  # of a form
+HEADERS = {
+    # Scripts and styles are files of ours; nothing comes from elsewhere, and no other page may frame this one.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "cache-control": "no-store",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+
+
+class Site:
+    """Owns the sessions and the templates; reads and changes the record on threads."""
+
+    def __init__(self, settings: Settings, database: Engine) -> None:
+        self.settings, self.database = settings, database
+        self.sessions = Sessions(database)
+        self._keys = Paced(self._read_keys, KEYS_SECONDS)
+        self._templates = Environment(
+            loader=PackageLoader("thothy_ai.http.console"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=StrictUndefined,
+            finalize=visible,
+        )
+        self._templates.filters |= {"ago": ago, "count": count, "seconds": seconds, "share": share, "short": short}
+        self._templates.globals |= {"Role": Role, "root": ROOT}
+
+    def page(self, path: str, read: Read, role: Role = Role.READER) -> Route:
+        """A page that viewers of at least this role may see."""
+
+        async def answer(request: Request) -> Response:
+            viewer = await self.viewer(request)
+            if viewer is None:
+                return RedirectResponse(f"{ROOT}/sign-in?next={quote(_address(request))}", 303, HEADERS)
+            allow(viewer, role)
+            return await read(request, viewer)
+
+        return Route(ROOT + path, answer, methods=["GET"])
+
+    def action(self, path: str, change: Change, role: Role = Role.OPERATOR) -> Route:
+        """A form that viewers of at least this role may send."""
+
+        async def answer(request: Request) -> Response:
+            viewer = await self.viewer(request)
+            if viewer is None:
+                raise ApiError(401, "the session is over: sign in again", code="signed_out")
+            async with request.form(max_fields=MAX_FIELDS) as form:
+                check_csrf(viewer, form.get("csrf"))
+                allow(viewer, role)
+                return await change(request, viewer, form)
+
+        return Route(ROOT + path, answer, methods=["POST"])
+
+    async def viewer(self, request: Request) -> Viewer | None:
+        """Who sent the request, if their session holds."""
+        if (cookie := request.cookies.get(COOKIE)) is None:
+            return None
+        viewer = await self.read(lambda: self.sessions.viewer(cookie))
+        if viewer is None or viewer.key is None:
+            return viewer
+        key = (await self.keys()).get(viewer.key)
+        return viewer if key is not None and is_valid(key) else None
+
+    async def keys(self) -> dict[str, ApiKey]:
+        """All API keys by id, as they were at most `KEYS_SECONDS` ago."""
+        return (await self.read(self._keys.value))[0]
+
+    async def read(self, ask: Callable[[], T]) -> T:
+        """The result of a function that waits for the database. Raises `DatabaseError`."""
+
+        def asked() -> T:
+            with reaching(self.settings):
+                return ask()
+
+        return await asyncio.to_thread(asked)
+
+    def render(
+        self, request: Request, viewer: Viewer | None, template: str, status: int = 200, /, **values: object
+    ) -> Response:
+        """A whole page."""
+        notice = request.cookies.get(NOTICE)
+        context = {"viewer": viewer, "path": request.url.path, "notice": notice and unquote(notice), **values}
+        answer = HTMLResponse(self._templates.get_template(template).render(context), status, HEADERS)
+        if notice is not None:
+            answer.delete_cookie(NOTICE, ROOT)
+        return answer
+
+    def fragment(self, template: str, /, **values: object) -> str:
+        """A part of a page."""
+        return self._templates.get_template(template).render(values)
+
+    def sign_in(self, request: Request, viewer: Viewer, to: str) -> Response:
+        """Begin a session and go on to a page."""
+        answer = RedirectResponse(to, 303, HEADERS)
+        cookie, secure = self.sessions.cookie(viewer), request.url.scheme == "https"
+        answer.set_cookie(COOKIE, cookie, SESSION_SECONDS, path=ROOT, httponly=True, samesite="lax", secure=secure)
+        return answer
+
+    def done(self, request: Request, to: str, says: str) -> Response:
+        """Go back to a page, which says once what was done."""
+        answer = RedirectResponse(to, 303, HEADERS)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(NOTICE, quote(says[:500]), 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
+        return answer
+
+    async def record(
+        self,
+        viewer: Viewer,
+        action: str,
+        target: str,
+        *,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note what a viewer changed."""
+        values = {
+            "id": uuid7(),
+            "name": viewer.name,
+            "tenant": viewer.tenant,
+            "action": action,
+            "target": target,
+            "before": None if before is None else json.dumps(before, default=str),
+            "after": None if after is None else json.dumps(after, default=str),
+        }
+
+        def write() -> None:
+            with self.database.begin() as connection:
+                connection.execute(statement("http/record_change"), values)
+
+        await self.read(write)
+
+    def _read_keys(self) -> dict[str, ApiKey]:
+        with self.database.connect() as connection:
+            return {key.id: key for key in list_keys(connection)}
+
+
+def allow(viewer: Viewer, role: Role) -> None:
+    """ApiError 403 unless the viewer has at least this role."""
+    if viewer.role < role:
+        name = role.name.lower()
+        raise ApiError(403, f"this needs the role {name!r}, and yours is {viewer.role.name.lower()!r}", code="role")
+
+
+def is_valid(key: ApiKey) -> bool:
+    """Whether a key was neither revoked nor has expired."""
+    return key.revoked_at is None and (key.expires_at is None or key.expires_at > datetime.now(UTC))
+
+
+def back_to(given: object, default: str) -> str:
+    """A page of the console that a form names; the default for anything else."""
+    if not isinstance(given, str):
+        return default
+    parts = urlsplit(given)
+    ours = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in given
+    return given if ours else default
+
+
+def visible(value: object) -> object:
+    """A text with its control characters and its marks of direction as escapes: they would change what stands beside
+    them. Markup and other values are left alone.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(
+        char if char in "\n\t " or unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+        else f"\\u{ord(char):04x}"
+        for char in value
+    )  # fmt: skip
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def share(part: float | None) -> str:
+    return "–" if part is None else f"{part:.0%}"
+
+
+def short(value: object) -> str:
+    """The end of an id, by which the CLI finds it, too."""
+    return str(value)[-8:]
+
+
+def seconds(value: float | None) -> str:
+    """A duration in at most two units."""
+    if value is None:
+        return "–"
+    if value < 10:
+        return f"{value:.1f} s"
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    at = next((place for place, (size, _) in enumerate(units) if value >= size), 3)
+    size, name = units[at]
+    whole, rest = divmod(round(value), size)
+    smaller, small_name = units[min(at + 1, 3)]
+    rest //= smaller
+    return f"{whole} {name} {rest} {small_name}" if at < 3 and rest else f"{whole} {name}"
+
+
+def ago(moment: datetime | None) -> Markup:
+    """How long ago a moment was, with the moment itself as a hint."""
+    if moment is None:
+        return Markup("–")
+    passed = (datetime.now(UTC) - moment).total_seconds()
+    text = f"{seconds(passed)} ago" if passed >= 0 else f"in {seconds(-passed)}"
+    exact = moment.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), text
+    )
+
+
+def _address(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")

@@ -6,6 +6,7 @@ text's language group, as measured on labelled texts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from thothy_ai.jobs.api.verdict import RejectionReason
@@ -24,9 +25,20 @@ _GROUPS = {
 _OTHER = "others"
 
 
+_LEFT_TO_PEOPLE: Final[set[RejectionReason]] = set()
+
+
+def leave_to_people(reasons: Iterable[RejectionReason]) -> None:
+    """Have these gates make findings in this process: those that an operator has found wrong too often."""
+    _LEFT_TO_PEOPLE.clear()
+    _LEFT_TO_PEOPLE.update(reasons)
+
+
 def is_gate(reason: RejectionReason, locale: str) -> bool:
     """Whether a text in this language about which a check says this is rejected."""
     declared = table("gates").get(reason, {})
+    if reason in _LEFT_TO_PEOPLE:
+        return False
     return bool(declared.get("gate")) and group_of(locale) not in declared.get("finding_in", ())
 
 

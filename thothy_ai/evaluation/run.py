@@ -49,7 +49,7 @@ async def run(
     If a request fails, the others are aborted. Raises `EngineError`, `PlanError`.
     """
     places = asyncio.Semaphore(AT_ONCE)
-    judges = Judges(settings.kinds, settings.judge_seconds, settings.judges)
+    judges = Judges(settings.kinds, settings.judge_seconds, settings.judges, settings.gates_as_findings)
 
     async def attempts(body: Body) -> list[CaseAttempt]:
         """Try as a worker does: with the next seed while the output is rejected for a reason that allows it."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from thothy_ai.engine.api.errors import ProtocolError
 from thothy_ai.engine.wire.codec import Codec, from_json, to_json
 from thothy_ai.jobs.api.plan import Early, Outputs
-from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep
 
 M = TypeVar("M")
@@ -16,11 +16,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """The first task: which kinds to load, imported from where, and a task's limit in seconds of processor time."""
+    """The first task: which kinds to load, imported from where, a task's limit in seconds of processor time, and which
+    gates make findings.
+    """
 
     kinds: tuple[str, ...]
     path: tuple[str, ...]
     seconds: float
+    gates_as_findings: tuple[RejectionReason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from io import BufferedRWPair
 
 from thothy_ai.engine.wire.codec import read_payload
 from thothy_ai.jobs import registry
+from thothy_ai.jobs.checks.gates import leave_to_people
 from thothy_ai.plans.advance import PlanError, advance, near_duplicate
 from thothy_ai.plans.early import early_rejection
 from thothy_ai.plans.judge_messages import (
@@ -57,6 +58,7 @@ def serve(stream: BufferedRWPair) -> None:
         raise TypeError(f"expected the kinds to load, got {start!r}")
     sys.path[:] = start.path
     registry.load_extra(start.kinds)
+    leave_to_people(start.gates_as_findings)
     answer = ANSWERS.encode(Started())
     while True:
         stream.write(answer)

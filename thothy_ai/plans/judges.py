@@ -59,16 +59,23 @@ class JudgeEndedError(JudgeError):
 
 
 class Judges:
-    """Used on one asyncio loop. `seconds` of processor time are a task's limit.
+    """Used on one asyncio loop. `seconds` of processor time are a task's limit; `gates_as_findings` do not reject.
 
     What waits is bounded by the jobs in flight: each has one task at a time, and one check of an unfinished output per
     call.
     """
 
-    def __init__(self, kinds: Sequence[str], seconds: float, processes: int | None = None) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        seconds: float,
+        processes: int | None = None,
+        gates_as_findings: Sequence[RejectionReason] = (),
+    ) -> None:
         count = processes or default_processes()
         hash_seed = secrets.randbelow(2**32)  # the same for all: a plan is replayed in any of them
-        self._judges = [_Judge(kinds, seconds, hash_seed) for _ in range(count)]
+        first = StartTask(tuple(kinds), tuple(sys.path), seconds, tuple(gates_as_findings))
+        self._judges = [_Judge(first, hash_seed) for _ in range(count)]
         self._unstarted = list(self._judges)
         self._free: asyncio.LifoQueue[_Judge] = asyncio.LifoQueue()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -183,9 +190,9 @@ def default_processes() -> int:
 class _Judge:
     """One process, which is started when it is asked, if it has not been or has ended."""
 
-    def __init__(self, kinds: Sequence[str], seconds: float, hash_seed: int) -> None:
-        self._first = StartTask(tuple(kinds), tuple(sys.path), seconds)
-        self._seconds = seconds
+    def __init__(self, first: StartTask, hash_seed: int) -> None:
+        self._first = first
+        self._seconds = first.seconds
         self._hash_seed = hash_seed
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader

@@ -36,6 +36,7 @@ from thothy_ai.settings.values import (
     Policies,
     PositiveOrZero,
     PublishBy,
+    Reasons,
     RedisUrl,
     Seconds,
     Tenant,
@@ -194,6 +195,11 @@ class Settings(BaseSettings):
         le=1,
         description="How often a doubt of verification is right, which becomes the weight of its findings:"
         " `thothy eval verification` measures it for a model.",
+    )
+    gates_as_findings: Reasons = Field(
+        default=(),
+        description="Reasons, separated by commas, for which an output is not rejected, but left to a person: of gates"
+        " that were wrong too often on your own work, as `thothy eval validators --decisions` says.",
     )
     duplicate_days: int = Field(
         default=7,

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, SecretS
 from pydantic_settings import NoDecode
 
 from thothy_ai.jobs.api.kind import Policy
+from thothy_ai.jobs.api.verdict import RejectionReason
 from thothy_ai.settings.addresses import database_url_in_one_form, split_url
 
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -159,6 +160,16 @@ def _policies(value: object) -> object:
     return entries
 
 
+def _reasons(value: object) -> object:
+    entries = split(value) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple):
+        return value
+    known = list(RejectionReason)
+    if unknown := [entry for entry in entries if entry not in known]:
+        raise ValueError(f"{unknown[0]!r} is not a reason for which outputs are rejected, such as {known[0]}")
+    return tuple(RejectionReason(entry) for entry in entries)
+
+
 def _networks(value: object) -> object:
     entries = split(value) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
@@ -227,6 +238,7 @@ EngineTokens = Annotated[SecretStr, AfterValidator(_engine_tokens)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
+Reasons = Annotated[tuple[RejectionReason, ...], NoDecode, BeforeValidator(_reasons)]
 Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_hosts)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Policies = Annotated[dict[str, Policy], NoDecode, BeforeValidator(_policies)]

@@ -112,7 +112,7 @@ class WorkerLoop:
         store = JobStore(settings, self._worker)
         client = self._connect(settings.require_engine_url())
         self._monitor = monitor = EngineMonitor(client, store, self._unbilled, settings.heartbeat_seconds)
-        judges = Judges(settings.kinds, settings.judge_seconds, settings.judges)
+        judges = Judges(settings.kinds, settings.judge_seconds, settings.judges, settings.gates_as_findings)
         live = LivePublisher(settings, monitor)
         attempts = AttemptRunner(settings, store, monitor, judges, live)
         claimer = Claimer(

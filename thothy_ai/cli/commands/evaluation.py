@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from thothy_ai.cli.shell import FAILED, INTERRUPTED, WRONG_INPUT, AsJson, fail, load_settings, usage
+from thothy_ai.cli.inputs.job_options import Since, Tenant
+from thothy_ai.cli.shell import (
+    FAILED,
+    INTERRUPTED,
+    LONG_SECONDS,
+    WRONG_INPUT,
+    AsJson,
+    database,
+    fail,
+    load_settings,
+    usage,
+)
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
@@ -41,7 +52,7 @@ app = typer.Typer()
 evaluations = typer.Typer(
     cls=_Evaluations,
     no_args_is_help=True,
-    help="Measure a model: on the cases of a kind, or as a verifier of claims.",
+    help="Measure a model, on the cases of a kind or as a verifier of claims, or the rules.",
 )
 app.add_typer(evaluations, name="eval")
 
@@ -269,3 +280,38 @@ def verification(
         print_json(result.to_json())
     else:
         print_verifier(result)
+
+
+@evaluations.command()
+def validators(
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="Measure each rule on what people decided on one's own work.")
+    ] = False,
+    since: Since = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print which rules reject and which make findings, and how often each was right on labelled texts.
+
+    With --decisions, how often each was right by people's own decisions: of texts that were rejected or sent back, and
+    of fields that were changed before a text was approved. Exits with 1 if a gate was right in less than 95 % of at
+    least 50 decisions; THOTHY_GATES_AS_FINDINGS has it reject no more.
+
+    Example: thothy eval validators --decisions --since 30d
+    """
+    from thothy_ai.cli.views.rules import print_decided, print_declared
+
+    if not decisions:
+        if since is not None or tenant is not None:
+            usage("--since and --tenant are for --decisions")
+        return print_declared(as_json=as_json)
+    from thothy_ai.admin.decided_rules import decided_rules
+    from thothy_ai.jobs.checks.gates import leave_to_people
+
+    settings = load_settings()
+    leave_to_people(settings.gates_as_findings)
+    with database(LONG_SECONDS) as engine:
+        rules = decided_rules(engine, since=since, tenant=tenant)
+    if print_decided(rules, settings.gates_as_findings, as_json=as_json):
+        raise typer.Exit(FAILED)
+    return None

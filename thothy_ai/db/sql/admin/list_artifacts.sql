@@ -13,18 +13,18 @@ SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final A
     text
 FROM artifact
 LEFT JOIN (
-    SELECT id, state, idempotency_key, source_key, parent_id, enqueued_at, review, version FROM job
+    SELECT id, kind AS job_kind, state, idempotency_key, source_key, parent_id, enqueued_at, review, version FROM job
 ) AS made_by ON id = job_id
 LEFT JOIN job_request USING (job_id)
 LEFT JOIN attempt AS tried USING (job_id, attempt)
 CROSS JOIN LATERAL (
     -- The artifact of which a person approved a version: the accepted one, otherwise the best draft.
-    SELECT review = 'approved' AND NOT EXISTS (
-        SELECT
-        FROM artifact AS other
-        WHERE other.job_id = artifact.job_id AND other.kind = artifact.kind
-            AND (other.verdict, other.body IS NULL, -other.attempt)
-                < (artifact.verdict, artifact.body IS NULL, -artifact.attempt)
+    SELECT review = 'approved' AND artifact.attempt = (
+        SELECT artifact.attempt
+        FROM artifact
+        WHERE artifact.job_id = made_by.id AND artifact.kind = made_by.job_kind
+        ORDER BY {best_draft}
+        LIMIT 1
     ) AS published
 ) AS approved
 CROSS JOIN LATERAL (

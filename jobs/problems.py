@@ -52,6 +52,7 @@ _FIXED = {
     "recursion_loop": "refers to itself", "recursion_depth_exceeded": "is nested too deeply",
 }  # fmt: skip
 
+_JSON = {"False": "false", "True": "true", "None": "null"}
 _FROM_CONTEXT: Mapping[str, Callable[[Context], str]] = {
     "string_too_short": lambda context: f"must have at least {counted(context['min_length'], 'character')}",
     "string_too_long": lambda context: f"must have at most {counted(context['max_length'], 'character')}",
@@ -61,7 +62,7 @@ _FROM_CONTEXT: Mapping[str, Callable[[Context], str]] = {
     "too_long": lambda context: f"must have at most {counted(context['max_length'], 'item')}",
     "string_pattern_mismatch": lambda context: expected_text(context["pattern"]) or "does not have the expected form",
     "enum": lambda context: f"must be {context['expected']}",
-    "literal_error": lambda context: f"must be {context['expected']}",
+    "literal_error": lambda context: f"must be {_JSON.get(context['expected'], context['expected'])}",
     "greater_than": lambda context: f"must be greater than {context['gt']}",
     "greater_than_equal": lambda context: f"must be at least {context['ge']}",
     "less_than": lambda context: f"must be less than {context['lt']}",

@@ -66,6 +66,8 @@ class Exchange:
         if [kind.partition(b";")[0].strip().lower() for kind in kinds] != [JSON_TYPE]:
             # A web page may post other types to this machine without asking.
             raise ApiError(415, "the body's content type is not application/json", code="unsupported_media_type")
+        if any(name == b"content-encoding" and value != b"identity" for name, value in self.scope["headers"]):
+            raise ApiError(415, "the body is compressed: send it as it is", code="unsupported_media_type")
         parts: list[bytes] = []
         try:
             while not self._whole:

@@ -594,6 +594,8 @@ def test_other_content_types_are_refused(address: str, backend: AnsweringBackend
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         answer = post(address, "chat/completions", chat(), headers={"content-type": kind})
         assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
+    zipped = post(address, "chat/completions", chat(), headers={"content-encoding": "gzip"})
+    assert (zipped.status_code, zipped.json()["error"]["code"]) == (415, "unsupported_media_type")
     assert not backend.requests
     with_charset = {"content-type": "application/json; charset=utf-8"}
     assert post(address, "chat/completions", chat(), headers=with_charset).is_success

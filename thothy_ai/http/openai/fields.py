@@ -14,6 +14,7 @@ from thothy_ai.engine.api import INTERACTIVE_PRIORITY, MAX_PRIORITY, GenerationR
 from thothy_ai.engine.api.requests import MAX_CHOICES, MAX_LISTED
 from thothy_ai.engine.api.sampling import MAX_BIAS, MAX_STOPS, LogitBias
 from thothy_ai.http.errors import ApiError, unsupported
+from thothy_ai.jobs.problems import describe
 
 INTERACTIVE = MAX_PRIORITY // 2  # a request's own priority is added
 LOWEST = INTERACTIVE_PRIORITY - INTERACTIVE  # above all jobs
@@ -153,17 +154,21 @@ def parsed(kind: type[Parsed], body: object) -> Parsed:
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        problems = error.errors(include_url=False, include_input=False)
     first = problems[0]["loc"][:1]
-    # Of what may be of several types, each has its problem: the one that is found deepest was meant.
-    problem = max((each for each in problems if each["loc"][:1] == first), key=lambda each: len(_within(body, each)))
+    # Of what may be of several types, each has its problem: the one that is found deepest was meant, or has this type.
+    problem = max(
+        (each for each in problems if each["loc"][:1] == first),
+        key=lambda each: (len(_within(body, each)), not each["type"].endswith("_type")),
+    )
     path = ".".join(map(str, _within(body, problem)))
     if problem["type"] in ("extra_forbidden", "none_required"):
         raise unsupported(path)
     if problem["type"] == "missing":
         raise ApiError(400, f"{path} is missing", code="missing_required_parameter", param=path)
-    says = f"{path}: {problem['msg']}" if path else f"the body is not an object: {problem['msg']}"
-    raise ApiError(400, says, code="invalid_value", param=path or None)
+    pattern = problem.get("ctx", {}).get("pattern")  # which programmers can read
+    says = f"must match {pattern}" if pattern else describe(problem)
+    raise ApiError(400, f"{path}: {says}" if path else f"the body {says}", code="invalid_value", param=path or None)
 
 
 def _within(body: Any, problem: ErrorDetails) -> list[str | int]:

@@ -93,7 +93,11 @@ Item = Annotated[
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[CallOutputItem, Tag("function_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")],
-    Discriminator(_kind),
+    Discriminator(
+        _kind,
+        custom_error_type="item_type",
+        custom_error_message="must be of the type message, function_call, function_call_output or reasoning",
+    ),
 ]
 Input = str | Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS)]
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.openai.chat import ChatBody
 from thothy_ai.http.openai.completions import CompletionBody
+from thothy_ai.http.openai.fields import parsed
+from thothy_ai.http.openai.responses import ResponseBody
 
 PAGE = Path(__file__).parents[4] / "docs/openai.md"
 # What a field is for which the API has no value but the default one.
@@ -20,6 +25,29 @@ def test_the_page_lists_the_fields() -> None:
     named = {name.split(":")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
     declared = {*ChatBody.model_fields, *CompletionBody.model_fields} - WITHOUT_MEANING
     assert named | {"prompt"} == declared
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"stop": ["a"] * 100}, "stop: must have at most 64 items"),  # and not: must be text
+        ({"stop": 5}, "stop: must be text"),
+        ({"store": True}, "store: must be false"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name: must match ^[a-z"),
+        ({"messages": [{"role": "user", "content": [5]}]}, "messages.0.content.0: must be an object"),
+        ({"messages": None}, "messages: must be a list"),
+    ],
+)
+def test_what_is_wrong_is_said_plainly(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        parsed(ChatBody, {"model": "m", "messages": [{"role": "user", "content": "x"}], **fields})
+    assert str(refused.value).startswith(says)
+
+
+def test_what_an_item_may_be_is_said_plainly() -> None:
+    with pytest.raises(ApiError, match=r"input\.0: must be of the type message, function_call") as refused:
+        parsed(ResponseBody, {"model": "m", "input": [{"type": "item_reference"}]})
+    assert refused.value.param == "input.0"
 
 
 def test_the_page_lists_the_codes() -> None:

@@ -13,7 +13,7 @@ from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
 from thothy_ai.kernels.rotary import QKNorm, Rotary
 from thothy_ai.kernels.sampling import Biases, SamplingBatch, TokenChooser, TokenLogprobs
-from thothy_ai.kernels.states import Convolution, DeltaGates
+from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
 from thothy_ai.kernels.step import StepColumns, StepTokens
 
 
@@ -118,8 +118,12 @@ class Operations(Protocol):
         """Attention for steps of at most this shape."""
         ...
 
-    def convolve(self, x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch, /) -> Tensor:
-        """The convolution of x [T, channels] over each row's tokens; the rows' last `inputs` are replaced."""
+    def convolve(
+        self, x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch, out: Tensor | None = None, /
+    ) -> Tensor:
+        """The convolution of x [T, channels] over each row's tokens, in `out` if that is given; the rows' last `inputs`
+        are replaced.
+        """
         ...
 
     def gated_delta(
@@ -136,6 +140,25 @@ class Operations(Protocol):
         """The gated delta rule over each row's queries, keys and values [T, ...]: [T, H, V] float32, in `out` if that
         is given; the rows' states in `memory` are replaced.
         """
+        ...
+
+    def state_space(
+        self,
+        mixed: Tensor,
+        steps: Tensor,
+        gates: SpaceGates,
+        memory: Tensor,
+        batch: AttentionBatch,
+        out: Tensor | None = None,
+        /,
+    ) -> Tensor:
+        """A state space over each row's values, keys and queries [T, ...]: [T, H, V] float32, in `out` if that is
+        given; the rows' states in `memory` are replaced.
+        """
+        ...
+
+    def gate_rms_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float, /) -> Tensor:
+        """x [T, groups, N] float32 times silu(gate), normalized group by group, times weight [groups * N]."""
         ...
 
     def gated_rms_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float, /) -> Tensor:

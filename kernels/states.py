@@ -38,13 +38,14 @@ class LayerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A causal convolution of each channel by itself, over a token and those before it, and SiLU after it.
+    """A causal convolution of each channel by itself, over a token and those before it, and SiLU after it if `silu`.
 
     `weight` [channels, width], `bias` [channels] or none.
     """
 
     weight: Tensor
     bias: Tensor | None = None
+    silu: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,14 @@ class DeltaGates:
 
     rate: Tensor
     offset: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceGates:
+    """Of a state space, each [heads] float32: a token's step is softplus(dt + offset), its state decays by exp(rate *
+    step), rate being negative, and its value times `skip` is added to what is read.
+    """
+
+    rate: Tensor
+    offset: Tensor
+    skip: Tensor

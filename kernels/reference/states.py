@@ -1,4 +1,4 @@
-"""Recurrent layers in plain torch: a short convolution, and the gated delta rule.
+"""Recurrent layers in plain torch: a short convolution, the gated delta rule, and state spaces.
 
 Members with a single token are computed together, all others one by one. Both keep their state in the rows' slots.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.states import Convolution, DeltaGates
+from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
 
 _CHUNK = 64  # tokens
 _EPS = 1e-6  # beside the squared length of a query or a key
@@ -41,22 +41,30 @@ class _Chunk(NamedTuple):
 
         What each token adds to the state depends on what those before it added: one triangular system for the chunk.
         """
-        ages, q, k = self.decay.cumsum(-1), self.q, self.k
-        since = (ages.unsqueeze(-1) - ages.unsqueeze(-2)).tril().exp().tril()  # from token j to token i
-        reached, learned = ages.exp().unsqueeze(-1), self.learned.unsqueeze(-1)
-        missing = learned * (self.v - reached * (k @ state.mT))
-        system = (learned * (k @ k.mT) * since).tril(-1)
+        ages, learned = self.decay.cumsum(-1), self.learned.unsqueeze(-1)
+        missing = learned * (self.v - ages.exp().unsqueeze(-1) * (self.k @ state.mT))
+        system = (learned * (self.k @ self.k.mT) * _since(ages)).tril(-1)
         added = torch.linalg.solve_triangular(system, missing, upper=False, unitriangular=True)
-        out = reached * (q @ state.mT) + (q @ k.mT * since) @ added
+        return self._read(state, ages, added)
+
+    def read_sums(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The same where each token adds its value times what is learned, whatever the state has."""
+        return self._read(state, self.decay.cumsum(-1), self.learned.unsqueeze(-1) * self.v)
+
+    def _read(self, state: Tensor, ages: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+        reached = ages.exp().unsqueeze(-1)
+        out = reached * (self.q @ state.mT) + (self.q @ self.k.mT * _since(ages)) @ added
         left = (ages[..., -1:] - ages).exp().unsqueeze(-1)
-        return out, reached[..., -1:, :] * state + added.mT @ (left * k)
+        return out, reached[..., -1:, :] * state + added.mT @ (left * self.k)
 
 
-def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch) -> Tensor:
-    """The convolution of x [T, channels] over each row's tokens -> [T, channels]; `inputs` [slots, kept, channels] are
-    those before the step, and become those after it.
+def convolve(
+    x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch, out: Tensor | None = None
+) -> Tensor:
+    """The convolution of x [T, channels] over each row's tokens -> [T, channels], in `out` if that is given; `inputs`
+    [slots, kept, channels] are those before the step, and become those after it.
     """
-    out = x.new_empty(x.shape)
+    out = x.new_empty(x.shape) if out is None else out
     kept = inputs.shape[1]
     for rows, tokens, fresh in _runs(batch, x.device):
         before = inputs[rows].masked_fill(fresh[:, None, None], 0.0)
@@ -64,7 +72,7 @@ def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: Attenti
         inputs[rows] = span[:, span.shape[1] - kept :]
         weight = convolution.weight.unsqueeze(1)
         mixed = functional.conv1d(span.transpose(1, 2), weight, convolution.bias, groups=x.shape[1])
-        out[tokens] = functional.silu(mixed).transpose(1, 2)
+        out[tokens] = (functional.silu(mixed) if convolution.silu else mixed).transpose(1, 2)
     return out
 
 
@@ -105,12 +113,56 @@ def gated_delta(
     return out
 
 
+def state_space(
+    mixed: Tensor, steps: Tensor, gates: SpaceGates, memory: Tensor, batch: AttentionBatch, out: Tensor | None = None
+) -> Tensor:
+    """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024) over each row's tokens
+    -> [T, H, V] float32, in `out` if that is given.
+
+    `mixed` [T, H * V + 2 * groups * K] has values, and what they are written and read by (B and C, as keys and
+    queries), which neighbouring heads share; `steps` [T, H] is what their steps are computed of. `memory`
+    [slots, H, V, K] has the states before the step, and then those after it.
+    """
+    _, heads, values, keys = memory.shape
+    of_keys = (mixed.shape[1] - heads * values) // 2
+    v, k, q = mixed.float().split((heads * values, of_keys, of_keys), dim=1)
+    k, q = (each.unflatten(1, (-1, keys)) for each in (k, q))
+    k, q = (each.repeat_interleave(heads // each.shape[1], dim=1) for each in (k, q))
+    v = v.unflatten(1, (heads, values))
+    step = functional.softplus(steps.float() + gates.offset)
+    if out is None:
+        out = torch.empty_like(v, memory_format=torch.contiguous_format)
+    for rows, tokens, fresh in _runs(batch, mixed.device):
+        state = memory[rows].float().masked_fill(fresh[:, None, None, None], 0.0)
+        for begin in range(0, tokens.shape[1], _CHUNK):
+            some = tokens[:, begin : begin + _CHUNK]
+            chunk = _Chunk(*(each[some].transpose(1, 2) for each in (q, k, v, gates.rate * step, step)))
+            made, state = chunk.read_sums(state)
+            out[some] = made.transpose(1, 2) + gates.skip[:, None] * v[some]
+        memory[rows] = state.to(memory.dtype)
+    return out
+
+
+def gate_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [T, groups, N] float32 times silu(gate) [T, groups * N], normalized group by group, times weight [groups * N]
+    -> [T, groups * N] in the gate's type.
+    """
+    gated = x * functional.silu(gate.float()).view(x.shape)
+    normed = functional.rms_norm(gated, x.shape[-1:], None, eps).flatten(1)
+    return (normed * weight.float()).to(gate.dtype)
+
+
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [T, H, N] float32, normalized head by head, times weight [N] and silu(gate) [T, H * N] -> [T, H * N] in the
     gate's type.
     """
     normed = functional.rms_norm(x, x.shape[-1:], weight.float(), eps).flatten(1)
     return (normed * functional.silu(gate.float())).to(gate.dtype)
+
+
+def _since(ages: Tensor) -> Tensor:
+    """What is left of token j by token i, [..., n, n]."""
+    return (ages.unsqueeze(-1) - ages.unsqueeze(-2)).tril().exp().tril()
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ class TritonOperations:
     convolve = staticmethod(states.convolve)
     gated_delta = staticmethod(states.gated_delta)
     gated_rms_norm = staticmethod(states.gated_rms_norm)
+    state_space = staticmethod(states.state_space)
+    gate_rms_norm = staticmethod(states.gate_rms_norm)
     step_tokens = staticmethod(rows.step_tokens)
     scatter = staticmethod(rows.scatter)
     route = staticmethod(route)

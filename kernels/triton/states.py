@@ -1,4 +1,4 @@
-"""Recurrent layers in Triton: a short convolution, and the gated delta rule, token by token or in chunks.
+"""Recurrent layers in Triton: a short convolution, the gated delta rule and state spaces, token by token or in chunks.
 
 Members with a single token are computed in place: a program owns a part of one row's state in one head. Some of them
 may be consecutive tokens of one row, which the program of the first one computes. Longer members are computed in chunks
@@ -15,8 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.states import Convolution, DeltaGates
-from thothy_ai.kernels.triton.tiles import power_of_two
+from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
+from thothy_ai.kernels.triton.tiles import power_of_two, row_tile
 
 _CHUNK = 64  # tokens
 _EPS = tl.constexpr(1e-6)  # beside the squared length of a query or a key
@@ -28,23 +28,27 @@ _NORMED = 1024  # numbers of a program
 _DOT = 16  # the least size of a matrix that is multiplied
 
 
-def convolve(x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch) -> Tensor:
-    """The convolution of x [T, channels] over each row's tokens -> [T, channels]; `inputs` [slots, kept, channels] are
-    those before the step, and become those after it.
+def convolve(
+    x: Tensor, convolution: Convolution, inputs: Tensor, batch: AttentionBatch, out: Tensor | None = None
+) -> Tensor:
+    """The convolution of x [T, channels] over each row's tokens -> [T, channels], in `out` if that is given; `inputs`
+    [slots, kept, channels] are those before the step, and become those after it.
     """
-    out = x.new_empty(x.shape)
+    out = x.new_empty(x.shape) if out is None else out
     channels, width = convolution.weight.shape
     parts = triton.cdiv(channels, _CHANNELS)
     state = (inputs, x.stride(0), inputs.stride(0), channels, width, _CHANNELS)
     weights = (convolution.weight, convolution.bias)
     if batch.num_decode:
         _convolve_kernel[(batch.num_decode, parts)](
-            out, x, *weights, batch.rows, batch.context_lens, batch.num_decode, *state, num_warps=4
+            out, x, *weights, batch.rows, batch.context_lens, batch.num_decode, *state, convolution.silu, num_warps=4
         )
     if longer := batch.query_lens[batch.num_decode :]:
         rows, ends, starts = _longer(batch)
         grid = (len(longer), triton.cdiv(max(longer), _TOKENS), parts)
-        _convolve_longer_kernel[grid](out, x, *weights, rows, ends, starts, *state, _TOKENS, num_warps=4)
+        _convolve_longer_kernel[grid](
+            out, x, *weights, rows, ends, starts, *state, convolution.silu, _TOKENS, num_warps=4
+        )
         _keep_inputs_kernel[(len(longer), parts)](x, rows, ends, starts, *state, num_warps=4)
     return out
 
@@ -93,6 +97,49 @@ def gated_delta(
             out, *given, solved, scores, memory, rows, ends, starts, *strides, *sizes, block, width, _CHUNK, exact,
             num_warps=4,
         )  # fmt: skip
+    return out
+
+
+def state_space(
+    mixed: Tensor, steps: Tensor, gates: SpaceGates, memory: Tensor, batch: AttentionBatch, out: Tensor | None = None
+) -> Tensor:
+    """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024) over each row's tokens
+    -> [T, H, V] float32, in `out` if that is given.
+
+    `mixed` [T, H * V + 2 * groups * K] has values, and what they are written and read by (B and C, as keys and
+    queries), which neighbouring heads share; `steps` [T, H] is what their steps are computed of. `memory`
+    [slots, H, V, K] has the states before the step, and then those after it.
+    """
+    _, heads, values, keys = memory.shape
+    if out is None:
+        out = mixed.new_empty(len(mixed), heads, values, dtype=torch.float32)
+    groups = (mixed.shape[1] - heads * values) // (2 * keys)
+    given = (mixed, steps, gates.rate, gates.offset, gates.skip, memory)
+    sizes = (mixed.stride(0), steps.stride(0), groups, heads, values, keys)
+    width = power_of_two(keys, _DOT)
+    if batch.num_decode:
+        block = min(power_of_two(values), _DECODE_VALUES)
+        _space_kernel[(batch.num_decode, heads, triton.cdiv(values, block))](
+            out, *given, batch.rows, batch.context_lens, batch.num_decode, *sizes, block, width, num_warps=4
+        )
+    if longer := batch.query_lens[batch.num_decode :]:
+        block, exact = min(power_of_two(values, _DOT), _SCAN_VALUES), mixed.dtype == torch.float32
+        _space_scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
+            out, *given, *_longer(batch), *sizes, block, width, _CHUNK, exact, num_warps=4
+        )
+    return out
+
+
+def gate_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [T, groups, N] float32 times silu(gate) [T, groups * N], normalized group by group, times weight [groups * N]
+    -> [T, groups * N] in the gate's type.
+    """
+    tokens, groups, size = x.shape
+    out = gate.new_empty(tokens, groups * size)
+    tile = row_tile(size)
+    _gate_rms_norm_kernel[(tokens, groups)](
+        out, x, gate, weight, gate.stride(0), eps, size, tile.width, num_warps=tile.warps
+    )
     return out
 
 
@@ -147,7 +194,7 @@ def _silu(x):
 )
 def _convolve_kernel(
     out, x, weight, bias, rows, ends, members, inputs, x_token, slot,
-    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -166,7 +213,9 @@ def _convolve_kernel(
             at = count + tap - (WIDTH - 1)
             value = _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS, WIDTH - 1)
             total += value * tl.load(weight + channel * WIDTH + tap, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out + (first + count) * CHANNELS + channel, _silu(total).to(out.dtype.element_ty), mask=inside)
+        if SILU:
+            total = _silu(total)
+        tl.store(out + (first + count) * CHANNELS + channel, total.to(out.dtype.element_ty), mask=inside)
         count += 1
         going = _goes_on(rows, ends, member + count, members)
     if count > 0:
@@ -185,7 +234,7 @@ def _keep(x, x_token, kept, first, count, fresh, channel, inside, CHANNELS: tl.c
 @triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
 def _convolve_longer_kernel(
     out, x, weight, bias, rows, ends, starts, inputs, x_token, slot,
-    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SILU: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(0)
     channel = (tl.program_id(2) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -205,7 +254,9 @@ def _convolve_longer_kernel(
             factor = tl.load(weight + channel * WIDTH + tap, mask=channel < CHANNELS, other=0.0)
             total += value * factor.to(tl.float32)
         place = out + (first + offset) * CHANNELS + channel
-        tl.store(place, _silu(total).to(out.dtype.element_ty), mask=inside)
+        if SILU:
+            total = _silu(total)
+        tl.store(place, total.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
@@ -392,3 +443,99 @@ def _gated_rms_norm_kernel(
     opened = _silu(tl.load(gate + token * gate_token + at, mask=inside, other=0.0).to(tl.float32))
     normed = wide * tl.rsqrt(tl.sum(wide * wide, 1) / SIZE + eps)[:, None] * factor * opened
     tl.store(out + token * HEADS * SIZE + at, normed.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _gate_rms_norm_kernel(out, x, gate, weight, gate_token, eps, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    token, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = tl.arange(0, WIDTH)
+    inside = column < SIZE
+    at = group * SIZE + column
+    whole = tl.num_programs(1) * SIZE
+    wide = tl.load(x + token * whole + at, mask=inside, other=0.0)
+    wide *= _silu(tl.load(gate + token * gate_token + at, mask=inside, other=0.0).to(tl.float32))
+    factor = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    normed = wide * tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps) * factor
+    tl.store(out + token * whole + at, normed.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(
+    do_not_specialize=["members"],
+    do_not_specialize_on_alignment=["rows", "ends"],
+)
+def _space_kernel(
+    out, mixed, steps, rate, offset, skip, memory, rows, ends, members, mixed_token, steps_token,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    member, head = tl.program_id(0), tl.program_id(1)
+    value_at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    key_at = tl.arange(0, WIDTH)
+    has_value, has_key = value_at < VALUES, key_at < KEYS
+    row = tl.load(rows + member).to(tl.int64)
+    fresh = tl.load(ends + member) == 1
+    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
+    inside = has_value[:, None] & has_key[None, :]
+    token = member.to(tl.int64)
+    going = _goes_on(rows, ends, member, members) == 0
+    leads = going
+    state = tl.load(place, mask=inside & leads & (fresh == 0), other=0.0).to(tl.float32)
+    while going:
+        source = mixed + token * mixed_token
+        k_source = source + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS + key_at
+        v = tl.load(source + head * VALUES + value_at, mask=has_value, other=0.0).to(tl.float32)
+        k = tl.load(k_source, mask=has_key, other=0.0).to(tl.float32)
+        q = tl.load(k_source + GROUPS * KEYS, mask=has_key, other=0.0).to(tl.float32)
+        step = _softplus(tl.load(steps + token * steps_token + head).to(tl.float32) + tl.load(offset + head))
+        state = state * tl.exp(tl.load(rate + head) * step) + (step * v)[:, None] * k[None, :]
+        read = tl.sum(state * q[None, :], 1) + tl.load(skip + head) * v
+        tl.store(out + (token * HEADS + head) * VALUES + value_at, read, mask=has_value)
+        token += 1
+        going = _goes_on(rows, ends, token, members)
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
+
+
+@triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])
+def _space_scan_kernel(
+    out, mixed, steps, rate, offset, skip, memory, rows, ends, starts, mixed_token, steps_token,
+    GROUPS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr, KEYS: tl.constexpr,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """A member's chunks, one after the other, for some of a head's values."""
+    member, head = tl.program_id(0), tl.program_id(1)
+    value_at, column = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
+    begin = tl.load(starts + member).to(tl.int64)
+    end = tl.load(starts + member + 1).to(tl.int64)
+    row = tl.load(rows + member).to(tl.int64)
+    fresh = tl.load(ends + member) == end - begin
+    place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + column[None, :]
+    inside = (value_at < VALUES)[:, None] & (column < KEYS)[None, :]
+    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
+    dtype = mixed.dtype.element_ty
+    k_source = mixed + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS
+    v_source = mixed + head * VALUES
+    later, earlier = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
+    for first in range(begin, end, CHUNK):
+        token = first + tl.arange(0, CHUNK)
+        there = token < end
+        has_key = there[:, None] & (column < KEYS)[None, :]
+        at = token[:, None] * mixed_token + column[None, :]
+        k = tl.load(k_source + at, mask=has_key, other=0.0)
+        q = tl.load(k_source + GROUPS * KEYS + at, mask=has_key, other=0.0)
+        has_value = there[:, None] & (value_at < VALUES)[None, :]
+        v = tl.load(v_source + token[:, None] * mixed_token + value_at[None, :], mask=has_value, other=0.0)
+        v = v.to(tl.float32)
+        dt = tl.load(steps + token * steps_token + head, mask=there, other=0.0).to(tl.float32)
+        step = tl.where(there, _softplus(dt + tl.load(offset + head)), 0.0)
+        decay = tl.load(rate + head) * step
+        ages = tl.cumsum(decay, 0)
+        since = tl.exp(tl.where(later >= earlier, ages[:, None] - ages[None, :], 0.0))
+        seen = tl.where(later >= earlier, _dot(q, tl.trans(k), dtype, EXACT) * since, 0.0)
+        added = step[:, None] * v
+        read = tl.exp(ages)[:, None] * _dot(q, tl.trans(state), dtype, EXACT) + _dot(seen, added, dtype, EXACT)
+        read += tl.load(skip + head) * v
+        tl.store(out + (token[:, None] * HEADS + head) * VALUES + value_at[None, :], read, mask=has_value)
+        last = tl.sum(decay, 0)
+        left = tl.exp(last - ages)[:, None]
+        state = tl.exp(last) * state + _dot(tl.trans(added), left * k.to(tl.float32), dtype, EXACT)
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from tests.support.layer_checks import normal
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.reference import states as reference
-from thothy_ai.kernels.states import Convolution, DeltaGates
+from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
 from thothy_ai.kernels.triton import states as triton
 
 BOTH = pytest.mark.parametrize("kernels", [reference, triton], ids=["torch", "triton"])
@@ -68,17 +68,15 @@ def test_a_convolution_sees_its_row_s_last_inputs(name: str, width: int, kernels
     x, before = whole[:, 5:], normal(SLOTS, width - 1, channels, seed=1)  # a part of a wider projection
     weight, bias = normal(channels, width, seed=2), normal(channels, seed=3) if width == 4 else None
     kept = before.clone().to(device)
-    bias_there = None if bias is None else bias.to(device)
-    got = kernels.convolve(
-        whole.to(device)[:, 5:], Convolution(weight.to(device), bias_there), kept, members.batch(device)
-    )
+    there = Convolution(weight.to(device), None if bias is None else bias.to(device), silu=width == 4)
+    got = kernels.convolve(whole.to(device)[:, 5:], there, kept, members.batch(device))
     memory = {row: list(before[row].double()) for row in members.rows}
     for token, (row, position) in enumerate(members.tokens()):
         if position == 0:
             memory[row] = [torch.zeros(channels).double()] * (width - 1)
         memory[row].append(x[token].double())
         total = (torch.stack(memory[row][-width:], 1) * weight.double()).sum(1)
-        wanted = functional.silu(total if bias is None else total + bias.double())
+        wanted = total if bias is None else functional.silu(total + bias.double())
         torch.testing.assert_close(got[token].cpu().double(), wanted, atol=1e-5, rtol=1e-5)
     repeated = {8} if name.startswith("the same row") else set()  # which of them is kept does not matter
     for row in set(range(SLOTS)) - repeated:
@@ -131,6 +129,35 @@ def test_the_gated_delta_rule(
 
 
 @BOTH
+@pytest.mark.parametrize(("groups", "heads", "keys", "values"), [(2, 6, 8, 12), (1, 2, 40, 33)])
+@pytest.mark.parametrize("name", CASES)
+def test_a_state_space(
+    name: str, groups: int, heads: int, keys: int, values: int, kernels, device: torch.device
+) -> None:
+    members, mixed = case(name, heads * values + 2 * groups * keys)
+    tokens = len(mixed)
+    steps, before = normal(tokens, heads, seed=4), normal(SLOTS, heads, values, keys, seed=5)
+    rate, offset, skip = -normal(heads, seed=6).abs(), normal(heads, seed=7), normal(heads, seed=8)
+    memory = before.clone().to(device)
+    gates = SpaceGates(*(each.to(device) for each in (rate, offset, skip)))
+    got = kernels.state_space(mixed.to(device), steps.to(device), gates, memory, members.batch(device))
+
+    v, k, q = mixed.double().split((heads * values, groups * keys, groups * keys), dim=1)
+    k, q = (each.view(tokens, groups, keys).repeat_interleave(heads // groups, 1) for each in (k, q))
+    v, step = v.view(tokens, heads, values), functional.softplus(steps.double() + offset.double())
+    after, wanted = before.double(), torch.empty(tokens, heads, values).double()
+    for token, (row, position) in enumerate(members.tokens()):
+        left = after[row] * (position > 0) * (rate.double() * step[token]).exp()[:, None, None]
+        after[row] = left + (step[token][:, None] * v[token]).unsqueeze(-1) * k[token].unsqueeze(-2)
+        read = (after[row] @ q[token].unsqueeze(-1)).squeeze(-1)
+        wanted[token] = read + skip.double()[:, None] * v[token]
+    torch.testing.assert_close(got.cpu().double(), wanted, atol=5e-4, rtol=1e-4)
+    if name.startswith("the same row"):
+        after[8] = memory[8].cpu().double()
+    torch.testing.assert_close(memory.cpu().double(), after, atol=5e-4, rtol=1e-4)
+
+
+@BOTH
 def test_states_in_bfloat16_are_computed_with_in_float32(kernels, device: torch.device) -> None:
     members, mixed = case("rows that decode", 2 * 8 + 2 * 4)
     memory = normal(SLOTS, 2, 4, 8, seed=1).bfloat16().to(device)
@@ -171,3 +198,13 @@ def test_gated_rms_norm(heads: int, size: int, kernels, device: torch.device) ->
     got = kernels.gated_rms_norm(x.to(device), wide.to(device)[:, 3:], weight.to(device), 1e-5)
     normed = functional.rms_norm(x.double(), (size,), weight.double(), 1e-5).flatten(1)
     torch.testing.assert_close(got.cpu().double(), normed * functional.silu(gate.double()), atol=1e-5, rtol=1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize(("groups", "size"), [(1, 72), (4, 12)])
+def test_gate_rms_norm(groups: int, size: int, kernels, device: torch.device) -> None:
+    x, weight, wide = normal(5, groups, size), normal(groups * size, seed=1), normal(5, 3 + groups * size, seed=2)
+    got = kernels.gate_rms_norm(x.to(device), wide.to(device)[:, 3:], weight.to(device), 1e-5)
+    gated = x.double() * functional.silu(wide[:, 3:].double()).view(x.shape)
+    wanted = functional.rms_norm(gated, (size,), None, 1e-5).flatten(1) * weight.double()
+    torch.testing.assert_close(got.cpu().double(), wanted, atol=1e-5, rtol=1e-5)

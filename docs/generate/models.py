@@ -64,8 +64,8 @@ def models_page() -> str:
         "## Any other decoder",
         "A model that `transformers` knows and no family here implements runs through its `transformers` model, more"
         " slowly: `transformers`\ncomputes everything except attention, in the model's own type, with CUDA graphs where"
-        " a trial capture succeeds. A hybrid (`granitemoehybrid`)\nloads if all its layers are attention, as in"
-        " Granite 4.0 Micro. Continuous batching,\nprefix cache, chunked prefill, sliding windows and grammars"
+        " a trial capture succeeds. Continuous batching,"
+        "\nprefix cache, chunked prefill, sliding windows and grammars"
         " work as for other models. A forward pass without weights checks that the\npaged cache can serve its"
         " attention, and one with weights that sequences do not affect each other. Checked token for token,\nwith"
         " combinations of these:",

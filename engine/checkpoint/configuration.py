@@ -7,6 +7,7 @@ frontend's process reads the configuration with it; the core's process imports t
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 FAMILIES: Final = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "qwen3_next",
-    "qwen3_5_text", "qwen3_5_moe_text",
+    "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2",
 )  # fmt: skip
 _MAX_LAYERS = 1024
 _TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
@@ -88,7 +89,19 @@ def read_configuration(folder: Path, named: Path | None = None) -> FolderConfigu
     except EngineError:
         raise
     except Exception as error:  # transformers computes with whatever values the file has
+        _require_layer_types(content, where)
         raise unusable(where, error) from error
+
+
+def _require_layer_types(content: Mapping[str, Any], where: Path) -> None:
+    """UnsupportedModelError, with its index, for a type of layer that transformers does not know; it names none."""
+    from transformers.configuration_utils import ALLOWED_LAYER_TYPES, remap_legacy_layer_types  # noqa: PLC0415  slow
+
+    for part in (content, content.get("text_config") or {}):
+        kinds = part.get("layer_types")
+        for index, kind in enumerate(kinds if isinstance(kinds, list) else ()):
+            if remap_legacy_layer_types([str(kind)])[0] not in ALLOWED_LAYER_TYPES:
+                raise UnsupportedModelError(f"{where}: layer {index} is of type {kind!r}, which is not implemented")
 
 
 def transformers_configuration(folder: Path) -> PreTrainedConfig:

@@ -13,6 +13,8 @@ from thothy_ai.engine.models.glm4 import Glm4
 from thothy_ai.engine.models.glm4_moe import Glm4Moe
 from thothy_ai.engine.models.gpt_oss import GptOss
 from thothy_ai.engine.models.granite import Granite
+from thothy_ai.engine.models.granite_hybrid import GraniteHybrid
+from thothy_ai.engine.models.lfm2 import Lfm2
 from thothy_ai.engine.models.llama import Llama
 from thothy_ai.engine.models.mistral import Mistral
 from thothy_ai.engine.models.mixtral import Mixtral
@@ -29,7 +31,8 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
-    Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe,
+    Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe, GraniteHybrid,
+    Lfm2,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

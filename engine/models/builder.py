@@ -35,6 +35,7 @@ from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import PLAIN, AttentionParams
 from thothy_ai.kernels.reference.quantize import dequantize
 from thothy_ai.kernels.rotary import QKNorm, Rotary, rotary_table
+from thothy_ai.kernels.states import Convolution
 
 BuildLayer = Callable[["ModelBuilder", str, int], DecoderLayer]  # of the prefix of its tensors' names, and its index
 
@@ -259,6 +260,22 @@ class ModelBuilder:
             for tensor in (part,) if isinstance(part, Tensor) else part or ():
                 self.held(tensor)
         return self.operations.experts(weights, activation)
+
+    # Recurrences
+
+    def taps(self, name: str, channels: int, width: int, *, bias: bool = False, silu: bool = True) -> Convolution:
+        """A short convolution, whose weight checkpoints have as [channels, 1, width]."""
+        weight = self.source.tensor(f"{name}.weight", channels, 1, width).view(channels, width)
+        return Convolution(self.held(weight), self.vector(f"{name}.bias", channels) if bias else None, silu)
+
+    def rates(self, name: str, heads: int) -> Tensor:
+        """Rates of decay [heads] float32, whose negative logarithms are stored."""
+        logarithms = self.exact(name, heads)
+        return logarithms if logarithms.is_meta else logarithms.exp_().neg_()
+
+    def exact(self, name: str, size: int) -> Tensor:
+        """A vector [size] in float32, not rounded to the model's type."""
+        return self.held(self.source.stored(name, size).to(torch.float32, copy=True))
 
     # Tensors
 

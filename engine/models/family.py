@@ -73,6 +73,8 @@ def require_layers(config: Configuration, windows: Windows, states: States) -> N
         recurrent = index < len(states) and states[index] is not None
         if kind not in _LAYER_TYPES and not recurrent:
             raise UnsupportedModelError(f"layer {index} is of type {kind!r}, which is not implemented")
+    if states and None not in states:
+        raise UnsupportedModelError("a model whose layers are all recurrent is not implemented")
     if any(window is not None and window < 1 for window in windows):
         raise ModelLoadError(f"sliding_window is {config.sliding_window!r}")
 

@@ -30,7 +30,7 @@ from thothy_ai.engine.models.layers.recurrence import GatedDeltaNet
 from thothy_ai.engine.models.shape import States
 from thothy_ai.kernels.experts import Routing
 from thothy_ai.kernels.rotary import QKNorm
-from thothy_ai.kernels.states import Convolution, DeltaGates, StateShape
+from thothy_ai.kernels.states import DeltaGates, StateShape
 
 
 class DeltaSizes(NamedTuple):
@@ -152,13 +152,11 @@ class Qwen3Next:
         return GatedSelfAttention(build.attention(qkv, output, build.rotary, qk_norm=norms))
 
     def _delta_net(self, build: ModelBuilder, prefix: str) -> GatedDeltaNet:
-        delta, source = self.delta, build.source
-        taps = source.tensor(prefix + "conv1d.weight", delta.mixed, 1, delta.width)
-        rate, offset = (source.stored(prefix + name, delta.heads).float() for name in ("A_log", "dt_bias"))
+        delta = self.delta
         return GatedDeltaNet(
             projection=self._projection(build, prefix),
-            convolution=Convolution(build.held(taps.squeeze(1).contiguous())),
-            gates=DeltaGates(build.held(rate.exp_().neg_()), build.held(offset)),
+            convolution=build.taps(prefix + "conv1d", delta.mixed, delta.width),
+            gates=DeltaGates(build.rates(prefix + "A_log", delta.heads), build.exact(prefix + "dt_bias", delta.heads)),
             norm=build.vector(prefix + "norm.weight", delta.values),
             norm_eps=build.shape.norm_eps,
             output=build.linear({prefix + "out_proj": build.shape.hidden_size}, delta.heads * delta.values),

@@ -39,11 +39,6 @@ _OF: dict[str, dict[str, Any]] = {
     "opt": {"ffn_dim": 80, "word_embed_proj_dim": 48},
     "olmoe": _EXPERTS,
     "granitemoe": _EXPERTS,
-    "granitemoehybrid": {  # as Granite 4.0 Micro: neither Mamba layers nor experts
-        "layer_types": ["full_attention"] * 3, "num_local_experts": 0, "num_experts_per_tok": 0,
-        "shared_intermediate_size": 80, "position_embedding_type": "rope", "mamba_n_heads": 4,
-        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 3.0,
-    },
     "ernie4_5_moe": _EXPERTS | {"moe_num_experts": 4, "moe_k": 2},
     "dots1": _EXPERTS | _ROUTED,
     "deepseek_v2": _EXPERTS | _ROUTED | _MLA | {"num_key_value_heads": 6},

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2")
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT,
 )  # fmt: skip
-_ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT)  # whose norms multiply by 1 + w
+_ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT[:3])  # whose norms multiply by 1 + w
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -104,6 +104,29 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
     },
     "qwen3_next": _DELTA | _SHARED | {"mlp_only_layers": [1]},
     "qwen3_5_text": _DELTA,
+    "granitemoehybrid": {  # attention without positions between two state spaces
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "mamba_n_heads": 6,
+        "mamba_d_head": 16,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 8,
+        "mamba_d_conv": 3,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "intermediate_size": 32,
+        "shared_intermediate_size": 40,
+        "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 3.0,
+        "tie_word_embeddings": False,
+    },
+    "lfm2": {
+        "layer_types": ["conv", "full_attention", "conv"],
+        "block_multiple_of": 20,
+        "block_ffn_dim_multiplier": 1.2,
+        "tie_word_embeddings": False,
+    },
     "qwen3_5_moe_text": _DELTA | _SHARED,
     "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
         "tie_word_embeddings": False,

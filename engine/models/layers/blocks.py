@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
+from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention, TokenMixer
 from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, LayerNorm, RMSNorm
 from thothy_ai.kernels.operations import Operations
@@ -22,7 +22,7 @@ class PreNormLayer:
     """x += attention(norm(x)); x += mlp(norm(x)). Each sum is left to the norm that follows it."""
 
     attention_norm: AddRMSNorm
-    attention: SelfAttention
+    attention: TokenMixer
     mlp_norm: AddRMSNorm
     mlp: MLP
 

@@ -11,7 +11,7 @@ from thothy_ai.engine.models.layers.attention import LayerContext
 from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import AttentionBatch
-from thothy_ai.kernels.states import Convolution, DeltaGates
+from thothy_ai.kernels.states import Convolution, DeltaGates, SpaceGates
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +54,67 @@ class GatedDeltaNet:
 
     def project(self, mixed: Tensor, operations: Operations) -> Tensor:
         """The output projection of mixed [R, heads * values] -> [R, hidden]."""
+        return self.output(prepared(mixed, self.output, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpace:
+    """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024).
+
+    `projection` is merged: the gates of results, what the convolution mixes (values, and what they are written and read
+    by), and what steps are computed of. `norm` [heads * values] is that of gated results, over all of them.
+    """
+
+    projection: Linear
+    convolution: Convolution
+    gates: SpaceGates
+    norm: Tensor
+    norm_eps: float
+    output: Linear
+
+    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+        """hidden [T, hidden] -> [T, heads * values], before the output projection; the rows' states are replaced."""
+        operations, state, projected = context.operations, context.state, self.projection(hidden)
+        sizes, memory = (len(self.norm), len(self.convolution.weight), len(self.gates.rate)), state.memory
+        assert memory is not None
+
+        def recur(batch: AttentionBatch, given: Tensor, out: Tensor) -> None:
+            _, inputs, steps = given.split(sizes, dim=1)
+            mixed = operations.convolve(inputs, self.convolution, state.inputs, batch)
+            operations.state_space(mixed, steps, self.gates, memory, batch, out)
+
+        read = projected.new_empty(len(projected), *memory.shape[1:3], dtype=torch.float32)
+        context.attention.apply(recur, projected, read)
+        gate = projected[:, : sizes[0]]
+        return operations.gate_rms_norm(read.view(len(read), 1, -1), gate, self.norm, self.norm_eps)
+
+    def project(self, mixed: Tensor, operations: Operations) -> Tensor:
+        """The output projection of mixed [R, heads * values] -> [R, hidden]."""
+        return self.output(prepared(mixed, self.output, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution:
+    """A gated convolution over a few tokens, which is all that it keeps (LFM2).
+
+    `projection` is merged: gates of inputs, gates of results, and inputs.
+    """
+
+    projection: Linear
+    convolution: Convolution
+    output: Linear
+
+    def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
+        """hidden [T, hidden] -> [T, hidden], before the output projection; the rows' inputs are replaced."""
+        operations, inputs = context.operations, context.state.inputs
+
+        def recur(batch: AttentionBatch, given: Tensor, out: Tensor) -> None:
+            operations.convolve(given, self.convolution, inputs, batch, out)
+
+        before, after, x = self.projection(hidden).chunk(3, dim=1)
+        mixed = context.attention.apply(recur, before * x, torch.empty_like(x, memory_format=torch.contiguous_format))
+        return mixed * after
+
+    def project(self, mixed: Tensor, operations: Operations) -> Tensor:
+        """The output projection of mixed [R, hidden] -> [R, hidden]."""
         return self.output(prepared(mixed, self.output, operations))

@@ -16,6 +16,7 @@ from tests.support.tiny_models import FAMILIES, RECURRENT, reference_model, tiny
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.assemble import model_config
+from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import load_model
 
 CPU = torch.device("cpu")
@@ -37,6 +38,15 @@ LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
 ALL_TURNS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 HEADS_5_1 = {"num_attention_heads": 5, "num_key_value_heads": 1, "hidden_size": 70, "head_dim": 14}
 HEADS_3_1 = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 66, "head_dim": 22}
+
+GRANITE_4_MICRO: dict[str, Any] = {
+    "model_type": "granitemoehybrid", "hidden_size": 2560, "intermediate_size": 8192, "shared_intermediate_size": 8192,
+    "num_hidden_layers": 40, "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 100352,
+    "layer_types": ["attention"] * 40, "num_local_experts": 0, "num_experts_per_tok": 0, "tie_word_embeddings": True,
+    "position_embedding_type": "rope", "rope_theta": 10000000, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
+    "attention_multiplier": 0.015625, "embedding_multiplier": 12, "residual_multiplier": 0.22, "logits_scaling": 10,
+    "hidden_act": "silu", "bos_token_id": 100257, "eos_token_id": 100257, "pad_token_id": 100256,
+}  # fmt: skip  # without what it says of Mamba layers, of which it has none
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"{family} untied": (family, {"tie_word_embeddings": False}) for family in FAMILIES},
@@ -94,6 +104,28 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe one group": ("glm4_moe", {"n_group": 1, "topk_group": 1, "norm_topk_prob": False}),
     "glm4_moe biases, no norms": ("glm4_moe", {"attention_bias": True, "use_qk_norm": False}),
     "glm4_moe no experts at all": ("glm4_moe", {"first_k_dense_replace": 5}),
+    "qwen3_next no experts, biases": ("qwen3_next", {"num_experts": 0, "attention_bias": True}),
+    "qwen3_next not renormalized, every second layer": (
+        "qwen3_next", {"norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": []},
+    ),
+    "qwen3_next attention alone": ("qwen3_next", {"layer_types": ["full_attention"] * 3}),
+    "qwen3_5 other sizes": (
+        "qwen3_5_text",
+        {
+            "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_value_head_dim": 8,
+            "linear_conv_kernel_dim": 2,
+        },
+    ),
+    "granitemoehybrid no experts": ("granitemoehybrid", {"num_local_experts": 0, "num_experts_per_tok": 0}),
+    "granitemoehybrid attention alone, rotary": (
+        "granitemoehybrid",
+        {"layer_types": ["attention"] * 3, "position_embedding_type": "rope", "num_local_experts": 0},
+    ),
+    "granitemoehybrid other biases": (
+        "granitemoehybrid", {"mamba_conv_bias": False, "mamba_proj_bias": True, "attention_bias": True},
+    ),
+    "granitemoehybrid one group": ("granitemoehybrid", {"mamba_n_groups": 1, "mamba_d_conv": 4}),
+    "lfm2 biases, exact sizes": ("lfm2", {"conv_bias": True, "block_auto_adjust_ff_dim": False, "conv_L_cache": 4}),
     "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
     "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),
 }  # fmt: skip
@@ -192,6 +224,32 @@ def test_a_model_has_a_window_if_all_its_layers_do(
     assert config.within(50).window is None
 
 
+def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GRANITE_4_MICRO))
+    config = model_config(tmp_path)
+    assert (config.num_layers, config.num_kv_heads, config.max_context) == (40, 8, 131_072)
+    assert config.window is None
+    assert num_parameters(config.within(64)) == 3_402_836_480
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "said"),
+    [
+        ("qwen3_next", {"linear_num_key_heads": 4}, "6 value heads over 4 key heads do not divide"),
+        ("qwen3_5_text", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim is 1"),
+        ("qwen3_5_moe_text", {"linear_key_head_dim": 0}, "linear_key_head_dim is 0"),
+        ("lfm2", {"conv_L_cache": 1}, "conv_L_cache is 1"),
+        ("granitemoehybrid", {"mamba_n_groups": 4}, "does not divide"),
+    ],
+)
+def test_sizes_of_states_that_are_none(family: str, overrides: dict[str, Any], said: str, tmp_path: Path) -> None:
+    folder = tiny_model(family, tmp_path)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
+    with pytest.raises(ModelLoadError, match=f"{folder}.*{said}"):
+        model_config(folder)
+
+
 def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, eos_token_id=[5, 6])
     (folder / "generation_config.json").write_text('{"eos_token_id": [6, 9]}')
@@ -207,7 +265,7 @@ def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> Non
         model_config(folder)
 
 
-PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe", *RECURRENT}  # in which a part of each head may turn
+PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe", *RECURRENT[:3]}  # in which a part of each head may turn
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
 
@@ -219,13 +277,20 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
         ("gemma3_text", {"hidden_activation": "gelu"}, "gelu"),
         ("gemma3_text", {"use_bidirectional_attention": True, "sliding_window": 12}, "bidirectional"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
-        *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith("gemma")),
+        *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith(("gemma", "lfm2"))),
         *((family, PARTIAL, "partial") for family in FAMILIES if family not in PARTLY),
         ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
         ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
         ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),
         ("granite", {"logits_scaling": -1.0}, "logits_scaling"),
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),
+        ("granitemoehybrid", {"time_step_limit": [0.001, 0.1]}, "time_step_limit"),
+        ("qwen3_next", {"layer_types": ["linear_attention"] * 3}, "layers are all recurrent"),
+        (
+            "qwen3_5_text",
+            {"layer_types": ["linear_attention", "mamba2", "full_attention"]},
+            "layer 1 is of type 'mamba2'",
+        ),
     ],
 )
 def test_what_a_family_would_compute_wrongly_is_refused(

@@ -28,18 +28,9 @@ from thothy_ai.engine.weights.random import MARKER
 from thothy_ai.kernels.fp8 import FP8
 
 CPU = torch.device("cpu")
-MLPS = {"arcee": 80, "opt": 80, "granitemoehybrid": 80, "deepseek_v3": 64}  # of two experts, of 32 each
+MLPS = {"arcee": 80, "opt": 80, "deepseek_v3": 64}  # of two experts, of 32 each
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
         "original_max_position_embeddings": 64}  # fmt: skip
-
-GRANITE_4_MICRO: dict[str, Any] = {
-    "model_type": "granitemoehybrid", "hidden_size": 2560, "intermediate_size": 8192, "shared_intermediate_size": 8192,
-    "num_hidden_layers": 40, "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 100352,
-    "layer_types": ["attention"] * 40, "num_local_experts": 0, "num_experts_per_tok": 0, "tie_word_embeddings": True,
-    "position_embedding_type": "rope", "rope_theta": 10000000, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
-    "attention_multiplier": 0.015625, "embedding_multiplier": 12, "residual_multiplier": 0.22, "logits_scaling": 10,
-    "hidden_act": "silu", "bos_token_id": 100257, "eos_token_id": 100257, "pad_token_id": 100256,
-}  # fmt: skip  # without what it says of Mamba layers, of which it has none
 
 
 def described(kind: str, folder: Path, **overrides: Any) -> Path:
@@ -67,9 +58,6 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
         ("gpt_neox", {"quantization_config": {"quant_method": "fp8"}}, "not quantized"),
         ("falcon", {"alibi": True}, "ALiBi"),
         ("llama4_text", {"attention_chunk_size": 8}, "layer 0 is of type 'chunked_attention', which is not"),
-        ("granitemoehybrid", {"layer_types": ["attention", "mamba", "attention"]}, "recurrent state is not"),
-        ("granitemoehybrid", {"layer_types": None}, "recurrent state is not"),
-        ("granitemoehybrid", {"layer_types": ["attention"]}, "layer_types|num_hidden_layers"),
         ("opt", {"word_embed_proj_dim": 24}, "its head takes 24 numbers of each token, and its layers have 48"),
         (
             "deepseek_v4",
@@ -81,7 +69,7 @@ def test_what_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
             {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
             "recurrent state is",
         ),
-        ("lfm2", {"layer_types": ["conv", "full_attention", "conv"]}, "layer 0 is of type 'conv', which is not"),
+        ("lfm2_moe", {"layer_types": ["conv", "full_attention", "conv"]}, "layer 0 is of type 'conv', which is not"),
     ],
 )
 def test_configurations_that_are_refused(kind: str, overrides: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -98,28 +86,6 @@ def test_the_shape_is_that_of_the_attention_modules(tmp_path: Path) -> None:
     architecture = config.architecture
     assert isinstance(architecture, ThroughTransformers)
     assert {(layer.key_dim, layer.value_dim) for layer in architecture.layers} == {(24, 12)}
-
-
-@pytest.mark.parametrize("positions", ["rope", None])
-@pytest.mark.parametrize("experts", [0, 4])
-def test_a_hybrid_without_recurrent_layers(experts: int, positions: str | None, tmp_path: Path) -> None:
-    sizes = {"num_local_experts": experts, "num_experts_per_tok": experts // 2, "position_embedding_type": positions}
-    folder = fallback_model("granitemoehybrid", tmp_path, **sizes)
-    tokens = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(5)).tolist()
-    with torch.no_grad():
-        expected = reference_model(folder)(torch.tensor([tokens])).logits[0]
-    loaded = load_model(folder, device=CPU, dtype=torch.float32)
-    assert loaded.config.intermediate_size == 80 + 80 * (experts // 2)
-    run = PagedRun(loaded.model, sequences=1, longest=64)
-    torch.testing.assert_close(run.step({0: tokens})[0], expected, atol=1e-4, rtol=1e-4)
-
-
-def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(GRANITE_4_MICRO))
-    config = model_config(tmp_path)
-    assert (config.num_layers, config.num_kv_heads, config.max_context) == (40, 8, 131_072)
-    assert (config.window, config.intermediate_size) == (None, 8192)
-    assert num_parameters(config.within(64)) == 3_402_836_480
 
 
 def test_windows_are_those_of_the_masks(tmp_path: Path) -> None:

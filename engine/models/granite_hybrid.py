@@ -1,0 +1,141 @@
+"""Granite 4: state spaces in most layers, attention without positions in the others, then experts beside a shared MLP.
+
+Multipliers are as in Granite 3. Small models have attention in every layer, or no experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Self
+
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
+from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.granite import Granite
+from thothy_ai.engine.models.layers.attention import SelfAttention
+from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
+from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.norm import FinalNorm
+from thothy_ai.engine.models.layers.recurrence import StateSpace
+from thothy_ai.engine.models.shape import States
+from thothy_ai.kernels.experts import ExpertWeights, Routing
+from thothy_ai.kernels.paged import AttentionParams
+from thothy_ai.kernels.states import SpaceGates, StateShape
+
+_NO_LIMIT = [0.0, float("inf")]
+
+
+@dataclass(frozen=True, slots=True)
+class GraniteHybrid(Granite):
+    """`space` has the sizes of all state spaces, `shared` is the inner size of the shared MLP."""
+
+    model_type: ClassVar[str] = "granitemoehybrid"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    states: States
+    space: StateShape
+    space_bias: bool
+    convolution_bias: bool
+    rotates_all: bool
+    shared: int
+    experts: ExpertSizes | None
+
+    @classmethod
+    def read(cls, config: Configuration) -> Self:
+        space, experts = _space(config), None
+        if config.num_local_experts:
+            experts = ExpertSizes(
+                config.num_local_experts,
+                config.num_experts_per_tok,
+                config.intermediate_size,
+                config.num_hidden_layers,
+                shared=config.shared_intermediate_size,
+            )
+        plain = Granite.read(Configuration(**vars(config), mlp_bias=False))
+        return cls(
+            **{field.name: getattr(plain, field.name) for field in fields(plain)},
+            states=tuple(space if kind == "linear_attention" else None for kind in config.layer_types),
+            space=space,
+            space_bias=config.mamba_proj_bias,
+            convolution_bias=config.mamba_conv_bias,
+            rotates_all=config.position_embedding_type == "rope",
+            shared=config.shared_intermediate_size,
+            experts=experts,
+        )
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        return replace(Granite.build(self, build), ends_with_attention=self.states[-1] is None)
+
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:  # type: ignore[override]
+        mixer: SelfAttention | StateSpace
+        if self.states[index] is None:
+            mixer = self._attention(build, prefix + "self_attn.")
+            first = mixer.qkv
+        else:
+            mixer = self._space(build, prefix + "mamba.")
+            first = mixer.projection
+        hidden, mlp = build.shape.hidden_size, prefix + "shared_mlp."
+        gate_up = build.linear({mlp + "input_linear": 2 * self.shared}, hidden)
+        shared = SwiGLU(gate_up, build.linear({mlp + "output_linear": hidden}, self.shared))
+        norm = prefix + "post_attention_layernorm"
+        return SparseLayer(
+            attention_norm=build.add_norm(prefix + "input_layernorm", first, self._eps(build)),
+            attention=mixer,
+            feed_forward=DenseBlock(build.add_norm(norm, gate_up, self._eps(build)), shared)
+            if self.experts is None
+            else self._mixture(build, prefix + "block_sparse_moe.", norm, shared, self.experts),
+        )
+
+    def _attention(self, build: ModelBuilder, prefix: str) -> SelfAttention:
+        qkv = build.qkv(prefix, bias=self.attention_bias)
+        output = build.attention_output(prefix, bias=self.attention_bias)
+        rotary = build.rotary if self.rotates_all else None
+        return build.attention(qkv, output, rotary, AttentionParams(scale=self.attention_multiplier))
+
+    def _space(self, build: ModelBuilder, prefix: str) -> StateSpace:
+        space, hidden = self.space, build.shape.hidden_size
+        inner, width = space.heads * space.values, space.kept + 1
+        offset, skip = (build.exact(prefix + name, space.heads) for name in ("dt_bias", "D"))
+        rows = inner + space.channels + space.heads
+        return StateSpace(
+            projection=build.linear({prefix + "in_proj": rows}, hidden, bias=self.space_bias),
+            convolution=build.taps(prefix + "conv1d", space.channels, width, bias=self.convolution_bias),
+            gates=SpaceGates(build.rates(prefix + "A_log", space.heads), offset, skip),
+            norm=build.vector(prefix + "norm.weight", inner),
+            norm_eps=build.shape.norm_eps,
+            output=build.linear({prefix + "out_proj": hidden}, inner, bias=self.space_bias),
+        )
+
+    def _mixture(self, build: ModelBuilder, prefix: str, norm: str, shared: SwiGLU, sizes: ExpertSizes) -> SparseBlock:
+        hidden, quantize = build.shape.hidden_size, build.expert_quantizer(sizes)
+        gate_up, down = (
+            stack_experts(build.source.tensor(f"{prefix}{name}.weight", sizes.count, *shape), sizes.count, quantize)
+            for name, shape in (
+                ("input_linear", (2 * sizes.inner, hidden)),
+                ("output_linear", (hidden, sizes.inner)),
+            )
+        )
+        return SparseBlock(
+            norm=FinalNorm(build.vector(f"{norm}.weight", hidden), self._eps(build)),
+            router=build.router(prefix + "router.layer", sizes.count, Routing(sizes.top_k)),
+            experts=build.made_experts(ExpertWeights(gate_up, down)),
+            shared=shared,
+        )
+
+
+def _space(config: Configuration) -> StateShape:
+    """The sizes of a state space; ModelLoadError if they do not divide."""
+    heads, values, groups = config.mamba_n_heads, config.mamba_d_head, config.mamba_n_groups
+    sizes = (heads, values, groups, config.mamba_d_state, config.mamba_d_conv - 1)
+    if any(not isinstance(size, int) or size < 1 for size in sizes) or heads % groups:
+        raise ModelLoadError(
+            f"a state space of {heads} heads of {values} in {groups} groups, with states of "
+            f"{config.mamba_d_state} and a convolution of {config.mamba_d_conv}, does not divide"
+        )
+    if list(config.time_step_limit or _NO_LIMIT) != _NO_LIMIT:
+        raise UnsupportedModelError(f"a time_step_limit of {config.time_step_limit} is not implemented")
+    channels = heads * values + 2 * groups * config.mamba_d_state
+    return StateShape(channels, config.mamba_d_conv - 1, heads, values, config.mamba_d_state)

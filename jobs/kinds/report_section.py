@@ -17,7 +17,7 @@ from thothy_ai.jobs.kinds.report.assignment import Assignment
 from thothy_ai.jobs.kinds.report.citing import cited
 from thothy_ai.jobs.kinds.report.faults import section_faults
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
-from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Brief, Section
+from thothy_ai.jobs.kinds.report.values import MAX_HEADING_CHARS, NO_EVIDENCE, Section, SectionBrief
 from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans.by_size import BySize
@@ -60,7 +60,9 @@ class ReportSectionPlan:
         if not spans(request.source, request.locale):
             return Verdict.reject(NO_EVIDENCE)
         text = yield from condensed(request.source, context)
-        assignment = Assignment([Brief(request.heading, request.topic)], text, request, self.writer, request.subject)
+        assignment = Assignment(
+            [SectionBrief(request.heading, request.topic)], text, request, self.writer, request.subject
+        )
         written = yield from assignment.written({}, context)
         rejection = written.rejections.get(0)
         if rejection and not written.sections:

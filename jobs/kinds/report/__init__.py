@@ -21,7 +21,7 @@ from thothy_ai.jobs.kinds.report.faults import section_faults
 from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.summary import summarized, summary_faults
-from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, Brief, Section
+from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, SectionBrief, Section
 from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
@@ -60,7 +60,7 @@ class _Start(NamedTuple):
 
     text: str
     title: str
-    briefs: tuple[Brief, ...]
+    briefs: tuple[SectionBrief, ...]
     kept: Mapping[int, Section]
 
 
@@ -164,7 +164,7 @@ def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start
     if len(kept) == len(last.sections) and not gate_in(summary_faults(last.summary, text, request), request.locale):
         return None
     briefs = tuple(
-        Brief(section.heading, quotes=tuple(citation.quote for citation in section.citations))
+        SectionBrief(section.heading, quotes=tuple(citation.quote for citation in section.citations))
         for section in last.sections
     )
     return _Start(text, last.title, briefs, kept)

@@ -12,7 +12,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.kinds.report.faults import section_faults
-from thothy_ai.jobs.kinds.report.values import Brief, Section
+from thothy_ai.jobs.kinds.report.values import SectionBrief, Section
 from thothy_ai.jobs.kinds.report.verifying import Stated, Verified, verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
@@ -33,7 +33,7 @@ class Written:
 class Assignment:
     """What sections are to be written about a text. `topic` is that of the request, if it is for one section."""
 
-    briefs: Sequence[Brief]
+    briefs: Sequence[SectionBrief]
     text: str
     request: WritingRequest[Any]
     writer: Writer

@@ -14,7 +14,7 @@ from thothy_ai.jobs.api.plan import Call, Context, Early, Output, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.evidence import quotation
-from thothy_ai.jobs.kinds.report.values import Brief
+from thothy_ai.jobs.kinds.report.values import SectionBrief
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.outputs import parse
@@ -36,11 +36,11 @@ class Outline(Artifact):
     title: Annotated[str, title(8, MAX_TITLE_CHARS)]
     sections: tuple[_Topic, ...]
 
-    def briefs(self) -> tuple[Brief, ...]:
+    def briefs(self) -> tuple[SectionBrief, ...]:
         """What each section is to be."""
         headings = ", ".join(f"“{topic.heading}”" for topic in self.sections)
         report = f"“{self.title}”, whose sections are {headings}"
-        return tuple(Brief(topic.heading, topic.covers, topic.quotes, report) for topic in self.sections)
+        return tuple(SectionBrief(topic.heading, topic.covers, topic.quotes, report) for topic in self.sections)
 
 
 @cache

@@ -18,7 +18,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.evidence import evidence
 from thothy_ai.jobs.kinds.report.faults import prose_faults
-from thothy_ai.jobs.kinds.report.values import Brief, Citation, Section
+from thothy_ai.jobs.kinds.report.values import Citation, Section, SectionBrief
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries, small_models
 from thothy_ai.jobs.plans.judging import gate_in, judgement, worst
@@ -53,7 +53,7 @@ class SmallModelWriter(Writer):
         return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
 
     def section_calls(
-        self, brief: Brief, text: str, request: WritingRequest[Any], context: Context
+        self, brief: SectionBrief, text: str, request: WritingRequest[Any], context: Context
     ) -> tuple[Call, ...]:
         """One call for each task."""
         schema = object_schema({"sentence": small_models.sentence(request.locale, *CHARS, text)})
@@ -62,7 +62,7 @@ class SmallModelWriter(Writer):
         return tuple(retries.adapted(call, context, request.locale) for call in calls)
 
     def section_of(
-        self, brief: Brief, outputs: Sequence[Output], text: str, request: WritingRequest[Any]
+        self, brief: SectionBrief, outputs: Sequence[Output], text: str, request: WritingRequest[Any]
     ) -> Section | Rejection:
         """The section of those sentences that can be published; why one cannot, if there are too few."""
         kept, rejection = _publishable(outputs, text, request)

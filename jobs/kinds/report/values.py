@@ -34,7 +34,7 @@ class Section(Artifact):
 
 
 @dataclass(frozen=True)
-class Brief:
+class SectionBrief:
     """What a section is to be: what it covers, and quotations that it may rest on. `report` names the whole, if any."""
 
     heading: str

@@ -17,7 +17,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.evidence import quotation
 from thothy_ai.jobs.kinds.report.faults import RULES, early_prose
-from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Brief, Citation, Section, Size, size_of
+from thothy_ai.jobs.kinds.report.values import MAX_SENTENCE_CHARS, Citation, Section, SectionBrief, Size, size_of
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.outputs import parse
@@ -71,7 +71,7 @@ class Writer:
         )
 
     def section_calls(
-        self, brief: Brief, text: str, request: WritingRequest[Any], context: Context
+        self, brief: SectionBrief, text: str, request: WritingRequest[Any], context: Context
     ) -> tuple[Call, ...]:
         """The calls that write a section about a text: one, without a locale, since it begins with quotations."""
         size, subject = size_of(request), brief.covers or brief.heading
@@ -94,7 +94,7 @@ class Writer:
         return (retries.adapted(call, context, request.locale),)
 
     def section_of(
-        self, brief: Brief, outputs: Sequence[Output], _text: str, request: WritingRequest[Any]
+        self, brief: SectionBrief, outputs: Sequence[Output], _text: str, request: WritingRequest[Any]
     ) -> Section | Rejection:
         """The section in the outputs of its calls, or why there is none."""
         answer = outputs[0]

@@ -8,7 +8,7 @@ short instruction without a system message better (`Context.plain`): its prompt 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from thothy_ai.jobs.api.plan import Context, Message
@@ -26,6 +26,11 @@ SYSTEM: Final = (
     'itself: no mention of "the text", "the source", the task or yourself.\n'
     "Answer with the JSON object asked for, and plain text in its strings."
 )
+_LEVELS: Final[Mapping[str, str]] = {
+    "easy": " Write for readers of twelve: short sentences, everyday words, each technical term explained.",
+    "general": " Write for readers without special knowledge of the subject.",
+    "expert": " Write for experts in the subject: technical terms need no explanation.",
+}
 _OPEN, _CLOSE = "<source>", "</source>"
 _VOICE: Final = (
     "Editors have published the texts between <example> and </example>. Write in their voice: their rhythm, words and "
@@ -69,8 +74,16 @@ def style(request: WritingRequest) -> str:
     """Return sentences on tone, terms and language, with a space before them."""
     tone = f" Tone: {request.tone}." if request.tone else ""
     brands = f" Spell exactly so where you name them: {_listed(request.brand_terms)}." if request.brand_terms else ""
-    banned = f" Never use: {_listed(request.banned_phrases)}." if request.banned_phrases else ""
-    return f"{tone}{brands}{banned}{in_language(request.locale)}"
+    banned = f" Never use: {_listed(request.must_avoid)}." if request.must_avoid else ""
+    angle, level = (request.brief.angle, request.brief.reading_level) if request.brief else (None, None)
+    wanted = f" Bring out: {angle.rstrip('. ')}." if angle else ""
+    wanted += mention(request) + (_LEVELS[level] if level else "")
+    return f"{tone}{wanted}{brands}{banned}{in_language(request.locale)}"
+
+
+def mention(request: WritingRequest) -> str:
+    """Return a sentence that asks for the phrases that a brief wants, with a space before it; empty without any."""
+    return f" Mention, word for word: {_listed(request.must_mention)}." if request.must_mention else ""
 
 
 def _listed(terms: Iterable[str]) -> str:

@@ -55,6 +55,10 @@ _expected: Final[dict[str, str]] = {}  # what the patterns of the fields below a
 _longest: Final[dict[str, int]] = {}  # characters, of the patterns of sentences
 
 
+# Of a field that the model does not write, such as what is known of a quotation's source.
+NOT_WRITTEN: Final[FieldInfo] = Field(json_schema_extra={"readOnly": True})
+
+
 class SchemaError(Exception):
     """An artifact whose schema does not bound the length of the output."""
 
@@ -152,7 +156,8 @@ def _plain(node: object, definitions: dict[str, Any]) -> Any:  # noqa: ANN401  J
     if "$ref" in node:
         return _plain(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
     if node.get("type") == "object" and "properties" in node:
-        return object_schema({name: _plain(value, definitions) for name, value in node["properties"].items()})
+        written = {name: value for name, value in node["properties"].items() if not value.get("readOnly")}
+        return object_schema({name: _plain(value, definitions) for name, value in written.items()})
     return {key: _plain(value, definitions) for key, value in node.items() if key not in _DROPPED}
 
 

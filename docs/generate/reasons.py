@@ -86,6 +86,10 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "Check that the glossary's translation fits the sentence.",
     ),
     RejectionReason.BANNED_PHRASE: ("The text has a banned phrase.", "Nothing, unless it recurs."),
+    RejectionReason.MUST_MENTION: (
+        "The text lacks a phrase that its brief wants.",
+        "Check that the source has something to say about it, or use a larger model.",
+    ),
     RejectionReason.UNSAFE_MARKUP: (
         "The text has HTML or a link that runs something.",
         "Read the source: it may have been planted there.",

@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, field_validator, model_serializer
 
+from thothy_ai.jobs.api.brief import Origin
 from thothy_ai.jobs.publishing.fields import piece_of_fields
 from thothy_ai.jobs.publishing.markdown import markdown
-from thothy_ai.jobs.publishing.piece import Piece
+from thothy_ai.jobs.publishing.piece import Piece, Quote
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
+
+
+class Evidence(BaseModel):
+    """Base class of what has a `quote`, a span of the source, and the `source` of a brief that it is from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_serializer(mode="wrap")
+    def _leave_out_an_unknown_source(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if name != "source" or value is not None}
+
+
+def quoted(quote: str, source: Origin | None) -> Quote:
+    """A quotation as readers get it."""
+    if source is None:
+        return Quote(" ".join(quote.split()))
+    return Quote(" ".join(quote.split()), source.title, source.byline, source.url or "")
 
 
 class Artifact(BaseModel):

@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Mapping
+from itertools import product
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from thothy_ai.jobs.api.brief import Brief, Origin, joined_sources, origin_of
 from thothy_ai.jobs.api.kind import A_co, Request
+from thothy_ai.jobs.api.terms import BannedPhrases, BrandTerms, ShortText, contains
 from thothy_ai.jobs.text.locales import Locale
 
 Length = Literal["short", "standard", "long"]
 T = TypeVar("T")
 
-MAX_TERMS = 100
 _LETTER = re.compile(r"[^\W\d_]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SPACES = re.compile(r"\s+")
-
-
-def _check_line(value: str) -> str:
-    if _CONTROL.search(value):
-        raise PydanticCustomError("not_a_line", "must be one line, without control characters")
-    return value.strip()
-
-
-def _check_distinct(terms: tuple[str, ...]) -> tuple[str, ...]:
-    """Without duplicates. Two spellings of one term contradict each other."""
-    spelled: dict[str, str] = {}
-    for term in terms:
-        other = spelled.setdefault(_folded(term), term)
-        if other != term:
-            raise PydanticCustomError(
-                "two_spellings", "has '{term}' in another spelling, too: '{other}'", {"term": term, "other": other}
-            )
-    return tuple(spelled.values())
-
-
-def _folded(text: str) -> str:
-    return _SPACES.sub(" ", text).casefold()
-
-
-ShortText = Annotated[str, Field(max_length=200), AfterValidator(_check_line)]
-Term = Annotated[str, Field(max_length=80), AfterValidator(_check_line)]
-BrandTerms = Annotated[tuple[Term, ...], Field(max_length=MAX_TERMS), AfterValidator(_check_distinct)]
-BannedPhrases = Annotated[
-    tuple[Term, ...],
-    Field(max_length=MAX_TERMS),
-    AfterValidator(lambda phrases: tuple({_folded(phrase): phrase for phrase in phrases}.values())),
-]
+_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 Verification = Annotated[
@@ -85,13 +55,70 @@ class WritingRequest(SourceRequest[A_co]):
     ] = ()
     banned_phrases: Annotated[BannedPhrases, Field(description="Phrases that the text must not contain.")] = ()
     verification: Verification = False
+    brief: Annotated[
+        Brief | None, Field(description="What the piece is to be: a brief, or the name of a stored one.")
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _join_sources(cls, values: Any) -> Any:  # noqa: ANN401  whatever was given
+        """Make the texts of a brief's sources the source of the request."""
+        brief = values.get("brief") if isinstance(values, Mapping) else None
+        brief = brief.model_dump(mode="json", exclude_unset=True) if isinstance(brief, Brief) else brief
+        sources = brief.get("sources") if isinstance(brief, Mapping) else None
+        if brief is None or not isinstance(sources, list | tuple):
+            return values
+        if not all(isinstance(source, Mapping) for source in sources):
+            return values
+        if not any(isinstance(source.get("text"), str) for source in sources):
+            return values
+        source, placed = joined_sources(sources)
+        if values.get("source", source) != source:
+            raise PydanticCustomError(
+                "two_sources", "has a source, and a brief whose sources have texts; pass one of them"
+            )
+        if all(source.get("text") for source in sources):  # otherwise the brief says what is missing
+            brief = {**brief, "sources": placed}
+        return {**values, "source": source, "brief": brief}
+
+    @field_validator("brief")
+    @classmethod
+    def _check_brief(cls, brief: Brief | None, info: ValidationInfo) -> Brief | None:
+        """The brief contradicts no other field, and asks for no figure that the source does not have."""
+        given: Mapping[str, Any] = info.data
+        wanted, avoided = (brief.must_mention, brief.must_avoid) if brief else ((), ())
+        for text, phrase in product(wanted, given.get("banned_phrases", ())):
+            if contains(text, phrase):
+                raise _contradiction("must_mention", text, "banned_phrases", phrase)
+        for phrase, term in product(avoided, given.get("brand_terms", ())):
+            if contains(term, phrase):
+                raise _contradiction("must_avoid", phrase, "brand_terms", term)
+        for text in wanted:
+            if any(figure not in given.get("source", figure) for figure in _FIGURE.findall(text)):
+                problem = (
+                    "must_mention: '{text}' has a figure that the source does not have; write it as the source does, or"
+                    " leave it out"
+                )
+                raise PydanticCustomError("figure", problem, {"text": text})
+        return brief
+
+    @field_validator("brief")
+    @classmethod
+    def _place_sources(cls, brief: Brief | None) -> Brief | None:
+        """Where each source of the brief begins is known: a single one is the whole source."""
+        for number, source in enumerate(brief.sources if brief else ()):
+            if source.begins is None and brief is not None:
+                if len(brief.sources) > 1:
+                    raise PydanticCustomError("source_text", "sources.{number}.text: is missing", {"number": number})
+                return brief.model_copy(update={"sources": (source.model_copy(update={"begins": 0}),)})
+        return brief
 
     @field_validator("banned_phrases")
     @classmethod
     def _check_terms(cls, phrases: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for term in info.data.get("brand_terms", ()):
             for phrase in phrases:
-                if re.search(rf"(?<!\w){re.escape(_folded(phrase))}(?!\w)", _folded(term)):
+                if contains(term, phrase):
                     raise PydanticCustomError(
                         "contradiction",
                         "bans '{phrase}', which is part of the brand term '{term}'",
@@ -102,8 +129,30 @@ class WritingRequest(SourceRequest[A_co]):
     @property
     def own_names(self) -> tuple[str, ...]:
         """What the text may name although the source does not."""
-        return (*self.brand_terms, self.audience)
+        return (*self.brand_terms, self.audience, *self.must_mention)
+
+    @property
+    def must_mention(self) -> tuple[str, ...]:
+        """Phrases that the piece must have."""
+        return self.brief.must_mention if self.brief else ()
+
+    @property
+    def must_avoid(self) -> tuple[str, ...]:
+        """Phrases that it must not have, by the request or its brief."""
+        return (*self.banned_phrases, *(self.brief.must_avoid if self.brief else ()))
+
+    def origin_of(self, quote: str) -> Origin | None:
+        """The source of the brief that a quotation is from."""
+        return origin_of(quote, self.source, self.brief.sources) if self.brief and self.brief.sources else None
 
     def per_length(self, short: T, standard: T, long: T) -> T:
         """The one of three values that belongs to the requested length."""
         return {"short": short, "standard": standard, "long": long}[self.length]
+
+
+def _contradiction(field: str, text: str, other: str, phrase: str) -> PydanticCustomError:
+    return PydanticCustomError(
+        "contradiction",
+        "{field} has '{text}', and {other} of the request '{phrase}'; take it out of one of them",
+        {"field": field, "text": text, "other": other, "phrase": phrase},
+    )

@@ -37,6 +37,7 @@ class RejectionReason(StrEnum):
     PLACEHOLDER_LOST = "placeholder_lost"  # a placeholder, link, line break or other markup of the original
     GLOSSARY = "glossary"  # a glossary entry or a term not to be translated was ignored
     BANNED_PHRASE = "banned_phrase"
+    MUST_MENTION = "must_mention"  # a phrase that the brief wants is missing
     UNSAFE_MARKUP = "unsafe_markup"
     NEAR_DUPLICATE = "near_duplicate"  # of a sibling, or of another recent artifact
     SENT_BACK = "sent_back"  # by an editor, with a note

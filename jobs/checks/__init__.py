@@ -13,6 +13,7 @@ from thothy_ai.jobs.checks.form import unfinished
 from thothy_ai.jobs.checks.languages import surely_foreign, wrong_language
 from thothy_ai.jobs.checks.length import empty, length, proportion, too_long
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
+from thothy_ai.jobs.checks.mentions import mentions
 from thothy_ai.jobs.checks.names import new_name
 from thothy_ai.jobs.checks.numbers import new_number, numbers_kept
 from thothy_ai.jobs.checks.prompt_injection import instructs, obeys_source, without_instructions
@@ -24,7 +25,7 @@ from thothy_ai.jobs.checks.topic import echo, off_topic
 
 __all__ = [
     "banned", "contradiction", "copied", "copied_passage", "echo", "empty", "glossary", "instructs", "length", "loop",
-    "meta_talk", "near_duplicate", "new_name", "new_number", "numbers_kept", "obeys_source",
+    "mentions", "meta_talk", "near_duplicate", "new_name", "new_number", "numbers_kept", "obeys_source",
     "off_topic", "preserved", "proportion", "quoted", "refusal", "repetition", "sentences", "signature",
     "surely_foreign", "too_long", "unfinished", "unsafe_markup", "untranslated",
     "untranslated_passage", "without_instructions", "words", "wrong_language",

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan
-from thothy_ai.jobs.api.requests import ShortText, WritingRequest
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.terms import ShortText
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.evidence import spans
 from thothy_ai.jobs.kinds.report.assignment import Assignment

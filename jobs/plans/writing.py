@@ -77,7 +77,7 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
     yield checks.empty(name, text)
     yield checks.refusal(text, source)
     yield checks.unsafe_markup(text)
-    yield checks.banned(text, request.banned_phrases)
+    yield checks.banned(text, request.must_avoid)
     yield checks.repetition(text, locale)
     if len(text) >= MIN_CHARS_OF_A_LANGUAGE:
         yield checks.wrong_language(text, locale)

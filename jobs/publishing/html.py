@@ -73,7 +73,10 @@ class _Html:
     def _note(self, quote: Quote) -> str:
         number, name = self._numbers[quote], self._name
         back = f'<a href="#mark-{name}{number}">↩</a>'
-        return f'<span id="note-{name}{number}">{_text(str(quote))}</span> {back}'
+        title = f'<a href="{escape(quote.url)}">{_text(quote.title)}</a>' if quote.url else _text(quote.title)
+        where = f" – <cite>{title}</cite>" if quote.title else ""
+        where += _text(f", {quote.byline}") if quote.byline else ""
+        return f'<span id="note-{name}{number}">{_text(str(quote))}{where}</span> {back}'
 
 
 def _list(tag: str, items: Iterable[str], attributes: str = "") -> Iterator[str]:

@@ -28,7 +28,7 @@ def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
         parts += (_block(block, max(level, 1), notes) for block in piece.blocks)
         if level > 1 and piece.tags:  # of a single piece, they are in the front matter
             parts.append(f"*{literal(' · '.join(piece.tags))}*")
-    footnotes = "\n".join(f"[^{number}]: {literal(str(quote))}" for quote, number in notes.items())
+    footnotes = "\n".join(f"[^{number}]: {_note(quote)}" for quote, number in notes.items())
     return "\n\n".join(part for part in (*parts, footnotes) if part) + "\n"
 
 
@@ -56,3 +56,10 @@ def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
 
 def _cited(cited: Cited, notes: dict[Quote, int]) -> str:
     return literal(cited.text) + "".join(f"[^{notes.setdefault(quote, len(notes) + 1)}]" for quote in cited.quotes)
+
+
+def _note(quote: Quote) -> str:
+    if not quote.title:
+        return literal(str(quote))
+    title = f"[{literal(quote.title)}](<{quote.url}>)" if quote.url else literal(quote.title)
+    return f"{literal(str(quote))} – {title}{literal(f', {quote.byline}') if quote.byline else ''}"

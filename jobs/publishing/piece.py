@@ -13,9 +13,12 @@ _QUOTATION_MARKS = re.compile(r"[\"“”„«»「」]")
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A span of the source that supports a text."""
+    """A span of a source that supports a text, and what is known of that source."""
 
     text: str
+    title: str = ""
+    byline: str = ""  # author and date
+    url: str = ""
 
     def __str__(self) -> str:
         """The span in quotation marks, unless it has its own."""

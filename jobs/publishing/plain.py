@@ -18,8 +18,14 @@ def plain(piece: Piece) -> str:
 
 
 def evidence(piece: Piece) -> str:
-    """The quotes, a numbered line each."""
-    return "\n".join(f"[{number}] {quote}" for number, quote in enumerate(piece.quotes, 1))
+    """The quotes with their sources, a numbered line each."""
+    lines = (
+        f"[{number}] {quote}"
+        + " – " * bool(quote.title)
+        + ", ".join(filter(None, (quote.title, quote.byline, quote.url)))
+        for number, quote in enumerate(piece.quotes, 1)
+    )
+    return "\n".join(lines)
 
 
 def description(piece: Piece) -> str:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.jobs import Hook, ReportSection, Request, Translation, TrendSummary, registry
-from thothy_ai.jobs.kinds.hook import Channel
+from thothy_ai.jobs.channels import Channel
 from thothy_ai.jobs.problems import first_problem
 
 SHARES = {"trend_summary": 30, "hook": 35, "translation": 25, "report_section": 10}  # of a hundred jobs
 _AUDIENCES = ("indie founders", "city planners", "newsletter readers", "a general audience")
 _TONES = ("curious", "playful", "urgent", "dry")
-_CHANNELS: tuple[Channel, ...] = get_args(Channel)
+_CHANNELS: tuple[Channel, ...] = ("newsletter", "social post", "video", "podcast", "landing page")
 _TARGETS = ("de", "fr", "es", "it", "pl", "ja")
 _NAMES = (
     "Arden",

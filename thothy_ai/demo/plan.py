@@ -5,14 +5,12 @@ They ask for little, so that the bundled model finishes on two cores within two 
 
 from __future__ import annotations
 
-from typing import get_args
-
 from thothy_ai.demo.sources import load_sources
 from thothy_ai.jobs import Hook, ReportSection, Request, Translation, TrendSummary
-from thothy_ai.jobs.kinds.hook import Channel
+from thothy_ai.jobs.channels import Channel
 
 _AUDIENCES = ("indie founders", "city planners", "newsletter readers")
-_CHANNELS: tuple[Channel, ...] = get_args(Channel)
+_CHANNELS: tuple[Channel, ...] = ("newsletter", "social post", "video", "podcast", "landing page")
 _LOCALES = ("de", "fr", "es")
 
 

@@ -11,6 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Request, registry
+from thothy_ai.jobs.api.brief import Brief
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import KindError
 
@@ -34,7 +35,10 @@ class Canonical:
 
 
 def canonical(request: Request) -> Canonical:
-    """The request as the queue keeps it. Raises `InvalidJobError`, naming the field."""
+    """The request as the queue keeps it. Raises `InvalidJobError`, naming the field.
+
+    A brief that is only a name has been replaced by the stored one before.
+    """
     try:
         kind = registry.kind_of(request)
     except KindError as error:
@@ -46,6 +50,9 @@ def canonical(request: Request) -> Canonical:
         raise invalid(error, kind.request) from None
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
+    brief = getattr(request, "brief", None)
+    if isinstance(brief, Brief) and brief.is_reference:
+        raise InvalidJobError("brief", f"{brief.name!r} is the name of a stored brief: here, give the brief itself")
     if len(body) > MAX_REQUEST_CHARS:
         raise InvalidJobError("request", f"has {len(body):,} characters as JSON; the limit is {MAX_REQUEST_CHARS:,}")
     return Canonical(kind.name, body, kind.source_key(request), kind.model_of(request))

@@ -11,16 +11,17 @@ from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.kinds.hook import small
-from thothy_ai.jobs.kinds.hook.values import FORMS, MAX_VARIANTS, Channel, Form, Hook, HookArtifact, Variant
+from thothy_ai.jobs.kinds.hook.values import MAX_VARIANTS, Hook, HookArtifact, Variant
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.verification import claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema, prose_pattern
 
-__all__ = ["FORMS", "KIND", "MAX_VARIANTS", "Channel", "Form", "Hook", "HookArtifact", "Variant"]
+__all__ = ["KIND", "MAX_VARIANTS", "Hook", "HookArtifact", "Variant"]
 
 MIN_SHARE_OF_SOURCE = 0.2  # of the longer words
+MAX_WORDS = 90  # of a text, unless its channel has room for more
 MAX_COPIED = 0.7  # of all words: a hook may quote
 _SCHEMA: Final = grammar_schema(HookArtifact)
 
@@ -31,7 +32,7 @@ def _instruction(request: Hook) -> str:
     return (
         f"Write {several} for {request.audience}: text that makes them want to read on, without giving everything away "
         f"or promising what the source does not keep.{detail}\n"
-        f"text: {request.form.description}.\n"
+        f"text: {request.form.description}, at most {request.room} characters.\n"
         "angle: in two to five words, what the text plays on, such as a question, a contrast or a figure"
         f"{'; another one for each hook' if request.variants > 1 else ''}."
     )
@@ -41,7 +42,7 @@ def _write(writing: Writing[Hook]) -> Sequence[PartCall]:
     request, schema = writing.request, deepcopy(_SCHEMA)
     variants = schema["properties"]["variants"]
     variants |= {"minItems": request.variants, "maxItems": request.variants}
-    variants["items"]["properties"]["text"]["pattern"] = prose_pattern(4, request.form.max_chars)
+    variants["items"]["properties"]["text"]["pattern"] = prose_pattern(4, request.room)
     return (whole(writing, _instruction(request), schema),)
 
 
@@ -67,13 +68,14 @@ def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
     for part, text in _texts(values).items():
         *earlier, variant = values["variants"][: int(part[1]) + 1]
         angle, count = variant["angle"], len(checks.sentences(text, locale))
-        chars = f"text has {len(text)} characters, more than the {form.max_chars} of a {request.channel}"
+        chars = f"text has {form.length(text)} characters, more than the {form.max_chars} of {request.channel}"
         many = f"text has {count} sentences, more than {form.max_sentences}"
         own = (
-            checks.length("text", text, locale, 2, 90),
-            Rejection(RejectionReason.TOO_LONG, chars) if len(text) > form.max_chars else None,
+            checks.length("text", text, locale, 2, max(MAX_WORDS, form.max_chars // 4)),
+            Rejection(RejectionReason.TOO_LONG, chars) if form.length(text) > form.max_chars else None,
             Rejection(RejectionReason.TOO_LONG, many) if count > form.max_sentences else None,
             checks.unfinished("text", text, locale) if form.whole_sentences else None,
+            checks.mentions(text, request.must_mention),
             checks.near_duplicate(text, [other["text"] for other in earlier]),
         )
         yield from text_faults(request, part, text, own, "text")
@@ -83,7 +85,7 @@ def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
             checks.meta_talk(angle, source),
             checks.obeys_source(angle, source),
             checks.unsafe_markup(angle),
-            checks.banned(angle, request.banned_phrases),
+            checks.banned(angle, request.must_avoid),
         )
         yield from (PartFault(part, found.at(*part, "angle")) for found in of_angle if found)
 

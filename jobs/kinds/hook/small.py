@@ -8,6 +8,7 @@ from typing import Final
 from thothy_ai.jobs.kinds.hook.values import MAX_VARIANTS, Hook
 from thothy_ai.jobs.plans import small_models
 from thothy_ai.jobs.plans.parts import PartCall, PartFault, Values, Writing
+from thothy_ai.jobs.prompts import mention
 from thothy_ai.jobs.schema import object_schema
 
 CHARS_PER_WORD = 8  # of a headline, which must fit a channel's limit
@@ -44,7 +45,7 @@ def _piece(writing: Writing[Hook], number: int, task_number: int, *, again: bool
     text = small_models.sentence(request.locale, 40, 120, shown)
     if not request.form.whole_sentences:
         task = "Write a headline for the text above." if task_number == 0 else task
-        text = small_models.headline(request.locale, 3, request.form.max_chars // CHARS_PER_WORD, shown)
+        text = small_models.headline(request.locale, 3, request.room // CHARS_PER_WORD, shown)
     variant = object_schema({"text": text, "angle": {"const": angle}})
-    asked = task.format(audience=request.audience, tone=request.tone)
+    asked = task.format(audience=request.audience, tone=request.tone) + mention(request)
     return small_models.piece(writing, asked, {("variants", number): variant}, again=again, stage=number, shown=shown)

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs.api.artifact import Artifact
-from thothy_ai.jobs.api.requests import ShortText, WritingRequest
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.terms import ShortText
+from thothy_ai.jobs.channels import FORMS, MAX_CHARS, Channel, Form
 from thothy_ai.jobs.publishing.piece import Alternative, Alternatives, Piece
 from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.text.locales import script_of
 
 MAX_VARIANTS = 5
-Channel = Literal["newsletter", "social post", "video", "podcast", "landing page"]
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What a channel publishes: what it is called in the prompt, its limits, and whether it is whole sentences."""
-
-    description: str
-    max_chars: int
-    max_sentences: int
-    whole_sentences: bool = True
-
-
-FORMS: Final[Mapping[str, Form]] = {
-    "newsletter": Form("the subject line of a newsletter, at most 60 characters", 60, 2, whole_sentences=False),
-    "social post": Form("a social media post, at most 280 characters, hashtags included", 280, 5),
-    "video": Form("the text on a video's thumbnail, at most 40 characters", 40, 2, whole_sentences=False),
-    "podcast": Form("the opening of a podcast episode, two or three sentences to be spoken", 420, 4),
-    "landing page": Form("the headline of a landing page, at most 80 characters", 80, 2, whole_sentences=False),
-}
+_WIDE: Final = frozenset({"Hans", "Hant", "Jpan", "Kore"})  # scripts of which X counts a character twice
 
 
 class Variant(BaseModel):
@@ -42,7 +27,7 @@ class Variant(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     angle: Annotated[str, prose(1, 80)]
-    text: Annotated[str, prose(1, 420)]
+    text: Annotated[str, prose(1, MAX_CHARS)]
 
 
 class HookArtifact(Artifact):
@@ -66,5 +51,25 @@ class Hook(WritingRequest[HookArtifact]):
 
     @property
     def form(self) -> Form:
-        """The form of text that the channel publishes."""
-        return FORMS[self.channel]
+        """The form of text that the channel publishes, with the limit of the brief if it has one."""
+        form = FORMS[self.channel]
+        limits = self.brief.limits if self.brief else {}
+        return replace(form, max_chars=limits.get(self.channel, form.max_chars))
+
+    @property
+    def room(self) -> int:
+        """How many characters of its language's script the channel has room for."""
+        wide = self.form.weighted and script_of(self.locale) in _WIDE
+        return self.form.max_chars // 2 if wide else self.form.max_chars
+
+    @model_validator(mode="after")
+    def _check_room(self) -> Self:
+        wanted = " ".join(self.must_mention)
+        if self.form.length(wanted) > self.form.max_chars:
+            raise PydanticCustomError(
+                "no_room",
+                "brief.must_mention: does not fit the {limit} characters of the channel '{channel}'; ask for less, or"
+                " for another channel",
+                {"limit": self.form.max_chars, "channel": self.channel},
+            )
+        return self

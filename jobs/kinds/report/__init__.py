@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Plan
-from thothy_ai.jobs.api.requests import ShortText, WritingRequest
+from thothy_ai.jobs.api.requests import WritingRequest
+from thothy_ai.jobs.api.terms import ShortText
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.evidence import spans
@@ -21,7 +22,7 @@ from thothy_ai.jobs.kinds.report.faults import section_faults
 from thothy_ai.jobs.kinds.report.outline import Outline, heading_faults, outline_call, outline_faults, outline_of
 from thothy_ai.jobs.kinds.report.small import SmallModelWriter
 from thothy_ai.jobs.kinds.report.summary import summarized, summary_faults
-from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, SectionBrief, Section
+from thothy_ai.jobs.kinds.report.values import NO_EVIDENCE, Section, SectionBrief
 from thothy_ai.jobs.kinds.report.verifying import summed_up
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries
@@ -100,7 +101,7 @@ class ReportPlan:
         for place, section in enumerate(artifact.sections):
             for found in section_faults(section, text, request, artifact.sections[:place]):
                 yield found.at("sections", place, found.part)
-        yield from summary_faults(artifact.summary, text, request)
+        yield from summary_faults(artifact.summary, artifact.sections, text, request)
 
     def _outlined(self, request: Report, context: Context) -> Generator[Calls, Outputs, _Start | Rejection]:
         instruction = self.writer.outline_instruction(request.sections, request.topic or "", request)
@@ -161,7 +162,9 @@ def _kept(request: Report, context: Context) -> Generator[Calls, Outputs, _Start
         for place, section in enumerate(last.sections)
         if not gate_in(section_faults(section, text, request, last.sections[:place]), request.locale)
     }
-    if len(kept) == len(last.sections) and not gate_in(summary_faults(last.summary, text, request), request.locale):
+    if len(kept) == len(last.sections) and not gate_in(
+        summary_faults(last.summary, last.sections, text, request), request.locale
+    ):
         return None
     briefs = tuple(
         SectionBrief(section.heading, quotes=tuple(citation.quote for citation in section.citations))

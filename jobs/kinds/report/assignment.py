@@ -12,7 +12,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection
 from thothy_ai.jobs.checks.gates import is_gate
 from thothy_ai.jobs.kinds.report.faults import section_faults
-from thothy_ai.jobs.kinds.report.values import SectionBrief, Section
+from thothy_ai.jobs.kinds.report.values import Section, SectionBrief
 from thothy_ai.jobs.kinds.report.verifying import Stated, Verified, verified
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from thothy_ai.jobs.api.artifact import quoted
 from thothy_ai.jobs.checks.segments import sentences, words
 from thothy_ai.jobs.kinds.report.values import Section
 from thothy_ai.jobs.publishing.piece import Cited, Paragraph, Quote
@@ -28,7 +29,7 @@ def cited(section: Section) -> Paragraph:
         bounds = pairwise([0, *(ends or [len(body)])])
         shared, end = max((len(wanted & _longer_words(body[start:end])), -end) for start, end in bounds)
         place = -end if shared >= MIN_SHARED_WORDS else len(body)
-        quotes[place] = (*quotes.get(place, ()), Quote(" ".join(citation.quote.split())))
+        quotes[place] = (*quotes.get(place, ()), quoted(citation.quote, citation.source))
     cuts = pairwise(sorted({0, *quotes, len(body)}))
     return Paragraph(tuple(Cited(body[start:end], quotes.get(end, ())) for start, end in cuts))
 

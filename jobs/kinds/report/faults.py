@@ -30,7 +30,7 @@ def early_prose(fields: tuple[str, ...], text: str, request: WritingRequest[Any]
     """The checks that end prose about a text before its end."""
     return Early(
         fields, (*EARLY, "too_long"), text, request.locale, joined=True, instruction=RULES, max_words=max_words,
-        allowed=request.own_names, banned=request.banned_phrases,
+        allowed=request.own_names, banned=request.must_avoid,
     )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def section_faults(
         checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most),
         *prose_faults("body", section.body, text, request),
         checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, evidence),
+        checks.mentions(f"{section.heading} {section.body}", request.must_mention if topic is not None else ()),
         checks.near_duplicate(section.body, [other.body for other in others]),
     )
     yield from (found.at("body") for found in of_body if found)
@@ -68,7 +69,7 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.refusal(prose, text)
     yield checks.meta_talk(prose, text)
     yield checks.unsafe_markup(prose)
-    yield checks.banned(prose, request.banned_phrases)
+    yield checks.banned(prose, request.must_avoid)
     yield checks.unfinished(field, prose, request.locale)
     yield checks.repetition(prose, request.locale)
     yield checks.echo(prose, RULES)

@@ -55,7 +55,7 @@ def outline_call(text: str, sections: int, instruction: str, request: WritingReq
     schema["properties"]["sections"]["items"]["properties"]["quotes"]["items"] = quotation(text, request.locale)
     certain = ("distinct", "refusal", "banned", "unsafe_markup", "meta_talk", "new_name")
     early = Early(  # the checks of `heading_faults` that are certain once a heading is written
-        ("title", "heading"), certain, text, request.locale, allowed=request.own_names, banned=request.banned_phrases
+        ("title", "heading"), certain, text, request.locale, allowed=request.own_names, banned=request.must_avoid
     )
     call = Call(
         about_source(text, instruction, context),
@@ -94,7 +94,7 @@ def heading_faults(
         found = (
             checks.empty(str(place[-1]), heading),
             checks.refusal(heading),
-            checks.banned(heading, request.banned_phrases),
+            checks.banned(heading, request.must_avoid),
             checks.unsafe_markup(heading),
             checks.meta_talk(heading, text),
             checks.obeys_source(heading, text),

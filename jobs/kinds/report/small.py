@@ -22,7 +22,7 @@ from thothy_ai.jobs.kinds.report.values import Citation, Section, SectionBrief
 from thothy_ai.jobs.kinds.report.writer import Writer
 from thothy_ai.jobs.plans import retries, small_models
 from thothy_ai.jobs.plans.judging import gate_in, judgement, worst
-from thothy_ai.jobs.prompts import in_language
+from thothy_ai.jobs.prompts import in_language, mention
 from thothy_ai.jobs.schema import object_schema
 from thothy_ai.jobs.text.strings import check_encodable
 
@@ -50,7 +50,8 @@ class SmallModelWriter(Writer):
 
     def summary_instruction(self, _sections: Sequence[Section], request: WritingRequest[Any]) -> str:
         """The summary is one of the source: the model would repeat the sections."""
-        return f"Summarize the text above for {request.audience} in two sentences.{in_language(request.locale)}"
+        asked = f"Summarize the text above for {request.audience} in two sentences."
+        return f"{asked}{mention(request)}{in_language(request.locale)}"
 
     def section_calls(
         self, brief: SectionBrief, text: str, request: WritingRequest[Any], context: Context
@@ -69,7 +70,7 @@ class SmallModelWriter(Writer):
         if len(kept) < MIN_SENTENCES:
             return rejection
         quotes = dict.fromkeys(evidence(sentence, text, request.locale) for sentence in kept)
-        citations = tuple(Citation(quote=quote) for quote in quotes if quote)
+        citations = tuple(Citation(quote=quote, source=request.origin_of(quote)) for quote in quotes if quote)
         return Section(heading=brief.heading, body=" ".join(kept), citations=citations)
 
     def kept(self, outputs: Sequence[Output]) -> Sequence[Output]:

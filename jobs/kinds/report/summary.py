@@ -66,7 +66,7 @@ def summarized(
             room = shorter(room)
         found = parse(_Summary, output)
         written = "" if isinstance(found, Rejection) else found.summary
-        faults = (found,) if isinstance(found, Rejection) else summary_faults(written, text, request)
+        faults = (found,) if isinstance(found, Rejection) else summary_faults(written, tuple(sections), text, request)
         first, of_text = worst(faults, locale), Verified()
         if first is None:
             stated = {0: Stated("summary", written)}
@@ -98,8 +98,12 @@ def _shortened(sections: Sequence[Section], context: Context) -> Sequence[Sectio
 
 
 @judgement(kept=64)
-def summary_faults(summary: str, text: str, request: WritingRequest[Any]) -> Iterator[Rejection | None]:
-    """What is wrong with the summary of a report about a text, or in doubt."""
+def summary_faults(
+    summary: str, sections: tuple[Section, ...], text: str, request: WritingRequest[Any]
+) -> Iterator[Rejection | None]:
+    """What is wrong with the summary of a report about a text, or in doubt. It mentions what the sections leave out."""
     too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
-    for found in (too_long, *prose_faults("summary", summary, text, request)):
+    whole = " ".join([summary, *(f"{section.heading} {section.body}" for section in sections)])
+    unmentioned = checks.mentions(whole, request.must_mention)
+    for found in (too_long, unmentioned, *prose_faults("summary", summary, text, request)):
         yield found and found.at("summary")

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.artifact import Artifact, Evidence
+from thothy_ai.jobs.api.brief import Origin
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.schema import line
+from thothy_ai.jobs.schema import NOT_WRITTEN, line
 
 MAX_SENTENCE_CHARS = 260
 MAX_HEADING_CHARS = 120
 NO_EVIDENCE = Rejection(RejectionReason.EMPTY, "the source has no sentence that a report could rest on")
 
 
-class Citation(BaseModel):
+class Citation(Evidence):
     """Evidence: a span of the source."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
     quote: Annotated[str, Field(min_length=1, max_length=1_000)]
+    source: Annotated[Origin | None, NOT_WRITTEN] = None
 
 
 class Section(Artifact):

@@ -108,7 +108,9 @@ class Writer:
         output = parse(_output_class(size_of(request)), answer)
         if isinstance(output, Rejection):
             return outputs[0].rejection or output  # of one that was stopped, the reason why
-        citations = tuple(Citation(quote=quote) for quote in dict.fromkeys(output.quotes))
+        citations = tuple(
+            Citation(quote=quote, source=request.origin_of(quote)) for quote in dict.fromkeys(output.quotes)
+        )
         return Section(heading=brief.heading, body="\n\n".join(output.paragraphs), citations=citations)
 
     def kept(self, _outputs: Sequence[Output]) -> Sequence[Output]:

@@ -12,7 +12,8 @@ from pydantic_core import PydanticCustomError
 from thothy_ai.jobs.api.artifact import Artifact
 from thothy_ai.jobs.api.kind import A_co, JobKind
 from thothy_ai.jobs.api.plan import Context, Plan, Previous
-from thothy_ai.jobs.api.requests import MAX_TERMS, BrandTerms, SourceRequest, Term, Verification
+from thothy_ai.jobs.api.requests import SourceRequest, Verification
+from thothy_ai.jobs.api.terms import MAX_TERMS, BrandTerms, Term
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason, Verdict
 from thothy_ai.jobs.kinds.translation.calls import Prompt, segment_prompt, small_segment_prompt
 from thothy_ai.jobs.kinds.translation.drafting import drafted, joined, segments_of

@@ -80,11 +80,14 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
         found = (
             twice if len(values["tags"]) < 2 else None,
             checks.empty("tags", joined),
-            checks.banned(joined, request.banned_phrases),
+            checks.banned(joined, request.must_avoid),
             checks.unsafe_markup(joined),
             checks.new_number(joined, request.source, request.locale),
         )
         yield from (PartFault(("tags",), rejection) for rejection in found if rejection)
+    missing = checks.mentions(" ".join(texts.values()), request.must_mention)
+    if missing and "standfirst" in values:
+        yield PartFault(("standfirst",), missing)
     yield from copied(request, texts, MAX_COPIED)
     yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
@@ -135,7 +138,10 @@ def _correct(writing: Writing[TrendSummary], values: dict[str, Any]) -> dict[str
         quote = point.get("quote")
         if quote is None:  # a small model is not asked for one
             quote = small.evidence_for(text, writing, number)
-        corrected["key_points"].append({"point": text, "quote": restored(str(quote), request.source)})
+        evidence = restored(str(quote), request.source)
+        origin = request.origin_of(evidence)
+        named = {"source": origin.model_dump(mode="json")} if origin else {}
+        corrected["key_points"].append({"point": text, "quote": evidence, **named})
     if "tags" in corrected:
         corrected["tags"] = list(
             {tag.casefold(): tag for tag in (tag.strip(" #,.;") for tag in corrected["tags"])}.values()

@@ -9,6 +9,7 @@ from thothy_ai.jobs.evidence import evidence
 from thothy_ai.jobs.kinds.trend_summary.values import TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans import small_models
 from thothy_ai.jobs.plans.parts import Part, PartCall, PartFault, Values, Writing
+from thothy_ai.jobs.prompts import mention
 from thothy_ai.jobs.schema import grammar_schema
 from thothy_ai.jobs.text.language import language
 
@@ -48,12 +49,13 @@ def evidence_for(text: str, writing: Writing[TrendSummary], number: int) -> str:
 def _pieces(writing: Writing[TrendSummary], parts: Sequence[Part], *, again: bool) -> Sequence[PartCall]:
     readers, locale, source = writing.request.audience, writing.request.locale, writing.source
     summarize = f"Summarize the text above for {readers} in one sentence."
+    lead = summarize + mention(writing.request)
     explain = f"Explain to {readers} in one sentence why this trend matters."
     tags = {"type": "array", "items": small_models.headline(locale, 1, 2), "minItems": 2, "maxItems": 3}
     title = small_models.headline(locale, 3, 12, source)
     asked: dict[Part, tuple[str, Mapping[Part, Mapping[str, Any]]]] = {
         ("title",): ("Write a headline for the text above.", {("title",): title}),
-        ("standfirst",): (summarize, {("standfirst",): small_models.sentence(locale, 40, 120, source)}),
+        ("standfirst",): (lead, {("standfirst",): small_models.sentence(locale, 40, 120, source)}),
         ("why_it_matters",): (explain, {("why_it_matters",): small_models.sentence(locale, 40, 110, source)}),
         ("tags",): ("List two or three tags for the text above.", {("tags",): tags, ("confidence",): _CONFIDENCE}),
     }

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.artifact import Artifact, Evidence, quoted
+from thothy_ai.jobs.api.brief import Origin
 from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.kinds.translation import TranslatingRequest
-from thothy_ai.jobs.publishing.piece import Cited, Paragraph, Piece, Points, Quote
-from thothy_ai.jobs.schema import prose, quotation, title
+from thothy_ai.jobs.publishing.piece import Cited, Paragraph, Piece, Points
+from thothy_ai.jobs.schema import NOT_WRITTEN, prose, quotation, title
 from thothy_ai.jobs.text.locales import Locale
 
 
-class KeyPoint(BaseModel):
+class KeyPoint(Evidence):
     """A point, and the passage of the source that supports it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     point: Annotated[str, prose(2, 400)]
     quote: Annotated[str, quotation(1, 320)]
+    source: Annotated[Origin | None, NOT_WRITTEN] = None
 
 
 class TrendSummaryArtifact(Artifact):
@@ -36,7 +36,7 @@ class TrendSummaryArtifact(Artifact):
 
     def piece(self, _request: Mapping[str, Any]) -> Piece:
         """The points with their quotations, then why it matters. The confidence is for editors."""
-        points = Points(tuple(Cited(point.point, (Quote(point.quote),)) for point in self.key_points))
+        points = Points(tuple(Cited(point.point, (quoted(point.quote, point.source),)) for point in self.key_points))
         blocks = (points, Paragraph((Cited(self.why_it_matters),)))
         return Piece(title=self.title, standfirst=self.standfirst, blocks=blocks, tags=self.tags)
 

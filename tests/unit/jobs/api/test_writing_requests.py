@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from thothy_ai.jobs import TrendSummary
-from thothy_ai.jobs.api.requests import MAX_TERMS
+from thothy_ai.jobs.api.terms import MAX_TERMS
 from thothy_ai.jobs.problems import first_problem
 
 

@@ -191,6 +191,16 @@ CREATE TABLE artifact_version (
     CONSTRAINT ck_artifact_version_version CHECK (version > 1)
 );
 
+-- Who looks at an artifact in the console, and what they have written there and not decided yet.
+CREATE TABLE review_draft (
+    job_id uuid NOT NULL CONSTRAINT fk_review_draft_job_id REFERENCES job (id) ON DELETE CASCADE,
+    name text NOT NULL,
+    version integer NOT NULL,
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    body jsonb,
+    CONSTRAINT pk_review_draft PRIMARY KEY (job_id, name)
+);
+
 CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;
 CREATE TABLE artifact_default PARTITION OF artifact DEFAULT;
 CREATE TABLE job_event_default PARTITION OF job_event DEFAULT;

@@ -417,6 +417,18 @@ class ApiKeyRow(Base):
     )
 
 
+class ReviewDraftRow(Base):
+    """Who looks at an artifact in the console, and what they have written there and not decided yet."""
+
+    __tablename__ = "review_draft"
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int]
+    seen_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    body: Mapped[dict[str, Any] | None]
+
+
 class ConsoleSecretRow(Base):
     """The secret that signs the console's sessions."""
 

@@ -193,7 +193,7 @@ class CurrentVersion:
             why = self.problem or "the output does not parse"
             raise InvalidDecisionError("action", f"version {version} is a draft, edit it first: {why}")
         if decision.body is not None:
-            edit, problem, findings = self._edited(decision.body)
+            edit, problem, findings = self.checked(decision.body)
             after = ReviewState.NEEDS_EDIT if problem else after
         return {
             "id": self.job_id,
@@ -242,8 +242,11 @@ class CurrentVersion:
         except UnknownKindError as error:
             raise UnreadableArtifactError(self.job_id, str(error)) from None
 
-    def _edited(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None, list[dict[str, Any]]]:
-        """An edit as it is stored, why it is only a draft, and what the checks find in it."""
+    def checked(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None, list[dict[str, Any]]]:
+        """An edit as it would be stored, why it would be only a draft, and what the checks find in it.
+
+        Raises `UnreadableArtifactError`.
+        """
         kind = self._kind
         try:
             artifact = kind.artifact.model_validate(body)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.support.browser import Browser, browser
+from tests.support.decided import written
 from tests.support.door import PATIENCE, served_door
 from tests.support.engine_rows import register
 from tests.support.fetched import fetched
@@ -25,11 +26,13 @@ from thothy_ai.db.console_links import make_link
 from thothy_ai.producer.drafts import parse_request
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
-PAGES = ("/now", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes")
+PAGES = ("/now", "/review", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes")
 OF_ALL_TENANTS = {"/drains", "/engines"}
 WIDTHS = (360, 768, 1440)
 UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select')]
     .filter(each => !each.labels.length && !each.ariaLabel).length"""
+WRITE = """(text => { text.value = 'Kept words.'; text.dispatchEvent(new Event('input', {bubbles: true})); })
+    (document.querySelector('#edit textarea'))"""
 QUEUED = """[...document.querySelectorAll('.figure')]
     .find(each => each.querySelector('dt').textContent == 'queued').querySelector('dd').textContent"""
 VENDOR = Path(__file__).parents[3] / "thothy_ai/http/console/static/vendor"
@@ -204,6 +207,101 @@ def test_what_people_write_is_shown_as_text(console: Console) -> None:
             assert "<script>alert" not in text, page
             assert not {"\u202e", "\x1b"} & set(text), page
         assert "\\u202e" in client.get("/engines").text
+
+
+def decided(queue: Queue, job: UUID) -> list[tuple[Any, ...]]:
+    rows = queue.rows(
+        "SELECT version, action, decided_by, note FROM decision WHERE job_id = :id ORDER BY decided_at", id=job
+    )
+    return [tuple(row) for row in rows]
+
+
+def test_an_editor_decides_and_goes_on_with_the_next(console: Console) -> None:
+    first, second = written(console.queue), written(console.queue)
+    with console.signed_in("editor", tenant="default", name="Ann") as client:
+        listed = client.get("/review")
+        assert str(first) in listed.text
+        assert str(second) in listed.text
+        page = client.get(f"/review/{first}")
+        assert '<mark data-finding="1" tabindex="0">first</mark>' in page.text.replace("The ", "")
+        form = {"version": "1", "csrf": csrf_of(page)}
+        wrong = (
+            {"action": "reject"},
+            {"action": "send_back", "note": " "},
+            {"action": "publish"},
+            {"action": "hold", "version": "x"},
+        )
+        for each in wrong:
+            assert client.post(f"/review/{first}/decide", data={**form, **each}).status_code == 400, each
+        assert decided(console.queue, first) == []
+        after = client.post(f"/review/{first}/decide", data={**form, "action": "approve"})
+        assert str(after.url).endswith(f"/review/{second}")
+        assert "was approved" in after.text
+        done = client.post(f"/review/{second}/decide", data={**form, "action": "reject", "note": "dull"})
+        assert "Nothing waits" in done.text
+        twice = client.post(f"/review/{second}/decide", data={**form, "action": "approve"})
+        assert twice.status_code == 409
+        assert "Ann" in twice.text
+    assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
+    assert decided(console.queue, second) == [(1, "reject", "Ann", "dull")]
+
+
+def test_what_an_editor_writes_is_kept_checked_and_seen_by_others(console: Console) -> None:
+    job = written(console.queue)
+    with console.signed_in("editor", name="Ann") as ann, console.signed_in("editor", name="Bo") as bo:
+        form = {"version": "1", "csrf": csrf_of(ann.get(f"/review/{job}"))}
+        kept = ann.post(f"/review/{job}/draft", data={**form, "field:echo": "Better words."})
+        assert kept.status_code == 200, kept.text
+        assert "Better words." in ann.get(f"/review/{job}").text
+        assert "Better words." not in bo.get(f"/review/{job}").text
+        assert "Ann is editing this, too" in bo.get(f"/review/{job}/others?version=1").text
+        assert "Bo is looking at this, too" in ann.get(f"/review/{job}/others?version=1").text
+        assert ann.post(f"/review/{job}/draft", data={**form, "field:moon": "x"}).status_code == 400
+        assert ann.post(f"/review/{job}/draft", data={**form, "field:echo": "a\0b"}).status_code == 400
+        assert ann.get("/jobs?key=a%00b").status_code == 400
+        edited = ann.post(f"/review/{job}/decide", data={**form, "action": "edit", "field:echo": "Best words."})
+        assert "version 2" in edited.text
+        assert "written another version" in bo.get(f"/review/{job}/others?version=1").text
+        assert "Better words." not in ann.get(f"/review/{job}").text
+    assert decided(console.queue, job) == [(1, "edit", "Ann", None)]
+
+
+def test_readers_look_and_do_not_decide(console: Console) -> None:
+    job = written(console.queue)
+    with (
+        console.signed_in("reader") as reader,
+        console.signed_in("editor") as editor,
+        console.signed_in("editor", "other") as other,
+    ):
+        assert "Approve" not in reader.get(f"/review/{job}").text
+        form = {"version": "1", "action": "approve", "csrf": csrf_of(reader.get("/jobs"))}
+        assert reader.post(f"/review/{job}/decide", data=form).status_code == 403
+        assert other.get(f"/review/{job}").status_code == 404
+        assert "Approve" in editor.get(f"/review/{job}").text
+    assert decided(console.queue, job) == []
+
+
+def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> None:
+    first, second = written(console.queue), written(console.queue)
+    token = make_link(console.queue.engine, "Ann", "editor", None)
+    chromium.load(f"{console.address}/console/enter?token={token}", 1440)
+    chromium.press("button.main")
+    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{}', bubbles: true}}))"
+    for width in WIDTHS:
+        chromium.load(f"{console.address}/console/review/{first}", width, dark=width == 768)
+        assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert chromium.evaluate("document.querySelector('#edit').hidden")
+    chromium.evaluate(press.format("e"))
+    assert not chromium.evaluate("document.querySelector('#edit').hidden")
+    chromium.evaluate(WRITE)
+    chromium.until("document.querySelector('#checked').textContent.trim().length > 0")
+    chromium.load(f"{console.address}/console/review/{first}", 1440)
+    assert chromium.evaluate("document.querySelector('#edit textarea').value") == "Kept words."
+    chromium.evaluate("document.querySelector('button.finding').click()")
+    assert chromium.evaluate("document.querySelectorAll('mark.on').length") >= 1
+    chromium.evaluate(f"void setTimeout(() => {press.format('a')})")
+    chromium.until("location.pathname.includes('" + str(second) + "')")
+    assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
 
 
 def test_what_is_vendored_is_what_its_page_says(tmp_path: Path) -> None:

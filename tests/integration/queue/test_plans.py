@@ -51,6 +51,9 @@ HOT: dict[str, dict[str, object]] = {
     "http/keys": {},
     "http/console_secret": {"secret": "s"},
     "http/make_console_link": {"digest": b"d", "name": "Ada", "role": "reader", "tenant": None, "seconds": 900},
+    "http/look_at_review": {"job_id": uuid4(), "name": "Ada", "version": 1, "body": None},
+    "http/others_at_review": {"job_id": uuid4(), "name": "Ada"},
+    "http/forget_review": {"job_id": uuid4(), "name": "Ada"},
     "http/use_console_link": {"digest": b"d"},
     "http/record_change": {
         "id": uuid4(),

@@ -22,7 +22,7 @@ _FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formul
 
 def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The lines of the table. An artifact of several texts to choose from has a row for each."""
-    yield _line(COLUMNS)
+    yield csv_line(COLUMNS)
     for artifact in artifacts:
         for angle, piece in piece_of(artifact).options():
             cells = {
@@ -35,7 +35,7 @@ def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 "tags": ", ".join(piece.tags),
                 "created_at": artifact["created_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
             }
-            yield _line(_cell(cells.get(name)) for name in COLUMNS)
+            yield csv_line(cells.get(name) for name in COLUMNS)
 
 
 def _cell(value: object) -> object:
@@ -52,7 +52,8 @@ def _cell(value: object) -> object:
     return value[: MAX_CELL_CHARS - len(note)] + note
 
 
-def _line(cells: Iterable[object]) -> str:
+def csv_line(cells: Iterable[object]) -> str:
+    """A row in which no cell is a formula, or too long for a spreadsheet."""
     line = StringIO()
-    csv.writer(line, quoting=csv.QUOTE_ALL).writerow(cells)
+    csv.writer(line, quoting=csv.QUOTE_ALL).writerow(map(_cell, cells))
     return line.getvalue()

@@ -24,6 +24,7 @@ from thothy_ai.http.console.fleet import FleetPages
 from thothy_ai.http.console.jobs import JobPages
 from thothy_ai.http.console.keys import KeyPages
 from thothy_ai.http.console.now import NowPage
+from thothy_ai.http.console.review import ReviewPages
 from thothy_ai.http.console.sessions import COOKIE, viewer_of_key
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, back_to, is_valid
 from thothy_ai.http.console.webhooks import WebhookPages
@@ -44,6 +45,7 @@ class Console:
         parts = (
             self._now,
             self._jobs,
+            ReviewPages(self.site),
             DrainPages(self.site),
             FleetPages(self.site),
             WebhookPages(self.site),

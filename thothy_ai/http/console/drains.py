@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from thothy_ai.admin.export.table import csv_line
 from thothy_ai.admin.report.bill import DIMENSIONS, Bill, Dimension, Prices
 from thothy_ai.admin.report.drain_report import DrainReport, drain_report
 from thothy_ai.admin.report.recorded_drains import RecordedDrain, list_drains
@@ -20,7 +19,6 @@ from thothy_ai.http.console.site import HEADERS, Site
 from thothy_ai.http.errors import ApiError
 
 WINDOWS = {"1 h": 1, "24 h": 24, "7 d": 7 * 24, "30 d": 30 * 24}  # hours
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet's formula begins
 
 
 class DrainPages:
@@ -104,19 +102,12 @@ def _bill_rows(bill: Bill, by: Dimension) -> Iterator[str]:
         by, "attempts", "accepted", "rejected", "dead", "busy_seconds", "useful_seconds", "wasted_seconds",
         "idle_seconds", "cost", "wasted_cost", "currency",
     )  # fmt: skip
-    yield _line(head)
+    yield csv_line(head)
     for name, line in bill.by(by).items():
         used = line.usage
-        yield _line(
+        yield csv_line(
             (
                 name, used.attempts, used.accepted, used.rejected, used.dead, used.busy_seconds, used.useful_seconds,
                 used.wasted_seconds, line.idle_seconds, line.cost, line.wasted_cost, bill.prices.currency,
             )
         )  # fmt: skip
-
-
-def _line(cells: tuple[object, ...]) -> str:
-    out = io.StringIO()
-    safe = [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells]
-    csv.writer(out).writerow(safe)
-    return out.getvalue()

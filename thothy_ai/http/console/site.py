@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from sqlalchemy import Engine
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -71,6 +71,7 @@ class Site:
             if viewer is None:
                 return RedirectResponse(f"{ROOT}/sign-in?next={quote(_address(request))}", 303, HEADERS)
             allow(viewer, role)
+            _check_texts(request.query_params)
             return await read(request, viewer)
 
         return Route(ROOT + path, answer, methods=["GET"])
@@ -85,6 +86,7 @@ class Site:
             async with request.form(max_fields=MAX_FIELDS) as form:
                 check_csrf(viewer, form.get("csrf"))
                 allow(viewer, role)
+                _check_texts(form)
                 return await change(request, viewer, form)
 
         return Route(ROOT + path, answer, methods=["POST"])
@@ -246,6 +248,13 @@ def ago(moment: datetime | None) -> Markup:
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
         exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), text
     )
+
+
+def _check_texts(given: FormData | QueryParams) -> None:
+    """ApiError 400 for a text that Postgres cannot keep."""
+    for name, value in given.multi_items():
+        if isinstance(value, str) and "\0" in value:
+            raise ApiError(400, f"{name}: a NUL character cannot be kept", code="invalid_value")
 
 
 def _address(request: Request) -> str:

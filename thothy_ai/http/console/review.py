@@ -1,0 +1,270 @@
+"""The editor's page: what waits for a decision, one artifact as readers will see it, and what a person decides on it.
+
+What someone writes is kept in the database while they write, under their name: a page that is loaded again, or in
+another browser, goes on with it. Two people on one artifact see each other, and who decides second is told by whom.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from markupsafe import Markup
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from thothy_ai.admin.export.pieces import piece_of
+from thothy_ai.admin.review import current_version, decide, review_queue
+from thothy_ai.db.statements import statement
+from thothy_ai.db.states import Action, ReviewState
+from thothy_ai.errors import (
+    DecisionConflictError,
+    InvalidDecisionError,
+    NothingToDecideError,
+    UnknownJobError,
+    UnreadableArtifactError,
+)
+from thothy_ai.http.console.sessions import Role, Viewer
+from thothy_ai.http.console.site import HEADERS, ROOT, Site
+from thothy_ai.http.errors import ApiError
+from thothy_ai.jobs.publishing.html import html
+from thothy_ai.producer.decisions import CurrentVersion, Decision, leaves
+
+LISTED = 200  # artifacts that wait
+FIELD = "field:"  # begins the name of an input
+DONE = {
+    Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
+    Action.HOLD: "held", Action.REOPEN: "reopened",
+}  # fmt: skip
+
+
+class ReviewPages:
+    """Keeps nothing itself: drafts and decisions are in the database."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        piece = "/review/{id:uuid}"
+        self.routes = [
+            site.page("/review", self._list),
+            site.page(piece, self._show),
+            site.page(f"{piece}/others", self._others),
+            site.action(f"{piece}/draft", self._draft, Role.EDITOR),
+            site.action(f"{piece}/decide", self._decide, Role.EDITOR),
+        ]
+
+    async def _list(self, request: Request, viewer: Viewer) -> Response:
+        kind, held = request.query_params.get("kind") or None, bool(request.query_params.get("held"))
+        states = [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, *([ReviewState.HELD] if held else [])]
+        waiting = await self._site.read(
+            lambda: review_queue(self._site.database, states, kind=kind, tenant=viewer.tenant, limit=LISTED + 1)
+        )
+        return self._site.render(
+            request,
+            viewer,
+            "review.html",
+            waiting=waiting[:LISTED],
+            more=len(waiting) > LISTED,
+            kind=kind or "",
+            held=held,
+        )
+
+    async def _show(self, request: Request, viewer: Viewer) -> Response:
+        job_id: UUID = request.path_params["id"]
+        current = await self._current(job_id, viewer)
+        draft = await self._site.read(lambda: self._look(current, viewer))
+        waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=LISTED))
+        ids = [each.job_id for each in waiting]
+        place = ids.index(job_id) if job_id in ids else -1
+        numbered = list(enumerate(current.findings, start=1))
+        return self._site.render(
+            request,
+            viewer,
+            "piece.html",
+            current=current,
+            published=Markup(html(piece_of(_as_artifact(current)), level=3, name="piece")),  # noqa: S704 - it escapes
+            fields=_fields(current.body or {}, draft, numbered),
+            drafted=draft is not None,
+            findings=numbered,
+            source=_marked(
+                current.source, [(number, each["source_start"], each["source_end"]) for number, each in numbered]
+            ),
+            actions=_actions(current),
+            before=ids[place - 1] if place > 0 else None,
+            after=_after(ids, place),
+            number=place + 1,
+            of=len(ids),
+        )
+
+    async def _others(self, request: Request, viewer: Viewer) -> Response:
+        """Who else looks at it. Asking says that one still does."""
+        current = await self._current(request.path_params["id"], viewer)
+
+        def read() -> Sequence[Any]:
+            self._look(current, viewer)
+            with self._site.database.connect() as connection:
+                wanted = {"job_id": current.job_id, "name": viewer.name}
+                return connection.execute(statement("http/others_at_review"), wanted).all()
+
+        others = await self._site.read(read)
+        version = int(request.query_params.get("version", "0") or 0)
+        part = self._site.fragment("piece_others.html", others=others, newer=current.version != version)
+        return HTMLResponse(part, headers=HEADERS)
+
+    async def _draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+        """Keep what is written so far, and say what the checks find in it."""
+        current = await self._current(request.path_params["id"], viewer)
+        body = _written(current, form)
+
+        def check() -> tuple[str | None, list[dict[str, Any]]]:
+            self._look(current, viewer, body)
+            _, problem, findings = current.checked(body)
+            return problem, findings
+
+        problem, findings = await self._site.read(check)
+        return HTMLResponse(
+            self._site.fragment("piece_checked.html", problem=problem, findings=findings), headers=HEADERS
+        )
+
+    async def _decide(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+        job_id: UUID = request.path_params["id"]
+        current = await self._current(job_id, viewer)
+        action, version = str(form.get("action", "")), str(form.get("version", ""))
+        if not version.isdecimal():
+            raise ApiError(400, "version: expected the number of the version that you have seen", code="invalid_value")
+        try:
+            body = _written(current, form) if action == Action.EDIT else None
+            decision = Decision(action, viewer.name, note=str(form.get("note", "")).strip() or None, body=body)
+            now = await self._site.read(
+                lambda: decide(self._site.database, job_id, int(version), decision, viewer.tenant)
+            )
+        except InvalidDecisionError as error:
+            raise ApiError(400, str(error), code="invalid_value") from None
+        except (DecisionConflictError, NothingToDecideError) as error:
+            raise ApiError(409, str(error), code="decided") from None
+        await self._site.read(lambda: self._forget(job_id, viewer))
+        await self._site.record(
+            viewer,
+            action.replace("_", " "),
+            str(job_id),
+            before={"review": current.review, "version": int(version)},
+            after={"review": now.review, "version": now.version, "note": decision.note},
+        )
+        to = f"{ROOT}/review/{job_id}"
+        if now.review in {None, ReviewState.APPROVED, ReviewState.REJECTED, ReviewState.HELD}:
+            waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=1))
+            to = f"{ROOT}/review/{waiting[0].job_id}" if waiting else f"{ROOT}/review"
+        says = f"{current.kind} {str(job_id)[-8:]} was {DONE[Action(action)]}"
+        if now.problem:
+            says += f" and stays a draft: {now.problem}"
+        return self._site.done(request, to, says)
+
+    async def _current(self, job_id: UUID, viewer: Viewer) -> CurrentVersion:
+        try:
+            return await self._site.read(lambda: current_version(self._site.database, job_id, viewer.tenant))
+        except UnknownJobError:
+            raise ApiError(404, f"there is no job {job_id}; it may have been deleted", code="not_found") from None
+        except UnreadableArtifactError as error:
+            raise ApiError(409, str(error), code="unreadable") from None
+
+    def _look(
+        self, current: CurrentVersion, viewer: Viewer, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Note that a viewer looks, with what they have written; returns that, or what they had written before."""
+        values = {
+            "job_id": current.job_id,
+            "name": viewer.name,
+            "version": current.version,
+            "body": None if body is None else json.dumps(body),
+        }
+        with self._site.database.begin() as connection:
+            kept: dict[str, Any] | None = connection.scalar(statement("http/look_at_review"), values)
+        return kept
+
+    def _forget(self, job_id: UUID, viewer: Viewer) -> None:
+        with self._site.database.begin() as connection:
+            connection.execute(statement("http/forget_review"), {"job_id": job_id, "name": viewer.name})
+
+
+def _as_artifact(current: CurrentVersion) -> dict[str, Any]:
+    """The version as exports take it."""
+    asked = current.request if isinstance(current.request, Mapping) else {}
+    own = {"kind": current.kind, "body": current.body, "text": current.text or "", "locale": current.locale or ""}
+    return {**asked, **own}
+
+
+def _actions(current: CurrentVersion) -> list[Action]:
+    """What may be decided on this version."""
+    if current.review in {ReviewState.APPROVED, ReviewState.REJECTED}:
+        return [Action.REOPEN]
+    draft = current.problem is not None or current.body is None
+    usual = [Action.EDIT, Action.REJECT, Action.SEND_BACK, Action.HOLD]
+    return usual if draft else [Action.APPROVE, *usual]
+
+
+def _after(ids: Sequence[UUID], place: int) -> UUID | None:
+    return ids[place + 1] if place + 1 < len(ids) else None
+
+
+def _fields(
+    body: Mapping[str, Any], draft: Mapping[str, Any] | None, numbered: Sequence[tuple[int, Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The texts of an artifact, each with its pieces between the borders of findings, and as it is being written."""
+    drafted = dict(leaves(draft or {}))
+    return [
+        {
+            "part": part,
+            "pieces": _marked(value, [(n, each["start"], each["end"]) for n, each in numbered if each["part"] == part]),
+            "text": drafted.get(part, value),
+            "rows": min(12, 1 + len(value) // 80),
+        }
+        for part, value in leaves(body)
+        if isinstance(value, str)
+    ]
+
+
+def _marked(text: str, marks: Sequence[tuple[int, Any, Any]]) -> list[tuple[str, str]]:
+    """The text in pieces, each with the numbers of the findings that it belongs to, in words for an attribute."""
+    inside = [(n, start, end) for n, start, end in marks if isinstance(start, int) and isinstance(end, int)]
+    inside = [(n, start, end) for n, start, end in inside if 0 <= start < end <= len(text)]
+    borders = sorted({0, len(text), *(place for _, start, end in inside for place in (start, end))})
+    return [
+        (text[first:last], " ".join(str(n) for n, start, end in inside if start <= first and last <= end))
+        for first, last in pairwise(borders)
+    ]
+
+
+def _written(current: CurrentVersion, form: FormData) -> dict[str, Any]:
+    """The artifact with the texts of a form. An entry of a list whose texts are all empty is left out."""
+    body = deepcopy(current.body or {})
+    texts = {part for part, value in leaves(body) if isinstance(value, str)}
+    for name, value in form.multi_items():
+        if not name.startswith(FIELD) or not isinstance(value, str):
+            continue
+        part = name.removeprefix(FIELD)
+        if part not in texts:
+            raise ApiError(400, f"{part}: is no text of this version; load the page again", code="stale")
+        inner: Any = body
+        *path, last = part.split(".")
+        for step in path:
+            inner = inner[int(step)] if isinstance(inner, list) else inner[step]
+        inner[int(last) if isinstance(inner, list) else last] = value.replace("\r\n", "\n").strip()
+    _drop_empty(body)
+    return body
+
+
+def _drop_empty(value: Any) -> None:
+    """Leave out entries of lists that have texts, all of which are empty."""
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _drop_empty(each)
+    if isinstance(value, list):
+        value[:] = [each for each in value if not _is_emptied(each)]
+
+
+def _is_emptied(value: object) -> bool:
+    texts = [each for _, each in leaves({"": value}) if isinstance(each, str)]
+    return bool(texts) and not any(texts)

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from thothy_ai.admin.export.pieces import name_of, piece_of, slug
+from thothy_ai.admin.export.pieces import canonical_url, name_of, piece_of, slug, sources_of
 from thothy_ai.admin.json_text import json_text
 from thothy_ai.jobs.publishing.markdown import markdown
 from thothy_ai.jobs.publishing.plain import description
 
 TAIL_DIGITS = 8  # of a job's id
-_NOT_PROVENANCE = frozenset({"locale", "created_at", "body", "text", "provenance", "verification", "findings"})
+_NOT_PROVENANCE = frozenset({"locale", "created_at", "body", "text", "provenance", "verification", "findings", "brief"})
 # YAML reads the first three as its own line breaks, and a reader that knows no front matter the others as markup.
 _ESCAPED = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\u2028\u2029\ufeff<[]`"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -36,10 +36,15 @@ def document(artifact: Mapping[str, Any]) -> str:
         "date": artifact["created_at"],
         "lang": artifact["locale"],
         "tags": list(piece.tags),
+        "canonical_url": canonical_url(artifact),
+        "sources": sources_of(artifact),
     }
     provenance = {name: value for name, value in artifact.items() if name not in _NOT_PROVENANCE and value is not None}
     if version := (artifact["provenance"] or {}).get("version"):
         provenance["version"] = version
+    brief = artifact.get("brief") or {}
+    if brief.get("name"):
+        provenance["brief"] = {"name": brief["name"], "version": brief["version"]}
     return _assembled(matter, markdown([piece], level=0), provenance)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from thothy_ai.admin.export.pieces import name_of, piece_of
+from thothy_ai.admin.export.pieces import canonical_url, name_of, piece_of
 from thothy_ai.jobs.publishing.html import html
 from thothy_ai.jobs.publishing.piece import Piece
 from thothy_ai.jobs.publishing.plain import description
@@ -20,7 +20,8 @@ def page(artifact: Mapping[str, Any]) -> str:
     """The page of one artifact."""
     piece = piece_of(artifact)
     article = f"<article{_attributes(artifact)}>\n{html(piece)}</article>\n"
-    return _beginning(name_of(piece), artifact["locale"], piece) + article + _END
+    beginning = _beginning(name_of(piece), artifact["locale"], piece, canonical_url(artifact))
+    return beginning + article + _END
 
 
 def page_of_source(artifacts: Sequence[Mapping[str, Any]]) -> str:
@@ -44,13 +45,14 @@ def _articles(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"<article{_language(artifact['locale'])}{_attributes(artifact)}>\n{inside}</article>\n"
 
 
-def _beginning(title: str, locale: str, piece: Piece | None = None) -> str:
+def _beginning(title: str, locale: str, piece: Piece | None = None, canonical: str | None = None) -> str:
     about = {"description": description(piece), "keywords": ", ".join(piece.tags)} if piece else {}
     return "".join(
         [
             f'<!doctype html>\n<html{_language(locale)}>\n<head>\n<meta charset="utf-8">\n',
             f"<title>{escape(title, quote=False)}</title>\n",
             *(f'<meta name="{name}" content="{escape(text)}">\n' for name, text in about.items() if text),
+            f'<link rel="canonical" href="{escape(canonical)}">\n' if canonical else "",
             "</head>\n<body>\n",
         ]
     )

@@ -40,6 +40,20 @@ def piece_of(artifact: Mapping[str, Any]) -> Piece:
         return piece_of_fields({name: body[name] for name in names})
 
 
+def sources_of(artifact: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is known of the sources of the artifact's brief."""
+    known = ("title", "url", "author", "date")
+    sources = (artifact.get("brief") or {}).get("sources") or ()
+    return [{name: source[name] for name in known if source.get(name)} for source in sources]
+
+
+def canonical_url(artifact: Mapping[str, Any]) -> str | None:
+    """The address of the source, if the artifact has a single one."""
+    sources = sources_of(artifact)
+    url: str | None = sources[0].get("url") if len(sources) == 1 else None
+    return url
+
+
 def name_of(piece: Piece) -> str:
     """The title; without one, what the piece is or its first words."""
     return piece.title or piece.label or shortened(beginning(piece, heading=True), MAX_TITLE_CHARS)

@@ -9,12 +9,13 @@ from datetime import UTC
 from io import StringIO
 from typing import Any
 
-from thothy_ai.admin.export.pieces import piece_of
+from thothy_ai.admin.export.pieces import piece_of, sources_of
 from thothy_ai.jobs.publishing.plain import evidence, plain
 
 COLUMNS = (
-    "kind", "locale", "channel", "audience", "title", "standfirst", "angle", "text", "evidence", "tags", "created_at",
-    "verdict", "reason", "job_id", "attempt", "tenant", "idempotency_key", "source_key", "parent_id", "model", "seed",
+    "kind", "locale", "channel", "audience", "title", "standfirst", "angle", "text", "evidence", "tags", "sources",
+    "created_at", "verdict", "reason", "job_id", "attempt", "tenant", "idempotency_key", "source_key", "parent_id",
+    "model", "seed",
 )  # fmt: skip
 MAX_CELL_CHARS = 32_767  # Excel's; what is longer would run on in the rows below
 _FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formulas
@@ -33,6 +34,7 @@ def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 "text": plain(piece),
                 "evidence": evidence(piece),
                 "tags": ", ".join(piece.tags),
+                "sources": "\n".join(", ".join(map(str, source.values())) for source in sources_of(artifact)),
                 "created_at": artifact["created_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
             }
             yield csv_line(cells.get(name) for name in COLUMNS)

@@ -1,10 +1,11 @@
--- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key, channel
--- and audience, the source, the parent job, and the model. A filter that is NULL lets everything through.
+-- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key,
+-- channel, audience and brief, the source, the parent job, and the model. A filter that is NULL lets everything through.
 -- A person has the last word: what they approved is accepted, in their version, and what they rejected is not.
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final AS verdict,
     CASE final WHEN 'rejected' THEN coalesce(artifact.reason, 'rejected') END AS reason, review,
     CASE WHEN published THEN version END AS approved_version,
-    idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, source_key, parent_id,
+    idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, request -> 'brief' AS brief,
+    source_key, parent_id,
     (SELECT s.model FROM engine_session AS s WHERE s.id = tried.engine_session_id) AS model,
     provenance, verification, created_at,
     CASE WHEN published THEN coalesce(

@@ -97,3 +97,19 @@ def test_hooks_of_a_table_are_a_row_each() -> None:
         ("social post", "the surprise"),
         ("social post", "the price"),
     ]
+
+
+ONE = {"title": "Slow dough", "url": "https://example.com/a?b=1&c=2", "author": "Ann Lee", "date": "2026-11-02"}
+
+
+def test_sources_are_named() -> None:
+    briefed = row("hook", brief={"name": "spring", "version": 2, "angle": None, "sources": [ONE | {"begins": 0}]})
+    matter = yaml.safe_load(document(briefed).split("---\n")[1])
+    assert matter["canonical_url"] == ONE["url"]
+    assert matter["sources"] == [ONE]
+    assert matter["provenance"]["brief"] == {"name": "spring", "version": 2}
+    assert '<link rel="canonical" href="https://example.com/a?b=1&amp;c=2">' in page(briefed)
+    several = row("hook", brief={"sources": [ONE, {"title": "Other"}]})
+    assert "canonical_url" not in document(several), "it is none of them"
+    (first, *_) = csv.DictReader(StringIO("".join(table([several]))))
+    assert first["sources"] == "Slow dough, https://example.com/a?b=1&c=2, Ann Lee, 2026-11-02\nOther"

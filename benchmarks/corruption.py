@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.labelled import LabelledText
 from thothy_ai.jobs.api.verdict import RejectionReason
+from thothy_ai.jobs.evaluation.labelled import LabelledText
 
 Corruption = Callable[["Passage"], str | None]
 _PATHS: Mapping[str, tuple[str, ...]] = {

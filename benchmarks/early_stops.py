@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.labelled import FOLDER, KINDS, LabelledText, load
-from benchmarks.validators import judge
+from benchmarks.validators import FOLDER
+from thothy_ai.evaluation.validators import judge
 from thothy_ai.jobs import Early, Rejection, registry
 from thothy_ai.jobs.early import doomed
+from thothy_ai.jobs.evaluation.labelled import KINDS, LabelledText, load
 from thothy_ai.jobs.kinds.report.faults import early_prose
 from thothy_ai.jobs.kinds.translation import task_of
 from thothy_ai.jobs.kinds.translation.faults import early_checks
@@ -108,7 +109,7 @@ def main() -> int:
 
 def _report(kind: str, texts: list[LabelledText]) -> list[Stopped]:
     """Print a kind's row; returns what is stopped wrongly."""
-    each = [(written, judge(text).found is not None) for text in texts for written in outputs(text)]
+    each = [(written, judge(text).gate is not None) for text in texts for written in outputs(text)]
     found = [stopped for written, rejected in each if (stopped := stop(written, rightly=rejected))]
     rejected = sum(rejected for _, rejected in each)
     share = mean([stopped.unwritten for stopped in found]) if found else 0.0

@@ -23,6 +23,7 @@ _GROUPS = {
     "ru": "Russian",
 }
 _OTHER = "others"
+GROUPS: Final = (*dict.fromkeys(_GROUPS.values()), _OTHER)
 
 
 _LEFT_TO_PEOPLE: Final[set[RejectionReason]] = set()

@@ -19,9 +19,10 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from benchmarks.labelled import LabelledText, load
+from benchmarks.validators import FOLDER
 from thothy_ai.jobs import Output
 from thothy_ai.jobs.api.plan import Outputs
+from thothy_ai.jobs.evaluation.labelled import LabelledText, load
 from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep
 from thothy_ai.plans.judges import Judges
 
@@ -75,7 +76,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1024)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     options = parser.parse_args()
-    translations = [text for text in load() if text.kind == "translation" and text.accepted]
+    translations = [text for text in load(FOLDER) if text.kind == "translation" and text.accepted]
     texts = list(itertools.islice(itertools.cycle(translations), options.jobs))
     print("processes  jobs/s  worker ms  processes ms  median (s)  accepted")  # noqa: T201
     for processes in options.processes:

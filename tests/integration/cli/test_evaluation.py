@@ -229,3 +229,23 @@ def test_an_entailment_model_beside_the_engine_is_measured_in_its_place(
     result = json.loads(done.stdout)
     assert (result["verifier"], result["claims"], result["unread"]) == ("random-xnli", 2 * len(BAD), 0)
     assert result["compute_seconds"] == pytest.approx(engine.backend.stats().core.busy_seconds) != 0
+
+
+def test_validators_say_what_is_a_gate_and_are_measured_on_a_folder(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    declared = json.loads(run(app, ["eval", "validators", "--json"]).stdout)
+    assert (declared["truncated"]["gate"], declared["number_not_in_source"]["gate"]) == (True, False)
+    assert "number_not_in_source" in run(app, ["eval", "validators"]).stdout
+    text = {
+        "id": "x1", "kind": "hook", "language": "en", "request": {"source": "Crocks sold out."}, "artifact": {},
+        "label": "reject", "reasons": ["off_schema"], "split": "unseen", "note": "why",
+    }  # fmt: skip
+    (tmp_path / "hook.jsonl").write_text(json.dumps(text), "utf-8")
+    measured = json.loads(run(app, ["eval", "validators", str(tmp_path), "--json"]).stdout)
+    assert measured["language_groups"]["English"]["bad_rejected"] == 1
+    assert measured["defects"]["form"]["bad_found"] == 1
+    assert "Bad texts, by what is wrong" in run(app, ["eval", "validators", str(tmp_path)]).stdout
+    (tmp_path / "hook.jsonl").write_text("[]", "utf-8")
+    wrong = run(app, ["eval", "validators", str(tmp_path)])
+    assert wrong.exit_code == 2
+    assert "line 1: expected a JSON object" in " ".join(wrong.output.split())

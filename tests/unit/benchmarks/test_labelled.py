@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.labelled import FOLDER, KINDS, SPLITS, LabelledText, load
-from benchmarks.validators import group_of
+from benchmarks.validators import FOLDER
 from thothy_ai.jobs import RejectionReason, registry
+from thothy_ai.jobs.checks.gates import group_of
+from thothy_ai.jobs.evaluation.labelled import KINDS, SPLITS, LabelledText, load
 from thothy_ai.jobs.text.strings import strings_in
 
 IN_FOLDERS = ("fresh", "development", "unseen")  # splits with files and sources of their own
@@ -32,7 +33,7 @@ WITHOUT_TEXTS = {
 
 @pytest.fixture(scope="module")
 def texts() -> list[LabelledText]:
-    return load()
+    return load(FOLDER)
 
 
 def test_ids_are_unique(texts: list[LabelledText]) -> None:

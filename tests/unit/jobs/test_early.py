@@ -9,11 +9,12 @@ import pytest
 from pydantic_core import from_json
 
 from benchmarks.early_stops import Stopped, outputs, stop
-from benchmarks.labelled import KINDS, LabelledText, load
-from benchmarks.validators import judge
+from benchmarks.validators import FOLDER
+from thothy_ai.evaluation.validators import judge
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.jobs.api.plan import Early
 from thothy_ai.jobs.early import CHECKS, doomed
+from thothy_ai.jobs.evaluation.labelled import KINDS, LabelledText, load
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +125,7 @@ def test_an_output_that_cannot_be_read_or_has_nothing_to_judge_goes_on(output: s
 
 @pytest.fixture(scope="module")
 def texts() -> list[LabelledText]:
-    return load()
+    return load(FOLDER)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,7 +154,7 @@ def test_what_stopped_a_text_is_found_again_whatever_follows(kind: str, texts: l
 
 
 def _stopped(texts: list[LabelledText], stride: int) -> list[Stopped]:
-    each = ((written, judge(text).found is not None) for text in texts for written in outputs(text))
+    each = ((written, judge(text).gate is not None) for text in texts for written in outputs(text))
     return [found for written, rejected in each if (found := stop(written, rightly=rejected, stride=stride))]
 
 

@@ -54,7 +54,7 @@ _SUMMARIES = {
     "demo": "Drain a mixed queue on this machine, end to end, and print the report.",
     "enqueue": "Enqueue one job, or many from a JSONL file: all of them, or none if any is invalid.",
     "ask": "Send one request to the engine, past the queue: a job's, or a plain prompt.",
-    "eval": "Measure a model: on the cases of a kind, or as a verifier of claims.",
+    "eval": "Measure a model on the cases of a kind or as a verifier of claims, or the validators.",
     "jobs": "List, show, retry, change and cancel jobs.",
     "dead": "Inspect dead jobs, queue them again, or delete them.",
     "history": "Months of finished jobs and their history, and their deletion.",

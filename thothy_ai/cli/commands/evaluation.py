@@ -52,7 +52,7 @@ app = typer.Typer()
 evaluations = typer.Typer(
     cls=_Evaluations,
     no_args_is_help=True,
-    help="Measure a model, on the cases of a kind or as a verifier of claims, or the rules.",
+    help="Measure a model on the cases of a kind or as a verifier of claims, or the validators.",
 )
 app.add_typer(evaluations, name="eval")
 
@@ -284,6 +284,7 @@ def verification(
 
 @evaluations.command()
 def validators(
+    folder: Annotated[Path | None, typer.Argument(help="Folder of labelled texts to measure the rules on.")] = None,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="Measure each rule on what people decided on one's own work.")
     ] = False,
@@ -293,25 +294,47 @@ def validators(
 ) -> None:
     """Print which rules reject and which make findings, and how often each was right on labelled texts.
 
+    With a folder of labelled texts, print how many good and bad ones gates reject, alone and with what findings doubt,
+    per language group and by sort of defect. The format is that of the project's texts in `tests/data/labelled`.
+
     With --decisions, how often each was right by people's own decisions: of texts that were rejected or sent back, and
     of fields that were changed before a text was approved. Exits with 1 if a gate was right in less than 95 % of at
     least 50 decisions; THOTHY_GATES_AS_FINDINGS has it reject no more.
 
+    Example: thothy eval validators labelled/
+
     Example: thothy eval validators --decisions --since 30d
     """
     from thothy_ai.cli.views.rules import print_decided, print_declared
-
-    if not decisions:
-        if since is not None or tenant is not None:
-            usage("--since and --tenant are for --decisions")
-        return print_declared(as_json=as_json)
-    from thothy_ai.admin.decided_rules import decided_rules
     from thothy_ai.jobs.checks.gates import leave_to_people
 
+    if folder is not None and decisions:
+        usage("--decisions measures on decisions, not on a folder")
+    if not decisions and (since is not None or tenant is not None):
+        usage("--since and --tenant are for --decisions")
+    if folder is None and not decisions:
+        return print_declared(as_json=as_json)
     settings = load_settings()
     leave_to_people(settings.gates_as_findings)
+    if folder is not None:
+        return _measure(folder, as_json=as_json)
+    from thothy_ai.admin.decided_rules import decided_rules
+
     with database(LONG_SECONDS) as engine:
         rules = decided_rules(engine, since=since, tenant=tenant)
     if print_decided(rules, settings.gates_as_findings, as_json=as_json):
         raise typer.Exit(FAILED)
     return None
+
+
+def _measure(folder: Path, *, as_json: bool) -> None:
+    from thothy_ai.cli.views.tables import print_json
+    from thothy_ai.cli.views.validators import print_measured
+    from thothy_ai.evaluation.validators import judge, to_json
+    from thothy_ai.jobs.evaluation.labelled import load
+
+    try:
+        judged = [judge(text) for text in load(folder)]
+    except (OSError, ValueError) as error:
+        usage(f"{folder}: {error}")
+    print_json(to_json(judged)) if as_json else print_measured(judged)

@@ -1,4 +1,4 @@
-"""The labelled texts in `tests/data/labelled`, for measuring validators: artifacts that an editor judged."""
+"""Labelled texts, for measuring validators: artifacts that an editor judged, in a folder with a file per kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from thothy_ai.jobs.api.verdict import RejectionReason
 
-FOLDER = Path(__file__).parents[1] / "tests" / "data" / "labelled"
 KINDS = ("trend_summary", "hook", "translation", "report_section", "report")
 SPLITS = ("tuned", "held_out", "fresh", "development", "unseen")
 FIELDS = {"id", "kind", "language", "request", "artifact", "label", "reasons", "split", "note"}
@@ -35,7 +34,7 @@ class LabelledText:
     note: str
 
 
-def load(folder: Path = FOLDER) -> list[LabelledText]:
+def load(folder: Path) -> list[LabelledText]:
     """Return all texts of a folder and of those in it, by kind.
 
     Raises `ValueError`, with file and line, for a line that breaks the format; also for a folder without texts, or that

@@ -15,11 +15,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from pydantic import ValidationError
+from pydantic.config import ExtraValues
 from pydantic_core import PydanticCustomError
 from sqlalchemy import RowMapping
 
@@ -38,6 +39,8 @@ from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.publishing.plain import plain
 from thothy_ai.jobs.registry import UnknownKindError
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
+from thothy_ai.queue.canonical import canonical
+from thothy_ai.queue.follow_ups import follow_up_row
 
 MAX_NAME_CHARS = 200
 MAX_NOTE_CHARS = 2_000  # it goes into a prompt
@@ -134,6 +137,9 @@ class CurrentVersion:
     source_key: str
     reason: str | None
     detail: str | None
+    priority: int
+    max_attempts: int
+    max_compute_seconds: float | None
     locale: str | None
     written: dict[str, Any] | None
     text: str | None
@@ -155,12 +161,9 @@ class CurrentVersion:
 
     @property
     def artifact(self) -> Artifact | None:
-        """The artifact; None if what there is does not fit its class. Raises `UnreadableArtifactError`."""
-        try:
-            found: Artifact = self._kind.artifact.model_validate(self.body, extra="ignore")
-        except ValidationError:
-            return None
-        return found
+        """The artifact; None of a draft, which does not fit its class. Raises `UnreadableArtifactError`."""
+        found = self._parsed(self.body, extra="ignore")
+        return None if isinstance(found, str) else found
 
     @property
     def changes(self) -> tuple[FieldChange, ...]:
@@ -189,9 +192,10 @@ class CurrentVersion:
             raise self.refusal(version, decision)
         action, problem, findings, edit = Action(decision.action), None, list[dict[str, Any]](), None
         after: ReviewState | None = _AFTER.get(action)
-        if action is Action.APPROVE and version == self.version and (self.problem or self.body is None):
-            why = self.problem or "the output does not parse"
-            raise InvalidDecisionError("action", f"version {version} is a draft, edit it first: {why}")
+        if action is Action.APPROVE and version == self.version:
+            found = self._parsed(self.body, extra="ignore")
+            if isinstance(found, str):
+                raise InvalidDecisionError("action", f"version {version} is a draft, edit it first: {found}")
         if decision.body is not None:
             edit, problem, findings = self.checked(decision.body)
             after = ReviewState.NEEDS_EDIT if problem else after
@@ -224,6 +228,24 @@ class CurrentVersion:
             return InvalidDecisionError("action", f"version {version} is not decided: there is nothing to reopen")
         return InvalidDecisionError("version", f"{version} is not the version to decide on, which is {self.version}")
 
+    def follow_ups(self) -> list[dict[str, Any]]:
+        """The jobs that the artifact asks for, as rows of `worker/follow_ups`. Raises `InvalidDecisionError`."""
+        artifact = self.artifact
+        if artifact is None:
+            return []
+        try:
+            wanted = self._kind.follow_ups(self._kind.parsed(self.request), artifact)
+            rows = [follow_up_row(self, canonical(each)) for each in wanted]
+        except Exception as error:
+            raise InvalidDecisionError("action", f"the follow-ups cannot be made: {error!r}") from error
+        late = self.deadline is not None and self.deadline <= datetime.now(UTC)
+        return [{**row, "deadline": None} for row in rows] if late else rows
+
+    @property
+    def id(self) -> UUID:
+        """The id of the job."""
+        return self.job_id
+
     def _example(self, decision: Decision) -> dict[str, str | None]:
         """An approved artifact as an example of the voice that it is given, or that its request asked for."""
         voice = decision.voice or (self.request or {}).get("voice")
@@ -242,16 +264,23 @@ class CurrentVersion:
         except UnknownKindError as error:
             raise UnreadableArtifactError(self.job_id, str(error)) from None
 
+    def _parsed(self, body: object, extra: ExtraValues | None = None) -> Artifact | str:
+        """The artifact with these fields, or which of them breaks the schema."""
+        artifact = self._kind.artifact
+        try:
+            found: Artifact = artifact.model_validate(body, extra=extra)
+        except ValidationError as error:
+            return ": ".join(filter(None, first_problem(error, artifact.model_fields)))
+        return found
+
     def checked(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None, list[dict[str, Any]]]:
         """An edit as it would be stored, why it would be only a draft, and what the checks find in it.
 
         Raises `UnreadableArtifactError`.
         """
-        kind = self._kind
-        try:
-            artifact = kind.artifact.model_validate(body)
-        except ValidationError as error:
-            return body, ": ".join(filter(None, first_problem(error, kind.artifact.model_fields))), []
+        kind, artifact = self._kind, self._parsed(body)
+        if isinstance(artifact, str):
+            return body, artifact, []
         values = artifact.model_dump(mode="json")
         checks = getattr(kind.plan, "checks", lambda *_: ())
         try:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from copy import copy
@@ -16,7 +17,7 @@ from weakref import WeakSet
 from sqlalchemy import CursorResult, Engine, RowMapping, TextClause
 
 from thothy_ai.db.statements import qualified
-from thothy_ai.db.states import ReviewState
+from thothy_ai.db.states import Action, ReviewState
 from thothy_ai.errors import DatabaseError, ResultTimeoutError, UnknownJobError
 from thothy_ai.jobs import Artifact
 from thothy_ai.producer.batches import BatchDraft
@@ -124,6 +125,9 @@ def decide(job_id: UUID, version: int, decision: Decision) -> Transaction[Curren
     current = yield from current_version(job_id)
     if not made:
         raise current.refusal(version, decision)
+    rows = current.follow_ups() if decision.action is Action.APPROVE else []
+    if rows and not (yield Query("producer/follow_ups", {"id": job_id})):  # of a draft that gates had rejected
+        yield Query("worker/follow_ups", {"rows": json.dumps(rows)})
     return current
 
 

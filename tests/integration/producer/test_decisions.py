@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +21,7 @@ from thothy_ai.errors import (
     ArtifactRejectedError,
     DecisionConflictError,
     InvalidDecisionError,
+    NeedsEditError,
     NothingToDecideError,
     ResultTimeoutError,
     UnknownJobError,
@@ -114,12 +117,39 @@ def test_an_edit_that_breaks_the_schema_is_a_draft(queue: Queue) -> None:
     assert queue.producer.job(artifact.current.job_id).result(timeout=0) == EchoArtifact(**EDITED)
 
 
+@pytest.mark.parametrize("body", [{"other": "x"}, {}])
+def test_a_draft_that_is_not_whole_is_edited_first(queue: Queue, body: dict[str, Any]) -> None:
+    job_id = written(queue, ReviewState.NEEDS_EDIT, body)
+    queue.rows("UPDATE artifact SET body = CAST(:body AS jsonb)", body=json.dumps(body))
+    artifact = artifact_of(queue, job_id)
+    with pytest.raises(InvalidDecisionError, match="version 1 is a draft, edit it first: echo: is missing"):
+        artifact.decide("approve", by="Ann")
+    with pytest.raises(NeedsEditError) as caught:
+        queue.producer.job(job_id).result(timeout=0)
+    assert caught.value.draft == body
+    artifact.decide("edit", by="Ann", body=EDITED).decide("approve", by="Ann")
+    assert queue.producer.job(job_id).result(timeout=0) == EchoArtifact(**EDITED)
+
+
 def test_an_edit_is_checked_by_the_same_rules_and_a_person_has_the_last_word(queue: Queue) -> None:
     artifact = artifact_of(queue, written(queue)).decide("edit", by="Ann", body={"echo": "retry it is."})
     assert [finding["reason"] for finding in artifact.current.findings] == ["repetition"]
     broken = artifact.decide("edit", by="Ann", body={"echo": "raise it is."})
     assert [finding["reason"] for finding in broken.current.findings] == ["validator_error"]
     assert broken.decide("approve", by="Ann").current.review is ReviewState.APPROVED
+
+
+def test_what_a_person_saves_has_its_follow_ups_once(queue: Queue) -> None:
+    job_id = written(queue, ReviewState.NEEDS_EDIT, deadline=datetime.now(UTC) + timedelta(hours=1), priority=3)
+    queue.rows("""UPDATE job_request SET request = '{"text": "ok", "more": 2}'""")
+    artifact = artifact_of(queue, job_id).decide("approve", by="Ann")
+    artifact.decide("reopen", by="Ann").decide("approve", by="Ann")
+    made = queue.rows(
+        "SELECT request ->> 'text', priority, deadline IS NOT NULL FROM job JOIN job_request ON job_id = id"
+        " WHERE parent_id = :id ORDER BY 1",
+        id=job_id,
+    )
+    assert made == [("ok 0", 3, True), ("ok 1", 3, True)]
 
 
 def test_a_draft_of_the_gates_is_published_by_a_person_as_it_is(queue: Queue) -> None:

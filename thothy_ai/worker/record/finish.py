@@ -14,7 +14,7 @@ from thothy_ai.engine.api import Usage
 from thothy_ai.jobs.api.verdict import Finding
 from thothy_ai.plans.running_call import NOTHING_USED
 from thothy_ai.queue.canonical import Canonical
-from thothy_ai.queue.texts import stored
+from thothy_ai.queue.follow_ups import follow_up_row
 from thothy_ai.worker.record.claims import AttemptRef, Claim
 
 MAX_COMPARISONS = 4  # of an output with those that were accepted meanwhile: many like it may come at once
@@ -67,25 +67,8 @@ class FollowUp:
     id: UUID = field(default_factory=uuid7)
 
     def row(self) -> dict[str, Any]:
-        """What the statement `worker/follow_ups` reads; the request's JSON travels as text inside JSON."""
-        parent, wanted, kept = self.parent, self.wanted, stored(self.wanted.request)
-        return {
-            "id": str(self.id),
-            "parent_id": str(parent.id),
-            "tenant": parent.tenant,
-            "kind": wanted.kind,
-            "priority": parent.priority,
-            "deadline": parent.deadline.isoformat() if parent.deadline else None,
-            "source_key": wanted.source_key,
-            "digest": wanted.digest(parent.tenant),
-            "max_attempts": parent.max_attempts,
-            "max_compute_seconds": parent.max_compute_seconds,
-            "model": wanted.model,
-            "request": kept.request,
-            "text_field": kept.field,
-            "text_digest": kept.digest,
-            "content": kept.text,
-        }
+        """What the statement `worker/follow_ups` reads."""
+        return follow_up_row(self.parent, self.wanted, self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 -- Inserts the jobs that accepted artifacts ask for, with their requests, and wakes the dispatcher. Texts as in
 -- `producer/enqueue`; a new one takes the id of its first job. A job that names no model and whose kind names none runs
 -- on its parent's.
--- `rows` is a JSON array of `worker.record.finish.FollowUp`. The caller has fenced the parents in this transaction.
+-- `rows` is a JSON array of rows of `queue.follow_ups`. The caller has fenced the parents in this transaction.
 WITH given AS (
     SELECT *
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS follow_up (

@@ -32,7 +32,8 @@ def version(text: str, *findings: dict[str, Any], **values: Any) -> CurrentVersi
         "review": ReviewState.NEEDS_REVIEW, "version": 1, "attempt": 1,
         "deadline": datetime.now(UTC) + timedelta(hours=2), "finished_at": NOW, "source_key": "s", "reason": None,
         "detail": None, "locale": "en", "written": body, "text": text, "body": body, "problem": None,
-        "edited_by": None, "findings": findings, "request": {"source": "x" * 1000, "target_locale": "de"},
+        "edited_by": None, "priority": 0, "max_attempts": 3, "max_compute_seconds": None,
+        "findings": findings, "request": {"source": "x" * 1000, "target_locale": "de"},
     }  # fmt: skip
     return CurrentVersion(**given | values)
 

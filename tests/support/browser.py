@@ -68,8 +68,8 @@ class Browser:
             pass
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression. The page's policy does not concern it."""
-        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of a JavaScript expression, or of its promise. The page's policy does not concern it."""
+        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

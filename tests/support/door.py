@@ -44,7 +44,8 @@ def served_door(
     console = Console(settings) if settings.database_url is not None else None
     accounts = Accounts(Limiter(settings), ledger or Ledger(settings, None))
     app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), accounts, queue, console)
-    server = make_server(app, settings.model_copy(update={"http_port": 0}))
+    ending = [part.end_streams for part in (queue, console) if part is not None]
+    server = make_server(app, settings.model_copy(update={"http_port": 0}), ending)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

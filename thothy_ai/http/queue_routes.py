@@ -44,6 +44,10 @@ class QueueRoutes:
             document_route(self.operations),
         ]
 
+    def end_streams(self) -> None:
+        """Let streams that follow jobs end."""
+        self._jobs.ending = True
+
     async def close(self) -> None:
         self._jobs.close()
         await self._waiting.close()

@@ -8,7 +8,9 @@ import ipaddress
 import json
 import resource
 import signal
+import socket
 import ssl
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Any
@@ -73,16 +75,30 @@ def main(settings: Settings) -> None:
         gc.collect()
         gc.freeze()  # what is imported stays: the collector need not traverse it again
         accounts = Accounts(Limiter(settings), Ledger(settings, database))
-        server = make_server(make_app(fleet, access, accounts, queue, console), settings)
+        ending = [part.end_streams for part in (queue, console) if part is not None]
+        server = make_server(make_app(fleet, access, accounts, queue, console), settings, ending)
         for stop in (signal.SIGTERM, signal.SIGINT):  # which uvicorn raises again once it has ended
             signal.signal(stop, lambda *_: setattr(server, "should_exit", True))
         server.run()
 
 
-def make_server(app: ASGIApp, settings: Settings) -> uvicorn.Server:
-    """The server, not started; its connections, headers and times are bounded."""
+class DoorServer(uvicorn.Server):
+    """A server that says when it stops: streams that would go on for ever end then."""
+
+    def __init__(self, config: uvicorn.Config, ending: Iterable[Callable[[], None]]) -> None:
+        super().__init__(config)
+        self._ending = tuple(ending)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for end in self._ending:
+            end()
+        await super().shutdown(sockets)
+
+
+def make_server(app: ASGIApp, settings: Settings, ending: Iterable[Callable[[], None]] = ()) -> DoorServer:
+    """The server, not started; its connections, headers and times are bounded. It calls `ending` when it stops."""
     certificate, key = settings.http_tls_certificate, settings.http_tls_key
-    return uvicorn.Server(
+    return DoorServer(
         uvicorn.Config(
             app,
             settings.http_host,
@@ -101,7 +117,8 @@ def make_server(app: ASGIApp, settings: Settings) -> uvicorn.Server:
             ssl_certfile=certificate,
             ssl_keyfile=key,
             backlog=2048,
-        )
+        ),
+        ending,
     )
 
 

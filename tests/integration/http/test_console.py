@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,12 +25,15 @@ from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
 from thothy_ai.db.console_links import make_link
+from thothy_ai.http.server import FINISH_SECONDS
 from thothy_ai.producer.drafts import parse_request
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
 PAGES = ("/now", "/review", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes")
 OF_ALL_TENANTS = {"/drains", "/engines"}
 WIDTHS = (360, 768, 1440)
+BARRIERS = """axe.run().then(found => found.violations.filter(each => ['serious', 'critical'].includes(each.impact))
+    .map(each => [each.id, each.nodes.map(node => node.html).slice(0, 3)]))"""
 UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select')]
     .filter(each => !each.labels.length && !each.ariaLabel).length"""
 WRITE = """(text => { text.value = 'Kept words.'; text.dispatchEvent(new Event('input', {bubbles: true})); })
@@ -304,6 +309,20 @@ def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> N
     assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
 
 
+def test_a_server_that_stops_does_not_wait_for_open_pages(queue: Queue) -> None:
+    with ExitStack() as pages:
+        with served_door(queue.settings) as address:
+            console = Console(queue, address)
+            job = console.enqueued("ok", tenant="tenant")
+            client = pages.enter_context(console.signed_in())
+            for path in ("/now/events", f"/jobs/{job}/events", f"{address}/api/jobs/{job}/events"):
+                page = pages.enter_context(client.stream("GET", path))
+                assert page.status_code == 200, path
+                next(page.iter_raw())
+            began = time.monotonic()
+        assert time.monotonic() - began < FINISH_SECONDS / 2
+
+
 def test_what_is_vendored_is_what_its_page_says(tmp_path: Path) -> None:
     rows = re.findall(r"^\| (\S+) \|.*`([0-9a-f]{64})`", (VENDOR / "README.md").read_text(), re.MULTILINE)
     assert {name for name, _ in rows} == {path.name for path in VENDOR.glob("*.js")}
@@ -316,10 +335,13 @@ def test_pages_in_a_browser(console: Console, chromium: Browser) -> None:
     token = make_link(console.queue.engine, "Ada", "operator", None)
     chromium.load(f"{console.address}/console/enter?token={token}", WIDTHS[0])
     chromium.press("button.main")
-    for page in (*PAGES, f"/jobs/{job}"):
+    axe = Path(fetched("fetch-axe")).read_text()
+    for page in (*PAGES, f"/jobs/{job}", f"/review/{written(console.queue)}"):
         for width in WIDTHS:
             for dark in (False, True):
                 chromium.load(f"{console.address}/console{page}", width, dark=dark)
+                chromium.evaluate(f"void eval({json.dumps(axe)})")
+                assert chromium.evaluate(BARRIERS) == [], (page, width, dark)
                 assert chromium.evaluate("document.documentElement.scrollWidth") <= width, (page, width)
                 assert chromium.refused == []
                 assert {url.split("/")[2] for url in chromium.requests.values()} == {console.address[7:]}

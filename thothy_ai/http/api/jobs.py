@@ -61,6 +61,7 @@ class JobOperations:
         self._settings, self._record, self._producer, self._database = settings, record, producer, database
         self._watchers = ThreadPoolExecutor(WATCHERS, thread_name_prefix="watcher")
         self._watching = 0
+        self.ending = False  # streams end once it is True
         job = "/api/jobs/{id}"
         self.operations = (
             Operation(
@@ -159,7 +160,7 @@ class JobOperations:
         state, sent_at = None, time.monotonic()
         self._watching += 1  # nothing was awaited since it was compared
         try:
-            while True:
+            while not self.ending:
                 try:
                     snapshot = await self.read(job.look)
                 except DatabaseUnreachableError:  # which passes

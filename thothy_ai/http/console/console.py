@@ -71,6 +71,10 @@ class Console:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
+    def end_streams(self) -> None:
+        """Let the pages' streams end."""
+        self.site.ending = True
+
     async def close(self) -> None:
         self._now.close()
         self._jobs.close()

@@ -160,7 +160,7 @@ class JobPages:
         watch, text, of = JobWatch(self._site.database, job_id), "", 0
         self._watching += 1
         try:
-            while True:
+            while not self._site.ending:
                 piece = await loop.run_in_executor(self._watchers, live.next, LOOK_SECONDS)
                 if piece is not None:
                     text = piece.text if piece.attempt != of else text[: piece.at] + piece.text

@@ -75,7 +75,7 @@ class NowPage:
         self._viewers += 1
         looked_at = time.monotonic()
         try:
-            while True:
+            while not self._site.ending:
                 if time.monotonic() - looked_at > SESSION_SECONDS:
                     looked_at = time.monotonic()
                     if await self._site.viewer(request) is None:

@@ -51,6 +51,7 @@ class Site:
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings, self.database = settings, database
         self.sessions = Sessions(database)
+        self.ending = False  # streams end once it is True
         self._keys = Paced(self._read_keys, KEYS_SECONDS)
         self._templates = Environment(
             loader=PackageLoader("thothy_ai.http.console"),

@@ -14,9 +14,13 @@ from thothy_ai.worker.record.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
+CLEAN = Counter("thothy_artifacts_clean", "Accepted artifacts in which nothing was found.", ["kind"])
+NEEDED = Counter("thothy_reviews_needed", "Artifacts that a person is to review or to edit.", ["kind", "needs"])
 GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds of the device, a GPU or a CPU, that attempts used.", ["kind"])
 WASTED_SECONDS = Counter(
-    "thothy_wasted_seconds", "Seconds of attempts that led to no artifact, by the outcome's reason.", ["kind", "reason"]
+    "thothy_wasted_seconds",
+    "Seconds of attempts that led to no artifact or draft, by the outcome's reason.",
+    ["kind", "reason"],
 )
 SAVED_TOKENS = Counter("thothy_saved_tokens", "Output tokens that early stops saved.", ["kind"])
 IN_FLIGHT = Gauge("thothy_worker_in_flight", "Jobs that this worker runs.")
@@ -54,7 +58,7 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
         COMMIT_SECONDS.observe(time.monotonic() - finish.answered_at)
     GPU_SECONDS.labels(kind).inc(finish.usage.engine.compute_seconds)
     SAVED_TOKENS.labels(kind).inc(finish.usage.saved_tokens)
-    if finish.outcome is not Outcome.SUCCEEDED:
+    if finish.outcome is not Outcome.SUCCEEDED and finish.needs is None:
         reason = finish.reason or finish.outcome
         WASTED_SECONDS.labels(kind, reason).inc(finish.usage.engine.compute_seconds)
     if state is JobState.QUEUED:
@@ -64,3 +68,7 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
     if finish.judged is not None:
         accepted = finish.outcome is Outcome.SUCCEEDED
         ARTIFACTS.labels(kind, finish.judged.verdict, "" if accepted else finish.reason).inc()
+        if accepted and not finish.judged.findings:
+            CLEAN.labels(kind).inc()
+    if finish.needs is not None:
+        NEEDED.labels(kind, finish.needs).inc()

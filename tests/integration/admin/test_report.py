@@ -75,8 +75,17 @@ def used(box: UUID, prompt: int, cached: int, output: int, seconds: float) -> di
     return {"engine_session_id": box, "compute_seconds": seconds, **tokens}
 
 
-def artifact(engine: Engine, job_id: UUID, number: int, kind: str, at: datetime, reason: str | None = None) -> None:
-    said = {"verdict": "rejected" if reason else "accepted", "reason": reason, "body": {"text": "x"}, "text": "x"}
+def artifact(
+    engine: Engine,
+    job_id: UUID,
+    number: int,
+    kind: str,
+    at: datetime,
+    reason: str | None = None,
+    findings: list[dict[str, object]] | None = None,
+) -> None:
+    verdict = "rejected" if reason else "accepted"
+    said = {"verdict": verdict, "reason": reason, "body": {"text": "x"}, "text": "x", "findings": findings or []}
     add(engine, ArtifactRow, job_id=job_id, attempt=number, kind=kind, locale="en", tenant="t", created_at=at, **said)
 
 
@@ -114,13 +123,32 @@ def test_headline(afternoon: DrainReport) -> None:
     assert total.drain_seconds == 40 * 60  # from the window's start: the first job is older than it
 
 
+def test_the_three_yields_and_the_drafts_that_people_edit(engine: Engine) -> None:
+    box = session(engine, start=at(0), end=at(60), gpus=1)
+    found = [{"reason": "number_not_in_source", "detail": "'9' is not in the source", "weight": 0.9}]
+    reviews = [(None, None), ("needs_review", None), ("approved", None)]
+    reviews += [(review, "truncated") for review in ("needs_edit", "approved", "rejected")]
+    for number, (review, reason) in enumerate(reviews):
+        made = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(10 + number))
+        outcome = "rejected" if reason else "succeeded"
+        attempt(engine, made, 1, "hook", outcome, at(10 + number), reason=reason, **used(box, 1, 0, 1, 10 + number))
+        artifact(engine, made, 1, "hook", at(10 + number), reason=reason, findings=[] if review is None else found)
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE job SET review = :review WHERE id = :id"), {"review": review, "id": made})
+    total = drain_report(engine, NOON, at(60)).total
+    assert (total.form_yield, total.clean_yield) == (pytest.approx(3 / 6), pytest.approx(1 / 6))
+    assert total.approved_per_compute_hour == pytest.approx(2.0)
+    assert (total.draft_seconds, total.redeemed_seconds, total.wasted_seconds) == (13, 14, 15)
+
+
 def test_rates(afternoon: DrainReport) -> None:
     total, hook, translation = afternoon.total, afternoon.kinds["hook"], afternoon.kinds["translation"]
     assert dict(total.jobs) == {"succeeded": 2, "expired": 1, "dead": 1, "cancelled": 1, "queued": 1}
     assert (total.open, total.finished) == (1, 5)
     assert total.failure_rate == pytest.approx(2 / 4)  # the cancelled job does not count
     assert hook.failure_rate == pytest.approx(1 / 3)
-    assert (total.artifact_yield, hook.artifact_yield, translation.artifact_yield) == (pytest.approx(2 / 3), 1.0, 0.0)
+    assert (total.form_yield, hook.form_yield, translation.form_yield) == (pytest.approx(2 / 3), 1.0, 0.0)
+    assert (total.clean_yield, total.approved_per_compute_hour) == (pytest.approx(2 / 3), None)
     assert total.prefix_hit_rate == pytest.approx(160 / 400)
     assert (total.prompt_tokens, total.output_tokens) == (400, 150)
     assert dict(total.rejections) == {"repetition": 1, "wrong_language": 1}
@@ -174,7 +202,7 @@ def test_json_is_plain_and_renders(afternoon: DrainReport) -> None:
     console = Console(width=120, record=True, file=StringIO())
     console.print(ReportText(afternoon))
     shown = console.export_text()
-    for words in ("1.0 jobs per GPU-hour", "1 job still open", "artifact yield 66.7%", "wrong_language"):
+    for words in ("1.0 jobs per GPU-hour", "1 job still open", "form yield 66.7%", "wrong_language"):
         assert words in shown
 
 
@@ -202,9 +230,7 @@ def test_a_living_engine_is_resident_until_now_and_a_silent_one_until_its_last_h
 def test_an_empty_database_has_no_rates(engine: Engine) -> None:
     report = drain_report(engine, NOON, NOON + ONE)
     figures = report.to_json()["total"]
-    assert {figures[key] for key in ("jobs_per_compute_hour", "failure_rate", "artifact_yield", "drain_seconds")} == {
-        None
-    }
+    assert {figures[key] for key in ("jobs_per_compute_hour", "failure_rate", "form_yield", "drain_seconds")} == {None}
     console = Console(width=100, record=True, file=StringIO())
     console.print(ReportText(report))
     assert console.export_text().endswith("and none is open.\n")

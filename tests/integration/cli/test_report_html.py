@@ -101,8 +101,9 @@ def test_the_numbers_are_those_of_the_report(run: Run, engine: Engine, tmp_path:
         expected = [str(jobs[state]) for state in ("succeeded", "dead", "expired", "cancelled")]
         assert rows_of(page, "Jobs by kind")[kind][:6] == [*expected, "0", f"{rate:.1%}"]
         output, artifact = figures["jobs_with_output"], figures["jobs_with_artifact"]
-        shown = [f"{output:,}", f"{artifact:,}", f"{figures['artifact_yield']:.1%}"]
-        assert rows_of(page, "Artifact yield by kind")[kind] == shown
+        shown = [f"{output:,}", f"{artifact:,}", f"{figures['form_yield']:.1%}"]
+        shown += [f"{figures['jobs_clean']:,}", f"{figures['clean_yield']:.1%}", "-"]
+        assert rows_of(page, "Yield by kind")[kind] == shown
         assert rows_of(page, "Wait, percentiles")[kind][0] == f"{output:,}"
     tokens = rows_of(page, "Tokens of all attempts")
     assert (tokens["prompt, computed"], tokens["prompt, cached"]) == (["400,000"], ["500,000"])

@@ -57,7 +57,7 @@ def test_a_frame_has_queue_workers_engine_and_the_last_hour(queue: Queue, engine
     assert "1 connected" in text
     assert "lunch" in text
     assert "null" in text
-    assert "artifact yield 66.7%: 2 of 3 jobs with output" in text
+    assert "form yield 66.7%, clean yield 66.7%: 2 of 3 jobs with output" in text
     assert "1 of 3 attempts without an artifact" in text
     assert "1 rejected: prompt_too_long" in text
     assert len(text.splitlines()) <= 24

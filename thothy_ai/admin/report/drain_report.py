@@ -6,12 +6,15 @@ read from the bill, which outlives attempts. Reasons come from attempts; deleted
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
 - *wasted*: busy seconds of all attempts that did not end with an accepted artifact: rejected outputs, failures, and
-  attempts that were lost, released, cancelled or expired.
+  attempts that were lost, released, cancelled or expired. The draft that is kept for a person to edit is not wasted
+  unless that person rejects it.
 - *saved tokens*: the rest of the token budgets of calls that were stopped early, in a loop or in the wrong language.
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
   Over several drains that is not the time of one; `recorded_drains` has each.
 - *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
-- *artifact yield*: jobs with an accepted artifact over jobs that produced output.
+- *form yield*: jobs with an artifact that no gate is against, over jobs that produced output. *Clean yield*: those in
+  which nothing was found at all, over the same. *Approved per compute-hour*: jobs whose artifact a person approved, per
+  hour of residency; None until somebody decides.
 """
 
 from __future__ import annotations
@@ -76,11 +79,16 @@ class Figures:
     rejections: Counter[str] = field(default_factory=Counter)  # outputs by reason
     with_output: int = 0
     with_artifact: int = 0
+    clean: int = 0  # jobs with an artifact without findings
+    decided: int = 0  # jobs whose artifact a person approved or rejected
+    approved: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     busy_seconds: float = 0.0  # device-seconds billed to attempts
     wasted: Mapping[AttemptKey, float] = field(default_factory=dict)  # of those, by how attempts without artifact ended
+    draft_seconds: float = 0.0  # of the busy ones, those of drafts that wait for a person
+    redeemed_seconds: float = 0.0  # those of drafts that a person approved, mostly edited
     verification_seconds: float = 0.0  # of the busy ones, in which a model judged artifacts
     saved_tokens: int = 0
     resident_seconds: float = 0.0  # device-seconds of residency
@@ -154,9 +162,19 @@ class Figures:
         return _ratio(self.failed, self.failed + self.succeeded)
 
     @property
-    def artifact_yield(self) -> float | None:
-        """Jobs with an accepted artifact over jobs that produced output."""
+    def form_yield(self) -> float | None:
+        """Jobs with an artifact that no gate is against over jobs that produced output."""
         return _ratio(self.with_artifact, self.with_output)
+
+    @property
+    def clean_yield(self) -> float | None:
+        """Jobs with an artifact in which nothing was found over jobs that produced output."""
+        return _ratio(self.clean, self.with_output)
+
+    @property
+    def approved_per_compute_hour(self) -> float | None:
+        """Jobs whose artifact a person approved per hour of residency; None while nobody has decided."""
+        return _ratio(self.approved, self.resident_seconds / HOUR) if self.decided else None
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -229,9 +247,15 @@ class DrainReport:
             "last_finished": _iso(figures.last_finished),
             "drain_seconds": figures.drain_seconds,
             "failure_rate": figures.failure_rate,
-            "artifact_yield": figures.artifact_yield,
+            "form_yield": figures.form_yield,
+            "clean_yield": figures.clean_yield,
+            "approved_per_gpu_hour": figures.approved_per_compute_hour if self.on_gpu else None,
+            "approved_per_compute_hour": figures.approved_per_compute_hour,
             "jobs_with_output": figures.with_output,
             "jobs_with_artifact": figures.with_artifact,
+            "jobs_clean": figures.clean,
+            "jobs_decided": figures.decided,
+            "jobs_approved": figures.approved,
             "attempts": [
                 {
                     "outcome": key.outcome,
@@ -248,6 +272,8 @@ class DrainReport:
             "prefix_hit_rate": figures.prefix_hit_rate,
             "busy_seconds": figures.busy_seconds,
             "wasted_seconds": figures.wasted_seconds,
+            "draft_seconds": figures.draft_seconds,
+            "redeemed_seconds": figures.redeemed_seconds,
             "verification_seconds": figures.verification_seconds,
             "saved_tokens": figures.saved_tokens,
             "resident_seconds": figures.resident_seconds,
@@ -303,7 +329,13 @@ def read_report(
     for row in rows("report_attempts"):
         kinds[row.kind] += tried(row)
     for row in rows("report_yield"):
-        kinds[row.kind] += Figures(with_output=row.with_output, with_artifact=row.with_artifact)
+        kinds[row.kind] += Figures(
+            with_output=row.with_output,
+            with_artifact=row.with_artifact,
+            clean=row.clean,
+            decided=row.decided,
+            approved=row.approved,
+        )
     for row in rows("report_rejections"):
         kinds[row.kind] += Figures(rejections=Counter({row.reason: row.outputs}))
     for kind, line in bill.by("kind").items():
@@ -332,10 +364,16 @@ def attempted(row: Row[Any]) -> Figures:
 
 
 def tried(row: Row[Any]) -> Figures:
-    """The outcomes of attempts, and the seconds of those without an artifact."""
+    """The outcomes of attempts, and the seconds of those without an artifact and without a draft that is of use."""
     key = AttemptKey(row.outcome, row.reason)
-    wasted = {} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds}
-    return Figures(attempts=Counter({key: row.attempts}), wasted=wasted)
+    kept = row.draft_seconds + row.redeemed_seconds
+    wasted = {} if row.outcome == Outcome.SUCCEEDED else {key: row.compute_seconds - kept}
+    return Figures(
+        attempts=Counter({key: row.attempts}),
+        wasted=wasted,
+        draft_seconds=row.draft_seconds,
+        redeemed_seconds=row.redeemed_seconds,
+    )
 
 
 def _billed(figures: Figures, usage: BilledUsage) -> Figures:
@@ -346,7 +384,8 @@ def _billed(figures: Figures, usage: BilledUsage) -> Figures:
     attempts[succeeded] = max(attempts[succeeded], usage.accepted)
     if gone > 0:
         attempts[deleted] = gone
-        wasted[deleted] = max(usage.wasted_seconds - figures.wasted_seconds, 0.0)
+        known = figures.wasted_seconds + figures.draft_seconds + figures.redeemed_seconds
+        wasted[deleted] = max(usage.wasted_seconds - known, 0.0)
     return replace(
         figures,
         attempts=attempts,

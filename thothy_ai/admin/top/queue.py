@@ -68,13 +68,19 @@ class HourFigures:
 
     with_output: int  # jobs
     with_artifact: int
+    clean: int  # with an artifact in which nothing was found
     attempts: int
     reasons: tuple[tuple[str, int], ...]  # of attempts without an artifact, the most frequent first
 
     @property
-    def artifact_yield(self) -> float | None:
-        """Jobs with an accepted artifact over jobs that produced output."""
+    def form_yield(self) -> float | None:
+        """Jobs with an artifact that no gate is against over jobs that produced output."""
         return self.with_artifact / self.with_output if self.with_output else None
+
+    @property
+    def clean_yield(self) -> float | None:
+        """Jobs with an artifact in which nothing was found over jobs that produced output."""
+        return self.clean / self.with_output if self.with_output else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,7 @@ def _hour(engine: Engine) -> HourFigures:
     return HourFigures(
         with_output=sum(row.with_output for row in produced),
         with_artifact=sum(row.with_artifact for row in produced),
+        clean=sum(row.clean for row in produced),
         attempts=tried.attempts.total(),
         reasons=tuple(sorted(reasons, key=lambda item: (-item[1], item[0]))),
     )

@@ -86,7 +86,8 @@ class FactoryRun:
             "open": total.open,
             "jobs_per_gpu_hour": self.per_gpu_hour(total.finished),
             "failure_rate": total.failure_rate,
-            "artifact_yield": total.artifact_yield,
+            "form_yield": total.form_yield,
+            "clean_yield": total.clean_yield,
             "accepted_per_gpu_hour": self.per_gpu_hour(total.succeeded),
             "price_per_gpu_hour": self.contender.price,
             "cost_per_artifact": self.cost_per_artifact,
@@ -219,7 +220,7 @@ def factory_rows(runs: Sequence[FactoryRun]) -> list[tuple[str, list[str]]]:
         row("drain time", *(f"{run.seconds:,.1f} s" for run in runs)),
         row("jobs per GPU-hour", *(f"{run.per_gpu_hour(run.report.total.finished):,.1f}" for run in runs)),
         row("failure rate", *(rate(total.failure_rate) for total in totals)),
-        row("yield", *(rate(total.artifact_yield) for total in totals)),
+        row("form yield", *(rate(total.form_yield) for total in totals)),
         row(
             "accepted artifacts per GPU-hour",
             *(f"{run.per_gpu_hour(run.report.total.succeeded):,.1f}" for run in runs),

@@ -64,9 +64,7 @@ _SUMMARIES = {
     ),
     "artifacts": "List, show and export artifacts.",
     "drain": "Watch the queue until no job is due, then print the drain report, starting at the oldest open job.",
-    "report": (
-        "Report jobs per GPU-hour, drain time, failure rate and artifact yield of a time window (default: 24 hours)."
-    ),
+    "report": ("Report jobs per GPU-hour, drain time, failure rate and yield of a time window (default: 24 hours)."),
     "queue": "Pause, resume and inspect the queue.",
     "top": "Show queue, workers, engines and the last hour, refreshed every second.",
     "migrate": "Upgrade the database schema to this version.",

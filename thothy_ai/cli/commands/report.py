@@ -55,7 +55,7 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report jobs per GPU-hour, drain time, failure rate and artifact yield of a time window (default: 24 hours).
+    """Report jobs per GPU-hour, drain time, failure rate and yield of a time window (default: 24 hours).
 
     Example: thothy report --since 2h
     """

@@ -62,7 +62,9 @@ def report_lines(report: DrainReport, width: int, drained: str | None = None) ->
     headline = (
         f"{rate(total.jobs_per_compute_hour)} jobs per {report.unit}",
         drained,
-        f"artifact yield {percent(total.artifact_yield)}",
+        f"form yield {percent(total.form_yield)}",
+        f"clean yield {percent(total.clean_yield)}",
+        approved(report),
         f"failure rate {percent(total.failure_rate)}",
     )
     engines = sorted({f"{session.model} on {session.device}" for session in report.sessions}) or ["no resident engine"]
@@ -88,6 +90,12 @@ def _beside_jobs(report: DrainReport) -> Iterator[str]:
         f"{name}: {each:,.1f} {seconds} since the engines' start" for name, each in spent.items() if each >= 0.05
     ]:
         yield from ("", *lines)
+
+
+def approved(report: DrainReport) -> str:
+    """What people approved per hour, or that nobody has decided."""
+    per_hour = report.total.approved_per_compute_hour
+    return "nobody has decided yet" if per_hour is None else f"{rate(per_hour)} approved per {report.unit}"
 
 
 def drain_time(report: DrainReport) -> str:
@@ -123,6 +131,7 @@ def _figures(kinds: Mapping[str, Figures], topics: Sequence[Sequence[ReportRow]]
 
 def _topics(report: DrainReport) -> list[list[ReportRow]]:
     unit, seconds = report.unit, report.unit.replace("-hour", "-seconds")
+    drafts = report.total.draft_seconds
     topics = [
         [
             ReportRow("jobs succeeded", "succeeded", lambda f: f"{f.succeeded:,}"),
@@ -130,13 +139,18 @@ def _topics(report: DrainReport) -> list[list[ReportRow]]:
             ReportRow("jobs cancelled", "cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
             ReportRow("jobs still open", "open", lambda f: f"{f.open:,}"),
             ReportRow("failure rate", "failure rate", lambda f: percent(f.failure_rate)),
-            ReportRow("artifact yield", "yield", lambda f: percent(f.artifact_yield)),
+        ],
+        [
+            ReportRow("form yield", "form yield", lambda f: percent(f.form_yield)),
+            ReportRow("clean yield", "clean yield", lambda f: percent(f.clean_yield)),
+            *([ReportRow("approved", "approved", lambda f: f"{f.approved:,}")] if report.total.decided else []),
         ],
         [
             ReportRow(f"jobs per {unit}", f"per {unit}", lambda f: rate(f.jobs_per_compute_hour)),
             ReportRow("jobs per busy hour", "per busy hour", lambda f: rate(f.jobs_per_busy_hour)),
             ReportRow(f"busy {seconds}", "busy s", lambda f: f"{f.busy_seconds:,.1f}"),
             ReportRow(f"wasted {seconds}", "wasted s", lambda f: f"{f.wasted_seconds:,.1f}"),
+            *([ReportRow("of drafts to edit", "drafts s", lambda f: f"{f.draft_seconds:,.1f}")] if drafts else []),
         ],
         [
             ReportRow(drain_time(report), drain_time(report), lambda f: spell(f.drain_seconds)),

@@ -39,7 +39,7 @@ class Frame:
         if not isinstance(self.record, Unreachable):
             queue, hour = self.record.queue, self.record.hour
             values["record"]["queue"] |= {"open": queue.status.open, "seconds_to_go": queue.seconds_to_go}
-            values["record"]["hour"]["artifact_yield"] = hour.artifact_yield
+            values["record"]["hour"] |= {"form_yield": hour.form_yield, "clean_yield": hour.clean_yield}
         return {**values, "unreachable": unreachable}
 
 
@@ -108,7 +108,7 @@ def _hour_panel(record: RecordFigures | Unreachable) -> Panel:
     failed = sum(number for _, number in hour.reasons)
     jobs = f"{hour.with_artifact:,} of {count(hour.with_output, 'job')} with output"
     summary = (
-        f"artifact yield {percent(hour.artifact_yield)}: {jobs}",
+        f"form yield {percent(hour.form_yield)}, clean yield {percent(hour.clean_yield)}: {jobs}",
         f"{failed:,} of {count(hour.attempts, 'attempt')} without an artifact",
     )
     reasons = Table.grid(expand=True, padding=(0, 1))  # the most frequent, in two columns

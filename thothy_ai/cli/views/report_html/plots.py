@@ -90,7 +90,7 @@ def percentiles(label: str, kinds: Mapping[str, Percentiles]) -> Plot:
 
 
 def yields(kinds: Mapping[str, float]) -> Plot:
-    """The artifact yield of each kind."""
+    """The form yield of each kind."""
 
     def draw(axes: Axes, width: int) -> None:
         rows = range(len(kinds))
@@ -100,7 +100,7 @@ def yields(kinds: Mapping[str, float]) -> Plot:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
         label_rows(axes, list(kinds), width)
 
-    return plotted("Artifact yield per kind", {}, 46 + 26 * len(kinds), draw)
+    return plotted("Form yield per kind", {}, 46 + 26 * len(kinds), draw)
 
 
 def device(seconds: Mapping[str, float]) -> Plot:

@@ -25,7 +25,9 @@ def headline(report: DrainReport) -> str:
     total = report.total
     figures = {
         f"jobs per {report.unit}": rate(total.jobs_per_compute_hour),
-        "artifact yield": percent(total.artifact_yield),
+        "form yield": percent(total.form_yield),
+        "clean yield": percent(total.clean_yield),
+        f"approved per {report.unit}": rate(total.approved_per_compute_hour) if total.decided else "nobody decided",
         drain_time(report): "not drained" if total.still_due else spell(total.drain_seconds),
         "failure rate": percent(total.failure_rate),
         "jobs finished": f"{total.finished:,}",
@@ -83,12 +85,20 @@ def percentiles(title: str, explained: str, counted: str, by_kind: Mapping[str |
 
 
 def artifact_yield(report: DrainReport) -> str:
-    shown = {kind: of.artifact_yield for kind, of in report.kinds.items() if of.artifact_yield is not None}
+    shown = {kind: of.form_yield for kind, of in report.kinds.items() if of.form_yield is not None}
     rows = [
-        [kind, f"{of.with_output:,}", f"{of.with_artifact:,}", percent(of.artifact_yield)]
+        [
+            kind,
+            f"{of.with_output:,}",
+            f"{of.with_artifact:,}",
+            percent(of.form_yield),
+            f"{of.clean:,}",
+            percent(of.clean_yield),
+            f"{of.approved:,} of {of.decided:,}" if of.decided else "-",
+        ]
         for kind, of in _all_last(report)
     ]
-    heads = ["kind", "with output", "with artifact", "yield"]
+    heads = ["kind", "with output", "with artifact", "form yield", "clean", "clean yield", "approved, of decided"]
     attempts = [
         [kind, key.outcome, key.reason or "-", f"{number:,}", f"{of.wasted.get(key, 0.0):,.1f}"]
         for kind, of in report.kinds.items()
@@ -99,10 +109,13 @@ def artifact_yield(report: DrainReport) -> str:
         attempt_heads = ["kind", "outcome", "reason", "attempts", "wasted seconds"]
         failed = table("Attempts without an artifact", attempt_heads, attempts, texts=3)
     return section(
-        "Artifact yield",
-        note("Jobs with an accepted artifact, of the finished jobs that produced output."),
+        "Yield",
+        note(
+            "Form yield: jobs with an artifact that no gate is against, of the finished jobs that produced output."
+            " Clean yield: those in which nothing was found at all. Approved: by a person."
+        ),
         figure(plots.yields(shown)) if shown else "",
-        table("Artifact yield by kind", heads, rows, total=True),
+        table("Yield by kind", heads, rows, total=True),
         failed,
     )
 

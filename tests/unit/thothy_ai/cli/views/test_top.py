@@ -38,7 +38,7 @@ STATES = {
 }
 REASONS = tuple((f"rejected: {reason}", 10_000 - 100 * at) for at, reason in enumerate(list(RejectionReason)[:11]))
 OTHERS = (("lost: engine_lost", 7), ("failed: no_finite_score", 6), ("released: connection_lost", 5), ("expired", 4))
-HOUR = HourFigures(123_456, 98_765, 234_567, REASONS + OTHERS)
+HOUR = HourFigures(123_456, 98_765, 61_728, 234_567, REASONS + OTHERS)
 WORKERS = WorkerFigures(workers=16, hints=2048)
 
 
@@ -67,7 +67,8 @@ def test_a_full_frame_shows_every_figure() -> None:
         "123.4 jobs/s", "2 h 45 m", "SmolLM2-135M-Instruct.Q4_1", "cuda:0 NVIDIA H200", "1,024 running, 1,234 waiting",
         "98.7% of 123,456 blocks", "123,457 tok/s", "45,679 tok/s", "23.4 ms, masks 1.2 ms", "98.8%",
         "83.1% cached",
-        "artifact yield 80.0%: 98,765 of 123,456 jobs with output", "104,522 of 234,567 attempts without an artifact",
+        "form yield 80.0%, clean yield 50.0%: 98,765 of 123,456 jobs with output",
+        "104,522 of 234,567 attempts without an artifact",
         "q quits",
     ):  # fmt: skip
         assert figure in text, figure
@@ -98,16 +99,16 @@ def test_what_is_unreachable_says_so_in_its_panel(columns: int) -> None:
 def test_an_idle_service_has_dashes_and_no_nonsense() -> None:
     idle = EngineFigures("null", "none", 0, 0, 0, None, None, None, None, None, None, None, 0)
     nothing = RecordFigures(
-        QueueFigures(QueueStatus({}, paused=False, changed_at=None, note=None), 0.0, 0.0), HourFigures(0, 0, 0, ())
+        QueueFigures(QueueStatus({}, paused=False, changed_at=None, note=None), 0.0, 0.0), HourFigures(0, 0, 0, 0, ())
     )
     text = shown(Frame(nothing, WorkerFigures(0, 0), idle))
     assert "nothing" in text
-    assert "artifact yield -: 0 of 0 jobs with output" in text
+    assert "form yield -, clean yield -: 0 of 0 jobs with output" in text
     assert "step    -, masks -" in text
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    bad = HourFigures(1, 0, 1, (("rejected: \x1b[2J", 1),))
+    bad = HourFigures(1, 0, 0, 1, (("rejected: \x1b[2J", 1),))
     assert "\x1b" not in shown(Frame(RecordFigures(record().queue, bad), WORKERS, ENGINE))
 
 

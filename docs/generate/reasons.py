@@ -56,6 +56,26 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "A passage given as evidence is not in the source.",
         "Use a larger model: a small one copies letters badly.",
     ),
+    RejectionReason.MISQUOTED: (
+        "The text has words in quotation marks that the source lacks, or gives a quotation to another speaker.",
+        "Use a larger model.",
+    ),
+    RejectionReason.FORMALITY: (
+        "The text addresses its reader formally where informally was asked for, or the reverse.",
+        "Use a larger model.",
+    ),
+    RejectionReason.REPEATS_TITLE: (
+        "The title is the source's own, or the standfirst repeats the title.",
+        "Use a larger model.",
+    ),
+    RejectionReason.TYPOGRAPHY: (
+        "The text has a word twice, a space before a comma, or is in capitals.",
+        "Mend it; a larger model makes fewer slips.",
+    ),
+    RejectionReason.UNKNOWN_WORDS: (
+        "A quarter of the text's longer words are in no dictionary.",
+        "Use a model that writes this language: the bundled one writes English only.",
+    ),
     RejectionReason.CONTRADICTS_SOURCE: (
         "The text denies what the source says, reverses a change, or gives a number another unit.",
         "Use a larger model.",

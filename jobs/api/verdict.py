@@ -28,6 +28,7 @@ class RejectionReason(StrEnum):
     NUMBER_NOT_IN_SOURCE = "number_not_in_source"
     NAME_NOT_IN_SOURCE = "name_not_in_source"  # a person, organisation or brand
     QUOTE_NOT_IN_SOURCE = "quote_not_in_source"  # a span given as evidence
+    MISQUOTED = "misquoted"  # quotation marks around words that the source lacks, or that another speaker says there
     CONTRADICTS_SOURCE = "contradicts_source"  # a negation or a direction is reversed
     UNSUPPORTED = "unsupported"  # the verifying model found no support in the source
     REFUSAL = "refusal"  # "As an AI, I cannot ..."
@@ -39,6 +40,10 @@ class RejectionReason(StrEnum):
     BANNED_PHRASE = "banned_phrase"
     MUST_MENTION = "must_mention"  # a phrase that the brief wants is missing
     UNSAFE_MARKUP = "unsafe_markup"
+    FORMALITY = "formality"  # addresses the reader in the form that was not asked for
+    REPEATS_TITLE = "repeats_title"  # a title that is the source's, or a standfirst that repeats the title
+    TYPOGRAPHY = "typography"  # a word twice, a space before a comma, a text in capitals
+    UNKNOWN_WORDS = "unknown_words"  # too many words that no dictionary has
     NEAR_DUPLICATE = "near_duplicate"  # of a sibling, or of another recent artifact
     SENT_BACK = "sent_back"  # by an editor, with a note
     PROMPT_TOO_LONG = "prompt_too_long"

@@ -6,6 +6,7 @@ is linear in its texts; docs/validators.md has figures.
 
 from __future__ import annotations
 
+from thothy_ai.jobs.checks.address import address
 from thothy_ai.jobs.checks.contradiction import contradiction
 from thothy_ai.jobs.checks.copying import copied, copied_passage, quoted, untranslated, untranslated_passage
 from thothy_ai.jobs.checks.duplicates import near_duplicate, signature
@@ -17,16 +18,21 @@ from thothy_ai.jobs.checks.mentions import mentions
 from thothy_ai.jobs.checks.names import new_name
 from thothy_ai.jobs.checks.numbers import new_number, numbers_kept
 from thothy_ai.jobs.checks.prompt_injection import instructs, obeys_source, without_instructions
+from thothy_ai.jobs.checks.quotations import misquoted
 from thothy_ai.jobs.checks.refusals import meta_talk, refusal
 from thothy_ai.jobs.checks.repetition import loop, repetition
 from thothy_ai.jobs.checks.segments import sentences, words
 from thothy_ai.jobs.checks.terms import banned, glossary
+from thothy_ai.jobs.checks.titles import own_title, repeated_title
 from thothy_ai.jobs.checks.topic import echo, off_topic
+from thothy_ai.jobs.checks.typography import slip
+from thothy_ai.jobs.checks.vocabulary import unknown_words
 
 __all__ = [
-    "banned", "contradiction", "copied", "copied_passage", "echo", "empty", "glossary", "instructs", "length", "loop",
-    "mentions", "meta_talk", "near_duplicate", "new_name", "new_number", "numbers_kept", "obeys_source",
-    "off_topic", "preserved", "proportion", "quoted", "refusal", "repetition", "sentences", "signature",
-    "surely_foreign", "too_long", "unfinished", "unsafe_markup", "untranslated",
-    "untranslated_passage", "without_instructions", "words", "wrong_language",
+    "address", "banned", "contradiction", "copied", "copied_passage", "echo", "empty", "glossary", "instructs",
+    "length", "loop", "mentions", "meta_talk", "misquoted", "near_duplicate", "new_name", "new_number",
+    "numbers_kept", "obeys_source", "off_topic", "own_title", "preserved", "proportion", "quoted", "refusal",
+    "repeated_title", "repetition", "sentences", "signature", "slip", "surely_foreign", "too_long", "unfinished",
+    "unknown_words", "unsafe_markup", "untranslated", "untranslated_passage", "without_instructions", "words",
+    "wrong_language",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
 _WHOLE = 0.95  # of the words of a short text
 _MIN_SENTENCE, _MAX_OF_SENTENCE = 10, 0.85  # words of a passage, and its share of a sentence
-_QUOTATION = re.compile(
+QUOTATION = re.compile(
     '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"'
 )
 _OMISSION = re.compile(r"\s*[\[(]?(?:…|\.\.\.)[\])]?\s*")
@@ -60,8 +60,8 @@ def _too_much_at_once(
         return Rejection(RejectionReason.COPIED_FROM_SOURCE, f"{field} copies: {' '.join(longest)[:160]!r}")
     # A sentence of which most is one passage of the source, and which is long enough not to be so by chance.
     least = scaled(_MIN_SENTENCE, locale, shrink=False)
-    unquoted = words(_QUOTATION.sub(" ", source), locale)
-    for sentence in sentences(_QUOTATION.sub(" ", text), locale):
+    unquoted = words(QUOTATION.sub(" ", source), locale)
+    for sentence in sentences(QUOTATION.sub(" ", text), locale):
         found = words(sentence, locale)
         shared = max(map(_count, _shared(found, unquoted)), default=0)
         if shared >= least and shared >= _MAX_OF_SENTENCE * _count(found):
@@ -72,8 +72,8 @@ def _too_much_at_once(
 
 def _passages(text: str, source: list[str], locale: str, most: int) -> tuple[list[list[str]], list[list[str]]]:
     """The words of what stands between a text's quotations, and the passages of the source in it, in their order."""
-    between = _QUOTATION.split(text)
-    quotations = (words(quotation, locale) for quotation in _QUOTATION.findall(text))
+    between = QUOTATION.split(text)
+    quotations = (words(quotation, locale) for quotation in QUOTATION.findall(text))
     if any(_count(passage) > 3 * most for quotation in quotations for passage in _shared(quotation, source)):
         between = [text]  # one of them is too long a passage of the source
     parts = [words(part, locale) for part in between]

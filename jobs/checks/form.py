@@ -19,6 +19,8 @@ _MIN_UNENDING = 6  # characters
 _END_CHARS = 300  # of the text are looked at for what follows its last sentence
 _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
 _APPENDIX = re.compile(rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|[{_EMOJI}]))+\s*$")
+# A link or an emoji is no place where an output is cut off: a post may end so, with a colon or nothing before it.
+_DELIBERATE_END = re.compile(rf"(?:https?://|(?<!\S)www\.|(?<!\S)[\w-]+\.(?:[\w-]+\.)*[a-z]{{2,}}/)\S*$|[{_EMOJI}]$")
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
 _ENDINGS = tuple(".!?…。！？．｡।॥؟۔։።‽¿׃~♪|")
 _GREEK_ENDINGS = (*_ENDINGS, ";")
@@ -49,7 +51,8 @@ def unfinished(field: str, text: str, locale: str) -> Rejection | None:
     """
     bare = text[:-_END_CHARS] + _APPENDIX.sub("", text[-_END_CHARS:])
     language = locale.partition("-")[0]
-    ends = _ends(bare, language) or _ends(text, language) or language in _UNENDING
+    deliberate = _DELIBERATE_END.search(text[-_END_CHARS:].rstrip())
+    ends = deliberate or _ends(bare, language) or _ends(text, language) or language in _UNENDING
     # Some words end no sentence, whatever stands behind them: the budget of tokens was used up.
     known = _UNFINISHED_LAST_WORDS.get(language)
     last = words(bare[-40:], language)[-1:] if known and bare.rstrip(_CLOSING).endswith(".") else []

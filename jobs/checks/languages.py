@@ -23,6 +23,7 @@ _SELDOM = frozenset(  # what sentences with foreign names are detected as
 _MAY_BE_SELDOM = 120  # letters up to which they are
 _NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages in which a short sentence is surely written
 _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
+_SURE_BARE = 0.8  # of a sentence without its names
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
 _PROSE = re.compile(r"(?:\b[^\W\d_A-Z][\w'’-]*[ ,]+){3}")
@@ -81,13 +82,13 @@ def surely_foreign(text: str, locale: str) -> Rejection | None:
     return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}: {text[:80]!r}")
 
 
-def _is_surely_foreign(text: str, locale: str) -> bool:
+def _is_surely_foreign(text: str, locale: str, sure: float = _SURE) -> bool:
     found = detect.confidences(text)
     top, confidence = next(iter(found.items()))
     expected = language_of(locale).detector_name
     if _has_other_script(text, locale):
         return True
-    return top != expected and top in _FREQUENT and confidence >= _SURE and found[expected] < _UNLIKELY
+    return top != expected and top in _FREQUENT and confidence >= sure and found[expected] < _UNLIKELY
 
 
 def _has_other_script(text: str, locale: str) -> bool:
@@ -124,6 +125,10 @@ def _is_wholly_in(text: str, locale: str) -> bool:
     for part in parts:
         is_prose = len(part) >= _MIN_SENTENCE and _PROSE.search(part)
         if _has_other_script(part, locale) or (is_prose and _is_surely_foreign(part, locale)):
+            return False
+        # Names may make a sentence look like one in the expected language.
+        bare = " ".join(_NAME.sub(" ", part).split())
+        if is_prose and len(bare) >= _MIN_SENTENCE and _is_surely_foreign(bare, locale, _SURE_BARE):
             return False
     foreign = 0
     for part in parts:

@@ -93,7 +93,9 @@ def _names(sentence: str, language: str, strict: bool) -> Iterator[str]:
             found = token[0][0].isupper() and _is_marked(tokens, position)
         else:
             found = _is_capitalized_name(tokens, position, sentence)
-        if found and not any(word.casefold().startswith(stem) for stem in ordinary.stems):
+        # Of "Dutch-Belgian", each part is one; the other part of "Belgian-led" is no name in any case.
+        parts = [part for part in word.split("-") if part[:1].isupper()] or [word]
+        if found and not all(ordinary.has(part) for part in parts):
             yield word
 
 
@@ -177,6 +179,10 @@ class _Ordinary(NamedTuple):
     words: frozenset[str]
     stems: frozenset[str]
     countries: re.Pattern[str] | None
+
+    def has(self, word: str) -> bool:
+        """Whether a word is an ordinary one, or derived from one."""
+        return word.casefold() in self.words or any(word.casefold().startswith(stem) for stem in self.stems)
 
 
 @cache

@@ -86,7 +86,9 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
     yield checks.copied(name, text, source, locale, max_share=1.0, max_run=MAX_RUN)
     yield checks.new_number(text, source, locale)
     yield checks.new_name(text, source, locale, allowed=request.own_names)
+    yield checks.misquoted(text, source, locale)
     yield checks.contradiction(text, source, locale)
+    yield checks.slip(text, locale)
 
 
 def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[PartFault]:
@@ -112,9 +114,13 @@ def copied(request: WritingRequest, texts: Mapping[Part, str], max_share: float)
 def off_topic(
     request: WritingRequest, texts: Mapping[Part, str], instruction: str, min_share: float
 ) -> Iterator[PartFault]:
-    """A fault of each text if together they are about something else, or repeat the instruction."""
+    """A fault of each text if together they are about something else or made of nothing, or repeat the instruction."""
     joined = " ".join(texts.values())
-    found = (checks.echo(joined, instruction), checks.off_topic(joined, request.source, request.locale, min_share))
+    found = (
+        checks.echo(joined, instruction),
+        checks.unknown_words(joined, request.source, request.locale),
+        checks.off_topic(joined, request.source, request.locale, min_share),
+    )
     rejection = next(filter(None, found), None)
     return (PartFault(part, rejection) for part in texts) if rejection else iter(())
 

@@ -25,16 +25,8 @@ def temporary_engine(
     folder = Path(tempfile.mkdtemp(prefix="thothy-engine-"))
     try:
         endpoint = engine_endpoint(folder)
-        arguments: tuple[str, ...] = (
-            "--model",
-            str(model.absolute()),
-            "--url",
-            endpoint.url,
-            "--max-rows",
-            str(max_rows),
-        )
-        if verifier is not None:
-            arguments += ("--verifier", str(verifier.absolute()))
+        beside = ("--verifier", str(verifier.absolute())) if verifier is not None else ()
+        arguments = ("--model", str(model.absolute()), "--url", endpoint.url, "--max-rows", str(max_rows), *beside)
         token = {f"{PREFIX}ENGINE_TOKEN": endpoint.token} if endpoint.token else {}
         unregistered = {f"{PREFIX}METRICS_PORT": "0", f"{PREFIX}DATABASE_URL": "", f"{PREFIX}HOME": str(folder)}
         program = Program(

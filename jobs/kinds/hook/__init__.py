@@ -16,7 +16,7 @@ from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
 from thothy_ai.jobs.plans.verification import claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
-from thothy_ai.jobs.schema import grammar_schema, prose_pattern
+from thothy_ai.jobs.schema import grammar_schema, post_pattern, prose_pattern
 
 __all__ = ["KIND", "MAX_VARIANTS", "Hook", "HookArtifact", "Variant"]
 
@@ -42,7 +42,8 @@ def _write(writing: Writing[Hook]) -> Sequence[PartCall]:
     request, schema = writing.request, deepcopy(_SCHEMA)
     variants = schema["properties"]["variants"]
     variants |= {"minItems": request.variants, "maxItems": request.variants}
-    variants["items"]["properties"]["text"]["pattern"] = prose_pattern(4, request.room)
+    pattern = post_pattern if request.form.emoji else prose_pattern
+    variants["items"]["properties"]["text"]["pattern"] = pattern(4, request.room)
     return (whole(writing, _instruction(request), schema),)
 
 

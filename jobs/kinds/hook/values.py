@@ -14,7 +14,7 @@ from thothy_ai.jobs.api.requests import WritingRequest
 from thothy_ai.jobs.api.terms import ShortText
 from thothy_ai.jobs.channels import FORMS, MAX_CHARS, Channel, Form
 from thothy_ai.jobs.publishing.piece import Alternative, Alternatives, Piece
-from thothy_ai.jobs.schema import prose
+from thothy_ai.jobs.schema import post, prose
 from thothy_ai.jobs.text.locales import script_of
 
 MAX_VARIANTS = 5
@@ -27,7 +27,7 @@ class Variant(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     angle: Annotated[str, prose(1, 80)]
-    text: Annotated[str, prose(1, MAX_CHARS)]
+    text: Annotated[str, post(1, MAX_CHARS)]
 
 
 class HookArtifact(Artifact):

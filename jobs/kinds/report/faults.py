@@ -77,5 +77,8 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.copied(field, prose, text, request.locale, max_share=MAX_SHARE_COPIED)
     yield checks.new_number(prose, text, request.locale)
     yield checks.new_name(prose, text, request.locale, allowed=request.own_names)
+    yield checks.misquoted(prose, text, request.locale)
     yield checks.contradiction(prose, text, request.locale)
+    yield checks.unknown_words(prose, text, request.locale)
+    yield checks.slip(prose, request.locale)
     yield checks.obeys_source(prose, text)

@@ -90,6 +90,8 @@ def heading_faults(
     distinct = {" ".join(heading.casefold().split()) for heading in [title_, *headings]}
     if len(distinct) <= len(headings):
         yield Rejection(RejectionReason.NEAR_DUPLICATE, "two headings are the same")
+    if repeated := checks.own_title(title_, text):
+        yield repeated.at("title")
     for place, heading in zip(places, [title_, *headings], strict=True):
         found = (
             checks.empty(str(place[-1]), heading),

@@ -32,6 +32,9 @@ def faults(text: str, original: str, task: Task) -> Iterator[Rejection | None]:
     yield checks.numbers_kept(text, original, task.origin, task.target)
     yield checks.contradiction(text, original, task.target)
     yield checks.glossary(text, original, *task.terms_in(original))
+    yield checks.address(text, task.formality, task.target)
+    if not checks.slip(original, task.origin):
+        yield checks.slip(text, task.target)
     if not checks.unfinished("text", original, task.origin):
         yield checks.unfinished("text", text, task.target)
     if not checks.repetition(original, task.origin):
@@ -75,6 +78,7 @@ def faults_of_whole(text: str, task: Task) -> Iterator[Rejection | None]:
         return
     yield checks.preserved(text, task.text)
     yield _wrong_language(text, task)
+    yield checks.unknown_words(bare(text), bare(task.text), task.target)
     at = source_at = 0
     for before, after in zip(original.units, translated.units, strict=True):
         found: Sequence[Rejection | None] = (

@@ -18,6 +18,7 @@ from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Value
 from thothy_ai.jobs.plans.verification import Claim, claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema
+from thothy_ai.jobs.text.language import language
 
 __all__ = ["KIND", "KeyPoint", "TrendSummary", "TrendSummaryArtifact"]
 
@@ -83,6 +84,9 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             checks.banned(joined, request.must_avoid),
             checks.unsafe_markup(joined),
             checks.new_number(joined, request.source, request.locale),
+            # Each by itself: a place that the source implies may be a tag, an unknown person or brand may not.
+            checks.new_name(". ".join(values["tags"]), request.source, request.locale, request.own_names),
+            checks.surely_foreign(joined, request.locale) if language(joined) == "en" else None,
         )
         yield from (PartFault(("tags",), rejection) for rejection in found if rejection)
     missing = checks.mentions(" ".join(texts.values()), request.must_mention)
@@ -99,6 +103,8 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             checks.length(name, text, request.locale, *LIMITS[part[:1]]),
             checks.unfinished(name, text, request.locale) if name != "title" else None,
             checks.near_duplicate(text, [point["point"] for point in earlier]),
+            checks.own_title(text, request.source) if name == "title" else None,
+            checks.repeated_title(values["title"], text) if name == "standfirst" and "title" in values else None,
         )
         yield from text_faults(request, part, text, own, "point" if len(part) > 1 else "")
     for number, point in enumerate(values.get("key_points", ())):

@@ -90,12 +90,12 @@ def gated_delta(
         exact = mixed.dtype == torch.float32
         grid = (len(longer), triton.cdiv(max(longer), _CHUNK), heads)
         _systems_kernel[grid](
-            solved, scores, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=4
+            solved, scores, *given, starts, *strides, key_heads, heads, keys, width, _CHUNK, exact, num_warps=8
         )
         block = min(power_of_two(values, _DOT), _SCAN_VALUES)
         _scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
             out, *given, solved, scores, memory, rows, ends, starts, *strides, *sizes, block, width, _CHUNK, exact,
-            num_warps=4,
+            num_warps=4, num_stages=1 if exact else 2,
         )  # fmt: skip
     return out
 
@@ -125,7 +125,16 @@ def state_space(
     if longer := batch.query_lens[batch.num_decode :]:
         block, exact = min(power_of_two(values, _DOT), _SCAN_VALUES), mixed.dtype == torch.float32
         _space_scan_kernel[(len(longer), heads, triton.cdiv(values, block))](
-            out, *given, *_longer(batch), *sizes, block, width, _CHUNK, exact, num_warps=4
+            out,
+            *given,
+            *_longer(batch),
+            *sizes,
+            block,
+            width,
+            _CHUNK,
+            exact,
+            num_warps=4,
+            num_stages=1 if exact else 2,
         )
     return out
 
@@ -174,6 +183,17 @@ def _goes_on(rows, ends, member, members):
 
 
 @triton.jit
+def _run_length(rows, ends, member, members):
+    """How many tokens of one row begin with the member's; none if that follows another."""
+    count = 0
+    going = _goes_on(rows, ends, member, members) == 0
+    while going:
+        count += 1
+        going = _goes_on(rows, ends, member + count, members)
+    return count
+
+
+@triton.jit
 def _input(x, x_token, kept, first, at, fresh, channel, inside, CHANNELS: tl.constexpr, KEPT: tl.constexpr):
     """Inputs at places `at` of a run of tokens that begins at `first`; those before it are kept, or zeros."""
     new = tl.load(x + (first + at) * x_token + channel, mask=inside & (at >= 0), other=0.0)
@@ -203,9 +223,8 @@ def _convolve_kernel(
     fresh = tl.load(ends + member) == 1
     kept = inputs + row * slot
     first = member.to(tl.int64)
-    going = _goes_on(rows, ends, member, members) == 0
-    count = 0
-    while going:
+    run = _run_length(rows, ends, member, members)
+    for count in range(run):
         total = tl.zeros([BLOCK], tl.float32)
         if bias is not None:
             total += tl.load(bias + channel, mask=inside, other=0.0).to(tl.float32)
@@ -216,10 +235,8 @@ def _convolve_kernel(
         if SILU:
             total = _silu(total)
         tl.store(out + (first + count) * CHANNELS + channel, total.to(out.dtype.element_ty), mask=inside)
-        count += 1
-        going = _goes_on(rows, ends, member + count, members)
-    if count > 0:
-        _keep(x, x_token, kept, first, count, fresh, channel, inside, CHANNELS, WIDTH)
+    if run > 0:
+        _keep(x, x_token, kept, first, run, fresh, channel, inside, CHANNELS, WIDTH)
 
 
 @triton.jit
@@ -306,11 +323,10 @@ def _delta_kernel(
     fresh = tl.load(ends + member) == 1
     place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
     inside = has_value[:, None] & has_key[None, :]
-    token = member.to(tl.int64)
-    going = _goes_on(rows, ends, member, members) == 0
-    leads = going
-    state = tl.load(place, mask=inside & leads & (fresh == 0), other=0.0).to(tl.float32)
-    while going:
+    run = _run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
+    inside = inside & (run > 0)
+    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
+    for token in range(member.to(tl.int64), member.to(tl.int64) + run):
         source = mixed + token * mixed_token + head // (HEADS // KEY_HEADS) * KEYS + key_at
         q = tl.load(source, mask=has_key, other=0.0).to(tl.float32)
         k = tl.load(source + KEY_HEADS * KEYS, mask=has_key, other=0.0).to(tl.float32)
@@ -325,17 +341,17 @@ def _delta_kernel(
         added = learns * (v - tl.sum(state * k[None, :], 1))
         state += added[:, None] * k[None, :]
         tl.store(out + (token * HEADS + head) * VALUES + value_at, tl.sum(state * q[None, :], 1), mask=has_value)
-        token += 1
-        going = _goes_on(rows, ends, token, members)
-    tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _dot(a, b, dtype, EXACT: tl.constexpr):
-    """a @ b in float32, multiplied as the model's type; in full where that is float32."""
+    """a @ b in float32, multiplied as the model's type; by three products of TF32 where that is float32."""
     if EXACT:
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
-    return tl.dot(a.to(dtype), b.to(dtype))
+        product = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32x3")
+    else:
+        product = tl.dot(a.to(dtype), b.to(dtype))
+    return product
 
 
 @triton.jit
@@ -371,14 +387,13 @@ def _systems_kernel(
         system = learns[:, None] * _dot(k, tl.trans(k), dtype, EXACT) * since
         inverse = tl.where(later == earlier, 1.0, 0.0)
         # Inverses of blocks on the diagonal become those of blocks twice as large: by what lies between two of them.
-        for level in tl.static_range(6):
-            size: tl.constexpr = 1 << level
-            between = (later // size % 2 == 1) & (later // size == earlier // size + 1)
+        for level in range(6):
+            between = ((later >> level) % 2 == 1) & (later >> level == (earlier >> level) + 1)
             lower = tl.where(between, system, 0.0)
             if EXACT:
-                inverse -= tl.dot(tl.dot(inverse, lower, input_precision="ieee"), inverse, input_precision="ieee")
-            else:
                 inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32x3"), inverse, input_precision="tf32x3")
+            else:
+                inverse -= tl.dot(tl.dot(inverse, lower, input_precision="tf32"), inverse, input_precision="tf32")
         place = (token[:, None] * HEADS + head) * CHUNK + earlier
         seen = tl.where(later >= earlier, _dot(q, tl.trans(k), dtype, EXACT) * since, 0.0)
         tl.store(solved + place, (inverse * learns[None, :]).to(dtype), mask=there[:, None])
@@ -476,11 +491,10 @@ def _space_kernel(
     fresh = tl.load(ends + member) == 1
     place = memory + (row * HEADS + head) * VALUES * KEYS + value_at[:, None] * KEYS + key_at[None, :]
     inside = has_value[:, None] & has_key[None, :]
-    token = member.to(tl.int64)
-    going = _goes_on(rows, ends, member, members) == 0
-    leads = going
-    state = tl.load(place, mask=inside & leads & (fresh == 0), other=0.0).to(tl.float32)
-    while going:
+    run = _run_length(rows, ends, member, members)  # a loop that goes on by what it reads can't carry tensors
+    inside = inside & (run > 0)
+    state = tl.load(place, mask=inside & (fresh == 0), other=0.0).to(tl.float32)
+    for token in range(member.to(tl.int64), member.to(tl.int64) + run):
         source = mixed + token * mixed_token
         k_source = source + HEADS * VALUES + head // (HEADS // GROUPS) * KEYS + key_at
         v = tl.load(source + head * VALUES + value_at, mask=has_value, other=0.0).to(tl.float32)
@@ -490,9 +504,7 @@ def _space_kernel(
         state = state * tl.exp(tl.load(rate + head) * step) + (step * v)[:, None] * k[None, :]
         read = tl.sum(state * q[None, :], 1) + tl.load(skip + head) * v
         tl.store(out + (token * HEADS + head) * VALUES + value_at, read, mask=has_value)
-        token += 1
-        going = _goes_on(rows, ends, token, members)
-    tl.store(place, state.to(memory.dtype.element_ty), mask=inside & leads)
+    tl.store(place, state.to(memory.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows", "ends", "starts"])

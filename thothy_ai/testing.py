@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
-from thothy_ai.db.states import JobState, Outcome, ReviewState
+from thothy_ai.db.states import Action, JobState, Outcome, ReviewState
 from thothy_ai.engine.null.instances import instance_text
 from thothy_ai.jobs import (
     Artifact,
@@ -45,7 +45,7 @@ from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.record.claims import Claim
-from thothy_ai.worker.record.finish import NO_USAGE, Finish, FollowUp
+from thothy_ai.worker.record.finish import NO_USAGE, Finish, Judged
 
 if TYPE_CHECKING:
     from thothy_ai.producer.batches import BatchDraft
@@ -87,8 +87,13 @@ class _Job:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     previous: dict[str, Any] | None = None
-    artifact: dict[str, Any] | None = None  # as a row of `producer/artifact`
+    artifact: dict[str, Any] | None = None  # as a row of `producer/artifact`, before anybody has decided
+    output: Judged | None = None  # of the last attempt
     review: ReviewState | None = None
+    version: int = 1
+    edit: dict[str, Any] | None = None  # as a row of `artifact_version`
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    parent: UUID | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -97,6 +102,49 @@ class _Job:
             self.failures, self.reason, self.detail, self.cancel_requested, self.enqueued_at, self.started_at,
             self.finished_at, self.review,
         )  # fmt: skip
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """As a row of `producer/artifact`."""
+        if self.artifact is None:
+            return None
+        now = self.current_version
+        body = now["body"] if self.review is ReviewState.APPROVED else self.artifact["body"]
+        return {"job_id": self.id, "body": body, "draft": now["body"], "findings": now["findings"]}
+
+    @property
+    def current_version(self) -> dict[str, Any]:
+        """As a row of `queue/current_version`."""
+        options, written = self.options, self.artifact or {"draft": None, "findings": ()}
+        edit = self.edit or {"body": written["draft"], "findings": written["findings"]}
+        return {
+            "job_id": self.id, "tenant": self.tenant, "kind": self.kind, "state": self.state, "review": self.review,
+            "version": self.version, "attempt": self.attempt, "deadline": options.deadline,
+            "finished_at": self.finished_at, "source_key": self.source_key, "reason": self.reason,
+            "detail": self.detail, "priority": options.priority, "max_attempts": options.max_attempts or 1,
+            "max_compute_seconds": options.max_compute_seconds, "request": self.request,
+            "locale": self.output and self.output.locale, "text": self.output and self.output.text,
+            "written": written["draft"], "problem": None, "edited_by": None, **edit,
+        }  # fmt: skip
+
+    def decide(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What `queue/decide` does, and answers."""
+        waits = self.state is JobState.SUCCEEDED and self.version == given["version"]
+        if not waits or (self.review or "clean") not in given["before"]:
+            return []
+        names = ("version", "action", "decided_by", "note", "voice")
+        self.decisions.append({**{name: given[name] for name in names}, "decided_at": datetime.now(UTC)})
+        before, self.review = self.current_version, given["after"]
+        if given["action"] is Action.EDIT:
+            self.version += 1
+            found = {"problem": given["problem"], "findings": json.loads(given["findings"])}
+            self.edit = {"body": json.loads(given["edit"]), **found, "edited_by": given["decided_by"]}
+        if given["action"] is Action.SEND_BACK:
+            self.version += 1
+            self.previous = {"reason": "sent_back", "detail": "", "artifact": before["body"], "note": given["note"]}
+            self.artifact = self.edit = self.finished_at = None
+            self.state, self.failures = JobState.QUEUED, (self.options.max_attempts or 1) - 1
+        return [{"id": self.id}]
 
     @property
     def urgency(self) -> tuple[int, datetime, UUID]:
@@ -193,6 +241,9 @@ class InMemoryQueue:
     def ask(self, query: Query, tenant: str) -> Rows:
         """What Postgres answers to a producer."""
         given = query.parameters
+        if query.name == "worker/follow_ups":
+            with self._lock:
+                return cast("Rows", [self._insert(row) for row in json.loads(str(given["rows"]))])
         with self._lock:
             wanted = cast("Iterable[UUID]", given["ids"] if "ids" in given else [given["id"]])
             found = [job for id_ in wanted if (job := self._jobs.get(id_)) is not None and job.tenant == tenant]
@@ -205,7 +256,15 @@ class InMemoryQueue:
                 case "producer/snapshot" | "producer/snapshots":
                     rows = [{name: getattr(job.snapshot, name) for name in Snapshot.__slots__} for job in found]
                 case "producer/artifact" | "producer/artifacts":
-                    rows = [{"job_id": job.id, **job.artifact} for job in found if job.artifact is not None]
+                    rows = [result for job in found if (result := job.result) is not None]
+                case "queue/current_version":
+                    rows = [job.current_version for job in found]
+                case "queue/decisions":
+                    rows = [decision for job in found for decision in job.decisions]
+                case "queue/decide":
+                    rows = [row for job in found for row in job.decide(given)]
+                case "producer/follow_ups":
+                    rows = [{"id": job.id} for job in self._jobs.values() if job.parent == given["id"]]
                 case name:
                     raise NotImplementedError(name)
         return cast("Rows", rows)
@@ -228,17 +287,21 @@ class InMemoryQueue:
             draft = body or (job.previous or {}).get("artifact")
             findings = [finding.stored for finding in found]
             job.artifact = {"body": None if rejected else body, "draft": draft, "findings": findings}
-        for wanted in finish.follow_ups:
-            self._follow_up(wanted, job)
+            job.output = finish.judged
+        for follow_up in finish.follow_ups:
+            self._insert(follow_up.row())
         return None
 
-    def _follow_up(self, follow_up: FollowUp, parent: _Job) -> None:
-        wanted, options = follow_up.wanted, parent.options
-        self._jobs[follow_up.id] = _Job(
-            follow_up.id, parent.tenant, wanted.kind, json.loads(wanted.request), wanted.source_key,
-            wanted.digest(parent.tenant),
-            EnqueueOptions(options.priority, options.deadline, max_attempts=options.max_attempts),
+    def _insert(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of `worker/follow_ups`."""
+        deadline = datetime.fromisoformat(row["deadline"]) if row["deadline"] else None
+        request = json.loads(row["request"]) | ({row["text_field"]: row["content"]} if row["text_field"] else {})
+        made = _Job(
+            UUID(row["id"]), row["tenant"], row["kind"], request, row["source_key"], row["digest"],
+            EnqueueOptions(row["priority"], deadline, max_attempts=row["max_attempts"]), parent=UUID(row["parent_id"]),
         )  # fmt: skip
+        self._jobs[made.id] = made
+        return {"id": made.id}
 
     def _attempt(self, claim: Claim) -> Finish:
         texts: list[str] = []
@@ -254,7 +317,9 @@ class InMemoryQueue:
         """Of what the test answers; `texts` gets what the model has written."""
         previous = None
         if rejected := claim.previous:
-            previous = Previous(RejectionReason(rejected["reason"]), rejected["detail"], rejected["artifact"])
+            previous = Previous(
+                RejectionReason(rejected["reason"]), rejected["detail"], rejected["artifact"], rejected.get("note")
+            )
         job = PlannedJob(claim.kind, claim.request, Context(previous=previous), self.settings.policy_of(claim.kind))
         answered = list[Outputs]()
         kind = registry.find(claim.kind)

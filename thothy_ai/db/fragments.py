@@ -214,7 +214,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     # The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
     # fields, against which least was found.
     "best_draft": "verdict, artifact.body IS NULL,"
-    " (SELECT count(*) FROM jsonb_object_keys(artifact.body)) DESC,"
+    " CASE jsonb_typeof(artifact.body) WHEN 'object'"
+    " THEN (SELECT count(*) FROM jsonb_object_keys(artifact.body)) ELSE 0 END DESC,"
     " (SELECT coalesce(sum(CAST(found ->> 'weight' AS float8)), 0)"
     " FROM jsonb_array_elements(artifact.findings) AS found),"
     " artifact.attempt DESC",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue, runner_bench
-from thothy_ai.errors import IdempotencyConflictError, UnknownJobError
+from thothy_ai.errors import ArtifactRejectedError, DecisionConflictError, IdempotencyConflictError, UnknownJobError
 from thothy_ai.jobs import Policy
 from thothy_ai.producer import EnqueueOptions, Producer
 from thothy_ai.testing import InMemoryQueue
@@ -56,3 +57,31 @@ def test_a_producer_is_told_the_same(queue: Queue, policy: str) -> None:
     assert list(told(memory.producer, memory.run)) == real
     texts = [row.text for row in queue.rows("SELECT request ->> 'text' AS text FROM job_request")]
     assert sorted(request.text for request in memory.requests(Echo)) == sorted(texts)
+
+
+def test_people_decide_alike_on_both(queue: Queue) -> None:
+    def decided(producer: Producer, settle: Callable[[], object]) -> list[Any]:
+        job = producer.enqueue(Echo(text="ok and all of it"))
+        settle()
+        first = job.artifact()
+        edited = first.decide("edit", by="Ann", body={"echo": "retry it is."})
+        seen: list[Any] = [edited.current.review, edited.current.findings, job.result(timeout=0)]
+        for artifact in (first, edited):
+            try:
+                artifact.decide("send_back", by="Bo", note="Name it.")
+            except DecisionConflictError as error:
+                seen.append((error.version, error.by, error.action))
+        settle()
+        seen.append(job.artifact().current.version)
+        job.artifact().decide("approve", by="Ann")
+        seen.append(job.result(timeout=0, approved=True))
+        job.artifact().decide("reopen", by="Ann").decide("reject", by="Ann", note="no")
+        with pytest.raises(ArtifactRejectedError):
+            job.result(timeout=0)
+        return [*seen, [(each.version, each.action, each.note) for each in job.artifact().current.decisions]]
+
+    with runner_bench(queue) as bench:
+        recorded = decided(queue.producer, bench.settle)
+    in_memory = InMemoryQueue(queue.settings)
+    in_memory.answer(Echo, {"echo": "ok and all of it"})
+    assert decided(in_memory.producer, in_memory.run) == recorded

@@ -52,6 +52,7 @@ def list_(
         **({"tenant": tenants} if any(job["tenant"] != own for job in jobs[:limit]) else {}),
         "kind": Column("kind"),
         "state": Column("state"),
+        "review": Column("review", drop=8),
         "reason": Column("reason"),
         "attempt": Column("attempt", number=True, drop=5),
         "priority": Column("priority", number=True, drop=6),

@@ -19,6 +19,7 @@ FIELDS = {  # other fields are only in the JSON
     "id": "id",
     "kind": "kind",
     "state": "state",
+    "review": "review",
     "reason": "reason",
     "detail": "detail",
     "cancel_requested": "cancel requested",

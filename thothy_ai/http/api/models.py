@@ -168,6 +168,7 @@ class JobAnswer(Answered):
     id: UUID
     kind: str
     state: JobState
+    review: ReviewState | None
     priority: int
     deadline: datetime | None
     attempt: int

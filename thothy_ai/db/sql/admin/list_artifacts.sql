@@ -20,13 +20,13 @@ LEFT JOIN job_request USING (job_id)
 LEFT JOIN attempt AS tried USING (job_id, attempt)
 CROSS JOIN LATERAL (
     -- The artifact of which a person approved a version: the accepted one, otherwise the best draft.
-    SELECT review = 'approved' AND artifact.attempt = (
+    SELECT CASE WHEN review = 'approved' THEN artifact.attempt = (
         SELECT artifact.attempt
         FROM artifact
         WHERE artifact.job_id = made_by.id AND artifact.kind = made_by.job_kind
         ORDER BY {best_draft}
         LIMIT 1
-    ) AS published
+    ) ELSE false END AS published
 ) AS approved
 CROSS JOIN LATERAL (
     SELECT CASE WHEN published THEN 'accepted' WHEN review = 'rejected' THEN 'rejected' ELSE verdict END AS final

@@ -1,6 +1,6 @@
 -- Jobs for a list, the newest first. A filter that is NULL lets everything through.
 SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, model, idempotency_key, source_key,
-    parent_id, batch_id, enqueued_at, started_at, finished_at
+    parent_id, batch_id, enqueued_at, started_at, finished_at, review
 FROM job
 WHERE {selected_jobs}
     AND (CAST(:kind AS text) IS NULL OR kind = :kind)

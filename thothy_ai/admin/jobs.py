@@ -15,6 +15,7 @@ from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Outcome
 from thothy_ai.errors import UnknownJobError
+from thothy_ai.producer.decisions import leaves
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.queue.seeds import attempt_seed
@@ -91,13 +92,17 @@ def list_jobs(
 
 
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
-    """A job with its request, attempts, artifacts, events, follow-ups and `cost`. Raises `UnknownJobError`."""
+    """A job with its request, attempts, artifacts, findings, events, follow-ups, `cost`. Raises `UnknownJobError`."""
     with engine.connect() as connection:
         job = connection.execute(statement("admin/job"), {"job_id": job_id}).one_or_none()
         if job is None:
             raise UnknownJobError(job_id)
         attempts = _dicts(connection.execute(statement("admin/job_attempts"), {"job_id": job_id}).all())
+        found = connection.execute(statement("admin/job_findings"), {"job_id": job_id}).all()
         parts = {
+            "findings": [
+                {"attempt": row.attempt, **row.finding, "text": _said(row.finding, row.body)} for row in found
+            ],
             "request": connection.scalar(statement("admin/job_request"), {"job_id": job_id}),
             "attempts": [{**each, "seed": attempt_seed(job_id, each["attempt"])} for each in attempts],
             "events": _dicts(connection.execute(statement("admin/job_events"), {"job_id": job_id}).all()),
@@ -105,6 +110,12 @@ def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
             "cost": JobCost.of(attempts),
         }
     return {**job._mapping, **parts, "artifacts": list_artifacts(engine, job_id=job_id, limit=None)}
+
+
+def _said(finding: Mapping[str, Any], body: object) -> str | None:
+    """The characters of the artifact's field that a finding is about."""
+    value = dict(leaves(body or {})).get(finding.get("part") or "")
+    return value[finding["start"] : finding["end"]] if isinstance(value, str) else None
 
 
 def open_jobs(

@@ -166,6 +166,22 @@ class TestShow:
         document = shown(run, job_id)
         assert [len(document[part]) for part in ("attempts", "artifacts", "events")] == [1, 1, 1]
 
+    def test_findings_at_their_places(self, run: Run, engine: Engine) -> None:
+        job_id = enqueue(run)
+        finding = {
+            "reason": "name_not_in_source", "detail": "'mode' is not in the source", "part": "headline", "start": 14,
+            "end": 18, "source_start": None, "source_end": None, "weight": 0.9, "by": "rule",
+        }  # fmt: skip
+        outside = finding | {"part": "subtitle", "detail": "is gone"}
+        add_artifact(engine, job_id, findings=[finding, outside])
+        end(engine, job_id, "succeeded", review="needs_review")
+        document = shown(run, job_id)
+        assert document["review"] == "needs_review"
+        assert [each["text"] for each in document["findings"]] == ["mode", None]
+        printed = run("jobs", "show", job_id).stdout
+        for words in ("review", "needs_review", "headline", "name_not_in_source", "'mode' is not in the source"):
+            assert words in printed
+
     def test_parent_and_follow_ups(self, run: Run, engine: Engine) -> None:
         parent, child = enqueue(run), enqueue(run)
         set_job(engine, child, parent_id=parent)

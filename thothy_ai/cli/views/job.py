@@ -60,6 +60,13 @@ TABLES = {
         "reason": Column("reason"),
         "text": Column("text", text=True),
     },
+    "findings": {
+        "attempt": Column("attempt", number=True),
+        "part": Column("field"),
+        "text": Column("text", text=True),
+        "reason": Column("reason"),
+        "detail": Column("detail", text=True, drop=1),
+    },
     "follow_ups": {
         "id": Column("id"),
         "kind": Column("kind"),

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from thothy_ai.db.states import Action, JobState, Outcome, ReviewState
 from thothy_ai.engine.null.instances import instance_text
+from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import (
     Artifact,
     Call,
@@ -220,6 +221,10 @@ class InMemoryQueue:
 
     def enqueue(self, drafts: Sequence[Draft], tenant: str) -> list[Draft]:
         """Insert all of them, or none. Raises `IdempotencyConflictError`."""
+        for draft in drafts:
+            if draft.unbriefed:
+                problem = "is the name of a stored brief, and this queue stores none: give the brief itself"
+                raise InvalidJobError("brief", problem).at(draft.entry)
         with self._lock:
             held = [job for job in self._jobs.values() if job.tenant == tenant]
             holders = {job.options.idempotency_key: (job.id, job.digest) for job in held}

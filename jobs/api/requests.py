@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import product
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,6 +18,7 @@ from thothy_ai.jobs.text.locales import Locale
 Length = Literal["short", "standard", "long"]
 T = TypeVar("T")
 
+PENDING: Final = "(the sources of the stored brief)"  # until the brief takes the place of its name
 _LETTER = re.compile(r"[^\W\d_]")
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 
@@ -65,6 +66,9 @@ class WritingRequest(SourceRequest[A_co]):
         """Make the texts of a brief's sources the source of the request."""
         brief = values.get("brief") if isinstance(values, Mapping) else None
         brief = brief.model_dump(mode="json", exclude_unset=True) if isinstance(brief, Brief) else brief
+        name = brief.get("name") if isinstance(brief, Mapping) else brief
+        if isinstance(name, str) and "source" not in values and not (isinstance(brief, Mapping) and "sources" in brief):
+            return {**values, "source": PENDING}
         sources = brief.get("sources") if isinstance(brief, Mapping) else None
         if brief is None or not isinstance(sources, list | tuple):
             return values
@@ -148,6 +152,12 @@ class WritingRequest(SourceRequest[A_co]):
     def per_length(self, short: T, standard: T, long: T) -> T:
         """The one of three values that belongs to the requested length."""
         return {"short": short, "standard": standard, "long": long}[self.length]
+
+
+def named_brief(request: Request) -> Brief | None:
+    """The brief of a request that only names a stored one."""
+    brief = request.brief if isinstance(request, WritingRequest) else None
+    return brief if brief and brief.is_reference else None
 
 
 def _contradiction(field: str, text: str, other: str, phrase: str) -> PydanticCustomError:

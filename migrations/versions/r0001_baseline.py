@@ -16,7 +16,7 @@ TABLES = (
     "review_draft", "audit_log", "console_link", "console_secret",
     "api_batch", "stored_file", "webhook_delivery", "batch", "forecast_state", "forecast", "drain", "usage_progress",
     "interactive_usage", "usage_by_hour", "queue_pause", "queue_control", "api_key", "model_alias", "engine_session",
-    "artifact_version", "decision", "job_event", "artifact", "attempt", "job_request", "source_text", "job",
+    "brief", "artifact_version", "decision", "job_event", "artifact", "attempt", "job_request", "source_text", "job",
 )  # fmt: skip
 FUNCTIONS = (
     "thothy_notify_decision", "thothy_notify_end", "thothy_is_own_text", "thothy_is_own_job", "thothy_drop_month",

@@ -191,6 +191,18 @@ CREATE TABLE artifact_version (
     CONSTRAINT ck_artifact_version_version CHECK (version > 1)
 );
 
+-- Stored briefs. A version never changes; one without a body says that the brief was removed.
+CREATE TABLE brief (
+    tenant text NOT NULL,
+    name text NOT NULL,
+    version integer NOT NULL,
+    body jsonb,
+    saved_by text NOT NULL,
+    saved_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT pk_brief PRIMARY KEY (tenant, name, version),
+    CONSTRAINT ck_brief_version CHECK (version > 0)
+);
+
 -- Who looks at an artifact in the console, and what they have written there and not decided yet.
 CREATE TABLE review_draft (
     job_id uuid NOT NULL CONSTRAINT fk_review_draft_job_id REFERENCES job (id) ON DELETE CASCADE,

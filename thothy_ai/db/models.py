@@ -330,6 +330,21 @@ class ArtifactVersionRow(Base):
     __table_args__ = (CheckConstraint("version > 1", name="version"),)
 
 
+class BriefRow(Base):
+    """A version of a stored brief, which never changes. Without a body, it says that the brief was removed."""
+
+    __tablename__ = "brief"
+
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    body: Mapped[dict[str, Any] | None]
+    saved_by: Mapped[str]
+    saved_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    __table_args__ = (CheckConstraint("version > 0", name="version"),)
+
+
 class EngineSessionRow(Base):
     """One run of an engine process: the resident model, where, from when to when, and the engine's counters.
 

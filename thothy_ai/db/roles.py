@@ -48,6 +48,7 @@ POLICIES: Final = (
     ("artifact", "SELECT", "tenant = {tenant}", None),
     ("artifact_version", "SELECT", "tenant = {tenant}", None),
     ("decision", "SELECT", "tenant = {tenant}", None),
+    ("brief", "SELECT", "tenant = {tenant}", None),
     ("batch", "INSERT", None, "tenant = {tenant}"),
     ("job_request", "INSERT", None, f"{OWN_JOB} AND {OWN_TEXT}"),
     ("source_text", "SELECT", "tenant = {tenant}", None),

@@ -17,6 +17,7 @@ from uuid_utils.compat import uuid7
 from thothy_ai.errors import ConfigError, EntryError, IdempotencyConflictError, InvalidJobError
 from thothy_ai.jobs import Request, registry
 from thothy_ai.jobs.api.kind import A
+from thothy_ai.jobs.api.requests import named_brief
 from thothy_ai.jobs.registry import AnyKind, KindError, UnknownKindError
 from thothy_ai.queue import texts
 from thothy_ai.queue.canonical import canonical, invalid
@@ -60,6 +61,7 @@ class Draft:
     """One job, ready to be inserted. `body` is its canonical request; `digest` covers tenant, kind and request.
 
     `entry` is its index in `enqueue_many`. `existed`: its idempotency key is that of another job, whose id it has.
+    `unbriefed` is the request while its brief is only the name of a stored one.
     """
 
     id: UUID
@@ -70,6 +72,7 @@ class Draft:
     options: EnqueueOptions
     entry: int | None = None
     existed: bool = False
+    unbriefed: Request | None = None
 
 
 def load_kinds(settings: Settings) -> None:
@@ -140,7 +143,8 @@ def draft(
     known: dict[str, str] | None = None,
 ) -> Draft:
     """A job for this request; `known` is that of `texts.stored`. Raises `InvalidJobError`, naming the field."""
-    body = canonical(request)
+    named = named_brief(request)
+    body = canonical(request, by_name=named is not None)
     return Draft(
         id=uuid7(),
         kind=body.kind,
@@ -149,6 +153,7 @@ def draft(
         source_key=body.source_key,
         options=_checked(options, settings, body.model, now),
         entry=entry,
+        unbriefed=request if named else None,
     )
 
 

@@ -20,7 +20,9 @@ from thothy_ai.db.statements import qualified
 from thothy_ai.db.states import Action, ReviewState
 from thothy_ai.errors import DatabaseError, ResultTimeoutError, UnknownJobError
 from thothy_ai.jobs import Artifact
+from thothy_ai.jobs.api.requests import named_brief
 from thothy_ai.producer.batches import BatchDraft
+from thothy_ai.producer.briefs import briefed
 from thothy_ai.producer.decisions import CurrentVersion, Decision
 from thothy_ai.producer.drafts import Draft, insertion, load_kinds, portions, settle, taken_keys
 from thothy_ai.producer.gathering import Ended, Gathering
@@ -64,8 +66,9 @@ Operation: TypeAlias = Generator[Query | Wait | Pause, Any, T]  # each query run
 def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Transaction[tuple[list[Draft], UUID | None]]:
     """Insert the drafts. Returns them with the ids that their jobs have, and the id of the batch if it got a job.
 
-    Raises `IdempotencyConflictError`.
+    Raises `IdempotencyConflictError`, and `InvalidJobError` for a brief that is not stored.
     """
+    drafts = yield from with_stored_briefs(drafts, tenant)
     holders: list[RowMapping] = []
     for part in portions(drafts):
         (inserted,) = yield Query(*insertion(part, tenant, batch.id if batch else None))
@@ -78,6 +81,22 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
     if not batch.recorded:
         yield Query("producer/batch", batch.row(count))
     return drafts, batch.id
+
+
+def with_stored_briefs(drafts: list[Draft], tenant: str) -> Transaction[list[Draft]]:
+    """The drafts with the stored briefs that they name. Raises `InvalidJobError`, naming the entry."""
+    named = {draft.id: brief for draft in drafts if draft.unbriefed and (brief := named_brief(draft.unbriefed))}
+    if not named:
+        return drafts
+    wanted = [{"name": brief.name, "version": brief.version} for brief in dict.fromkeys(named.values())]
+    rows = yield Query("producer/briefs", {"wanted": json.dumps(wanted)})
+    stored = {(row["name"], row["asked"]): dict(row) for row in rows}
+    return [
+        briefed(draft, brief, stored.get((brief.name, brief.version)), tenant)
+        if (brief := named.get(draft.id))
+        else draft
+        for draft in drafts
+    ]
 
 
 def read_snapshot(job_id: UUID) -> Transaction[Snapshot]:

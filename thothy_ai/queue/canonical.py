@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Request, registry
-from thothy_ai.jobs.api.brief import Brief
+from thothy_ai.jobs.api.requests import named_brief
 from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.registry import KindError
 
@@ -34,10 +34,10 @@ class Canonical:
         return sha256(f"{tenant}\0{self.kind}\0{self.request}".encode()).hexdigest()
 
 
-def canonical(request: Request) -> Canonical:
+def canonical(request: Request, *, by_name: bool = False) -> Canonical:
     """The request as the queue keeps it. Raises `InvalidJobError`, naming the field.
 
-    A brief that is only a name has been replaced by the stored one before.
+    `by_name`: its brief may be the name of a stored one, which takes its place later.
     """
     try:
         kind = registry.kind_of(request)
@@ -50,8 +50,7 @@ def canonical(request: Request) -> Canonical:
         raise invalid(error, kind.request) from None
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InvalidJobError("request", f"cannot be written as JSON: {str(error).splitlines()[0]}") from None
-    brief = getattr(request, "brief", None)
-    if isinstance(brief, Brief) and brief.is_reference:
+    if not by_name and (brief := named_brief(request)):
         raise InvalidJobError("brief", f"{brief.name!r} is the name of a stored brief: here, give the brief itself")
     if len(body) > MAX_REQUEST_CHARS:
         raise InvalidJobError("request", f"has {len(body):,} characters as JSON; the limit is {MAX_REQUEST_CHARS:,}")

@@ -309,4 +309,6 @@ class _AttemptCalls:
                 }
             )
         shown = {"examples": [str(example.job_id) for example in examples]} if examples else {}
-        return {"version": version, **shown, **engine, "seed": self._claim.seed, "steps": steps}
+        brief = (self._claim.request.get("brief") or {}) if isinstance(self._claim.request, dict) else {}
+        named = {"brief": {"name": brief["name"], "version": brief["version"]}} if brief.get("name") else {}
+        return {"version": version, **named, **shown, **engine, "seed": self._claim.seed, "steps": steps}

@@ -28,7 +28,7 @@ from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 FUNCTIONS = ROOT / "migrations" / "versions" / "r0001_planned_order.sql"  # which an index is over
-OURS = r"^(job|attempt|artifact|decision|drain|engine|model|usage|queue|forecast|batch|webhook)"
+OURS = r"^(job|attempt|artifact|brief|decision|drain|engine|model|usage|queue|forecast|batch|webhook)"
 PARTITION = r"_(default|\d{4}_\d{2})(_|$)"
 
 CATALOGUE = {

@@ -40,7 +40,7 @@ def document(artifact: Mapping[str, Any]) -> str:
         "sources": sources_of(artifact),
     }
     provenance = {name: value for name, value in artifact.items() if name not in _NOT_PROVENANCE and value is not None}
-    if version := (artifact["provenance"] or {}).get("version"):
+    if version := (artifact.get("provenance") or {}).get("version"):
         provenance["version"] = version
     brief = artifact.get("brief") or {}
     if brief.get("name"):

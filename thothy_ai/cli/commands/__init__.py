@@ -23,6 +23,7 @@ _MODULES = {
     "history": "history",
     "review": "review",
     "artifacts": "artifacts",
+    "briefs": "briefs",
     "drain": "drain",
     "report": "report",
     "queue": "queue",
@@ -63,6 +64,7 @@ _SUMMARIES = {
         " key."
     ),
     "artifacts": "List, show and export artifacts.",
+    "briefs": "Store briefs under names, for requests to name.",
     "drain": "Watch the queue until no job is due, then print the drain report, starting at the oldest open job.",
     "report": ("Report jobs per GPU-hour, drain time, failure rate and yield of a time window (default: 24 hours)."),
     "queue": "Pause, resume and inspect the queue.",

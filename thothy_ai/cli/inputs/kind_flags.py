@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from thothy_ai.cli.inputs.help_names import value_name
 from thothy_ai.cli.inputs.parameters import keyword, with_parameters
+from thothy_ai.jobs.api.brief import Brief
 
 _LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 RESERVED = frozenset(  # parameters of `thothy enqueue` and `thothy ask` that all kinds share
@@ -43,6 +44,7 @@ class Flag:
     many: bool
     file: bool
     nested: bool
+    named: bool  # its value is JSON, or the name of one that is stored
     metavar: str
     help: str
 
@@ -76,7 +78,7 @@ class Flag:
             return read_text(file)
         if typed is None or typed == []:
             return None
-        if not self.nested:
+        if not self.nested or (self.named and not str(typed).lstrip().startswith("{")):
             return typed
         try:
             return [json.loads(item) for item in typed] if self.many else json.loads(typed)
@@ -100,13 +102,14 @@ def flags_of(request: type[BaseModel]) -> list[Flag]:
             "Required." if field.is_required() else stated,
             "May be repeated." if many else "",
         ]
-        metavar = "JSON" if nested else _metavar(item)
+        named = item is Brief
+        metavar = "NAME|JSON" if named else "JSON" if nested else _metavar(item)
         # A text that no constraint keeps short may be read from a file.
         long = item is str and all(
             (getattr(limit, "max_length", None) or 0) >= MIN_FILE_TEXT_CHARS or hasattr(limit, "min_length")
             for limit in field.metadata
         )
-        flags.append(Flag(name, many, long, nested, metavar, " ".join(part for part in parts if part)))
+        flags.append(Flag(name, many, long, nested, named, metavar, " ".join(part for part in parts if part)))
     return flags
 
 

@@ -1,0 +1,39 @@
+"""Stored briefs: what takes the place of a name in a request. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from thothy_ai.errors import EntryError, InvalidJobError
+from thothy_ai.jobs import registry
+from thothy_ai.jobs.api.brief import Brief
+from thothy_ai.jobs.api.requests import PENDING
+from thothy_ai.producer.drafts import Draft, validated
+from thothy_ai.queue import texts
+from thothy_ai.queue.canonical import canonical
+
+
+def briefed(draft: Draft, brief: Brief, row: Mapping[str, Any] | None, tenant: str) -> Draft:
+    """The draft with the stored brief of this row. Raises `InvalidJobError`, naming the draft's entry."""
+    try:
+        if row is None or row["body"] is None:
+            which = f"version {brief.version}" if brief.version else "brief"
+            raise InvalidJobError("brief", f"no {which} is stored under {brief.name!r}; `thothy briefs list` shows all")
+        values = draft.unbriefed.model_dump(mode="json") if draft.unbriefed else {}
+        values["brief"] = {**row["body"], "name": brief.name, "version": row["version"]}
+        if values["source"] == PENDING:
+            if not row["body"].get("sources"):
+                raise InvalidJobError("source", f"is missing: the brief {brief.name!r} has no sources")
+            del values["source"]
+        body = canonical(validated(registry.find(draft.kind), values))
+    except EntryError as error:
+        raise error.at(draft.entry) from None
+    return replace(
+        draft,
+        body=texts.stored(body.request),
+        digest=body.digest(tenant),
+        source_key=body.source_key,
+        unbriefed=None,
+    )

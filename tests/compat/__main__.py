@@ -45,10 +45,10 @@ def pytest(environment: Path) -> tuple[str, ...]:
     return (str(environment / "bin" / "python"), "-Bm", "pytest", "-qp", "no:cacheprovider", "--no-header", "-rfEx")
 
 
-def ours(name: str, *options: str) -> Callable[[Path], Sequence[str]]:
-    """The tests of this name in `clients/`; none of our configuration or fixtures applies to them."""
-    path = str(HERE / "clients" / f"{name}.py")
-    return lambda environment: (*pytest(environment), "-c", os.devnull, "--noconftest", *options, path)
+def ours(*names: str, options: Sequence[str] = ()) -> Callable[[Path], Sequence[str]]:
+    """The tests of these names in `clients/`; none of our configuration or fixtures applies to them."""
+    paths = [str(HERE / "clients" / f"{name}.py") for name in names]
+    return lambda environment: (*pytest(environment), "-c", os.devnull, "--noconftest", *options, *paths)
 
 
 def own(environment: Path) -> Sequence[str]:
@@ -66,7 +66,7 @@ CLIENTS = {
     "openai-3": Client(("openai==3.57.0",), ours("openai_client")),
     "langchain": Client(
         ("langchain-openai==1.7.3", "langchain-tests==1.1.9", "pytest-asyncio"),
-        ours("langchain_client", "-o", "asyncio_mode=auto", "-o", "asyncio_default_test_loop_scope=session"),
+        ours("langchain_client", options=("-o", "asyncio_mode=auto", "-o", "asyncio_default_test_loop_scope=session")),
     ),
     "llama-index": Client(("llama-index-llms-openai-like==0.8.1",), ours("llama_index_client")),
     "instructor": Client(("instructor==1.17.0",), ours("instructor_client")),
@@ -80,7 +80,7 @@ CLIENTS = {
         null=True,
     ),
     "openai-own": Client(("openai[aiohttp]==3.57.0", *OPENAI_TESTS), own, source="openai==3.57.0", null=True),
-    "schemathesis": Client(("schemathesis==4.32.5",), ours("openai_document"), null=True),
+    "schemathesis": Client(("schemathesis==4.32.5",), ours("openai_document", "our_document"), null=True),
 }
 
 

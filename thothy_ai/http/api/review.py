@@ -12,7 +12,6 @@ from thothy_ai.errors import (
     UnknownJobError,
     UnreadableArtifactError,
 )
-from thothy_ai.http.access import Caller
 from thothy_ai.http.api.jobs import JobOperations
 from thothy_ai.http.api.models import NewDecision, ReviewQuery, VersionAnswer, WaitingAnswer, WaitingList
 from thothy_ai.http.api.operations import Operation, OperationCall, missing
@@ -65,10 +64,10 @@ class ReviewOperations:
 
     async def decide(self, call: OperationCall) -> VersionAnswer:
         wanted: NewDecision = call.body
-        job_id, tenant = call.id, call.caller.tenant
+        job_id, tenant, key = call.id, call.caller.tenant, call.caller.key
+        by = f"{wanted.by} ({key})" if wanted.by and key else wanted.by or key or ""  # the person whom a program names
 
         def decided() -> CurrentVersion:
-            by = _named(call.caller, wanted.by)
             decision = Decision(wanted.action, by, wanted.note, wanted.body, wanted.voice)
             return review.decide(self._database, job_id, wanted.version, decision, tenant)
 
@@ -82,10 +81,3 @@ class ReviewOperations:
             raise ApiError(409, str(error), code="decided", param="version") from None
         except (NothingToDecideError, UnreadableArtifactError) as error:
             raise ApiError(409, str(error), code="nothing_to_decide") from None
-
-
-def _named(caller: Caller, name: str | None) -> str:
-    """Who decides: the person that a program names, and the program's key."""
-    if caller.key is None:
-        return name or ""
-    return f"{name} ({caller.key})" if name else caller.key

@@ -36,6 +36,8 @@ BARRIERS = """axe.run().then(found => found.violations.filter(each => ['serious'
     .map(each => [each.id, each.nodes.map(node => node.html).slice(0, 3)]))"""
 UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select')]
     .filter(each => !each.labels.length && !each.ariaLabel).length"""
+DRAIN = """INSERT INTO drain (started_at, ended_at, succeeded, dead, attempts, with_output, wait_p50, run_p50)
+    VALUES (now() - interval '2 hours', now() - interval '1 hour', 90, 10, 120, 100, 4.5, 61)"""
 WRITE = """(text => { text.value = 'Kept words.'; text.dispatchEvent(new Event('input', {bubbles: true})); })
     (document.querySelector('#edit textarea'))"""
 QUEUED = """[...document.querySelectorAll('.figure')]
@@ -309,6 +311,17 @@ def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> N
     assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
 
 
+def test_drains_and_the_bill_by_each_dimension(console: Console) -> None:
+    console.queue.rows(DRAIN)
+    with console.signed_in() as client:
+        for by in ("kind", "model", "tenant", "key", "hour"):
+            page = client.get("/drains", params={"by": by, "window": "7 d"})
+            assert "Jobs of each drain" in page.text, page.text
+            assert client.get("/drains/bill.csv", params={"by": by}).text.startswith(f'"{by}","attempts"')
+        for wrong in ({"by": "moon"}, {"window": "1 y"}):
+            assert client.get("/drains", params=wrong).status_code == 400
+
+
 def test_a_server_that_stops_does_not_wait_for_open_pages(queue: Queue) -> None:
     with ExitStack() as pages:
         with served_door(queue.settings) as address:
@@ -335,6 +348,11 @@ def test_pages_in_a_browser(console: Console, chromium: Browser) -> None:
     token = make_link(console.queue.engine, "Ada", "operator", None)
     chromium.load(f"{console.address}/console/enter?token={token}", WIDTHS[0])
     chromium.press("button.main")
+    console.queue.rows(DRAIN)
+    create_key(console.queue.engine, "ours", ["read"], UNLIMITED, name="desk", expires_at=None)
+    with console.signed_in() as client:
+        sent(client, "/engines", "/engines/pause", scope="kind", name="echo", note="a note")
+        sent(client, "/engines", "/engines/alias", alias="fast", model="m")
     axe = Path(fetched("fetch-axe")).read_text()
     for page in (*PAGES, f"/jobs/{job}", f"/review/{written(console.queue)}"):
         for width in WIDTHS:

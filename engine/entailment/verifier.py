@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Asked:
+class _PairsAsked:
     pairs: Pairs
     on_judged: OnJudged
     labels: dict[int, str | None] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Verifier:
         self.stall_seconds = STALL_SECONDS
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards what follows
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PairsAsked] = {}
         self._heard = time.monotonic()
         self._closing = threading.Event()
         self.running = threading.Event()
@@ -79,7 +79,7 @@ class Verifier:
             if not self._asked:
                 self._heard = time.monotonic()
             if running:
-                self._asked[number] = _Asked(pairs, on_judged)
+                self._asked[number] = _PairsAsked(pairs, on_judged)
         if not running:
             on_judged([None] * len(pairs), 0.0)
             return
@@ -170,6 +170,6 @@ class Verifier:
                 self._process.kill()
 
 
-def _answer(asked: list[_Asked]) -> None:
+def _answer(asked: list[_PairsAsked]) -> None:
     for each in asked:
         each.on_judged([each.labels.get(place) for place in range(len(each.pairs))], each.seconds)

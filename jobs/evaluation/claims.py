@@ -14,7 +14,7 @@ from typing import Any
 
 from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.jobs.evaluation.cases import DATA, read_lines, with_source
-from thothy_ai.jobs.plans.verification import Claim, claims_of
+from thothy_ai.jobs.plans.verification import ArtifactClaim, claims_of
 
 CLAIMS = DATA / "claims.jsonl"
 
@@ -23,20 +23,20 @@ CLAIMS = DATA / "claims.jsonl"
 class LabelledClaim:
     """A claim, whether it is sound, and the sort of defect that its bad version has."""
 
-    claim: Claim
+    claim: ArtifactClaim
     sound: bool
     sort: str
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledText:
+class ClaimSet:
     """Claims about one source, or, without one, translations: what a verifier sees together."""
 
     source: str | None
     claims: tuple[LabelledClaim, ...]
 
 
-def labelled_texts(path: Path = CLAIMS) -> tuple[LabelledText, ...]:
+def labelled_texts(path: Path = CLAIMS) -> tuple[ClaimSet, ...]:
     """All claims, in texts whose claims are sound and bad by turns, so that none has both versions of one.
 
     Raises `CaseError`.
@@ -45,7 +45,7 @@ def labelled_texts(path: Path = CLAIMS) -> tuple[LabelledText, ...]:
     for number, (source, good, bad) in enumerate(read_lines(path, _versions)):
         texts[source, bool(number % 2)].append(good)
         texts[source, not number % 2].append(bad)
-    return tuple(LabelledText(source, tuple(claims)) for (source, _), claims in texts.items())
+    return tuple(ClaimSet(source, tuple(claims)) for (source, _), claims in texts.items())
 
 
 def _versions(entry: Mapping[str, Any], folder: Path) -> tuple[str | None, LabelledClaim, LabelledClaim]:
@@ -54,7 +54,7 @@ def _versions(entry: Mapping[str, Any], folder: Path) -> tuple[str | None, Label
 
     def version(text: str, *, sound: bool) -> LabelledClaim:
         if source is None:
-            claim = Claim(text, Place("text", 0, len(text)), (entry["original"],))
+            claim = ArtifactClaim(text, Place("text", 0, len(text)), (entry["original"],))
         else:
             (claim,) = claims_of(text, "text", source, entry["locale"], quotes)
         return LabelledClaim(claim, sound, entry["sort"])

@@ -29,7 +29,7 @@ from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.documents import condensed, shorter
 from thothy_ai.jobs.plans.judging import findings_of, gate_in, severity, verdict, worst
 from thothy_ai.jobs.plans.outputs import object_in, rejection_of
-from thothy_ai.jobs.plans.verification import Claim, doubt, verify
+from thothy_ai.jobs.plans.verification import ArtifactClaim, doubt, verify
 from thothy_ai.jobs.schema import has_types
 
 R = TypeVar("R", bound=WritingRequest)
@@ -133,7 +133,7 @@ class InParts(Generic[R, A]):
     write: Callable[[Writing[R]], Sequence[PartCall]]
     rewrite: Callable[[Writing[R], Values, Sequence[PartFault]], Sequence[PartCall]]
     faults: Callable[[R, Values], Iterable[PartFault]]
-    claims: Callable[[R, Values], Sequence[tuple[Part, Claim]]]
+    claims: Callable[[R, Values], Sequence[tuple[Part, ArtifactClaim]]]
     fewest: Callable[[R], Mapping[str, int]] = lambda _: {}
     correct: Callable[[Writing[R], dict[str, Any]], dict[str, Any]] = lambda _, values: values
     part_faults: Callable[[R, Values], Iterable[PartFault]] = lambda *_: ()

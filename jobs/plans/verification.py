@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from thothy_ai.jobs.api.plan import Call, Calls, Context, Output, Outputs, Sampling
+from thothy_ai.jobs.api.plan import Call, Calls, Context, Outputs, Sampling
 from thothy_ai.jobs.api.verdict import Finding, Place, RejectionReason, VerifiedClaim, printable
 from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.evidence import passages
@@ -54,10 +54,10 @@ _TRANSLATION_RULES = (
 _SMALL_MODEL_RULES = "Cite a letter or -, then S supported, C contradicted, N not found:\n\n{claims}"
 
 
-Read = Callable[[Sequence["Claim"], Any], Iterator[VerifiedClaim]]  # the labels of a group, from an answer
+Read = Callable[[Sequence["ArtifactClaim"], Any], Iterator[VerifiedClaim]]  # the labels of a group, from an answer
 
 
-class Claim(NamedTuple):
+class ArtifactClaim(NamedTuple):
     """Something that an artifact says, and the passages to hold it against, the likeliest first.
 
     Unless it `needs_support`, only a contradiction counts against it.
@@ -71,26 +71,31 @@ class Claim(NamedTuple):
 
 def claims_of(
     text: str, part: str, source: str, locale: str, evidence: Sequence[str] = (), *, needs_support: bool = True
-) -> Iterator[Claim]:
+) -> Iterator[ArtifactClaim]:
     """The sentences of an artifact's field, with the evidence that it was given and what the source has besides."""
     for start, sentence in located(text, locale):
         found = dict.fromkeys((*evidence, *passages(sentence, source, locale, MAX_PASSAGES)))
         place = Place(part, start, start + len(sentence))
-        yield Claim(sentence, place, tuple(found)[:MAX_PASSAGES], needs_support)
+        yield ArtifactClaim(sentence, place, tuple(found)[:MAX_PASSAGES], needs_support)
 
 
 def verify(
-    claims: Sequence[Claim], context: Context, source: str | None
+    claims: Sequence[ArtifactClaim], context: Context, source: str | None
 ) -> Generator[Calls, Outputs, tuple[VerifiedClaim, ...]]:
     """Have claims labelled, in their order: claims about a source or, without one, translations of their evidence."""
     groups = _groups(claims)
     make, read = (_entailment, _entailed) if context.verifier else (_question, _answered)
     outputs = yield from side_by_side([make(group, context, source) for group in groups])
-    pairs = zip(groups, outputs, strict=True)
-    return tuple(verified for group, output in pairs for verified in _read(group, output, read))
+    verified: list[VerifiedClaim] = []
+    for group, output in zip(groups, outputs, strict=True):
+        try:
+            verified += list(read(group, json.loads(output.text)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            verified += (VerifiedClaim(claim.text, UNREAD, "") for claim in group)
+    return tuple(verified)
 
 
-def doubt(claim: Claim, verified: VerifiedClaim, source: str, context: Context) -> Finding | None:
+def doubt(claim: ArtifactClaim, verified: VerifiedClaim, source: str, context: Context) -> Finding | None:
     """The finding on a claim that is contradicted, or that needs support and has none."""
     if verified.label == CONTRADICTED:
         reason, detail = RejectionReason.CONTRADICTS_SOURCE, f"{claim.text!r}, but the source: {verified.evidence!r}"
@@ -103,8 +108,8 @@ def doubt(claim: Claim, verified: VerifiedClaim, source: str, context: Context) 
     return Finding(reason, printable(detail), claim.place, span, context.verification_precision, "verification")
 
 
-def _groups(claims: Iterable[Claim]) -> list[list[Claim]]:
-    groups: list[list[Claim]] = []
+def _groups(claims: Iterable[ArtifactClaim]) -> list[list[ArtifactClaim]]:
+    groups: list[list[ArtifactClaim]] = []
     tokens = 0.0
     for claim in claims:
         own = estimated_tokens(claim.text) + sum(map(estimated_tokens, claim.evidence))
@@ -116,17 +121,13 @@ def _groups(claims: Iterable[Claim]) -> list[list[Claim]]:
     return groups
 
 
-def _listed(group: Sequence[Claim]) -> str:
+def _question(group: Sequence[ArtifactClaim], context: Context, source: str | None) -> Call:
+    rules = _RULES if source else _TRANSLATION_RULES
     lines = []
     for number, claim in enumerate(group, start=1):
         lines.append(f"{number}. {claim.text}")
         lines += [f"   {letter}: {passage}" for letter, passage in zip(_LETTERS, claim.evidence, strict=False)]
-    return "\n".join(lines)
-
-
-def _question(group: Sequence[Claim], context: Context, source: str | None) -> Call:
-    rules = _RULES if source else _TRANSLATION_RULES
-    instruction = (_SMALL_MODEL_RULES if context.plain else rules).format(claims=_listed(group))
+    instruction = (_SMALL_MODEL_RULES if context.plain else rules).format(claims="\n".join(lines))
     about = source or "\n\n".join(claim.evidence[0] for claim in group)
     pattern = f"^{_ANSWER}(?: {_ANSWER}){{{len(group) - 1},{len(group) - 1}}}$" if len(group) > 1 else f"^{_ANSWER}$"
     schema = object_schema({"claims": {"type": "string", "pattern": pattern}})
@@ -134,24 +135,17 @@ def _question(group: Sequence[Claim], context: Context, source: str | None) -> C
     return Call(about_source(about, instruction, context), schema, Sampling(max_tokens=budget), step="verify")
 
 
-def _answered(group: Sequence[Claim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
+def _answered(group: Sequence[ArtifactClaim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
     letters = answer["claims"].split()
     for claim, cited, label in zip(group, letters[::2], letters[1::2], strict=True):
         passage = dict(zip(_LETTERS, claim.evidence, strict=False)).get(cited, "")
         yield VerifiedClaim(claim.text, _LABELS[label], passage)
 
 
-def _entailment(group: Sequence[Claim], _: Context, source: str | None) -> Call:
+def _entailment(group: Sequence[ArtifactClaim], _: Context, source: str | None) -> Call:
     return Call.of_pairs([(" ".join(claim.evidence) or source or "", claim.text) for claim in group], step="verify")
 
 
-def _entailed(group: Sequence[Claim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
+def _entailed(group: Sequence[ArtifactClaim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
     for claim, label in zip(group, answer, strict=True):
         yield VerifiedClaim(claim.text, _BY_ENTAILMENT[label], next(iter(claim.evidence), ""))
-
-
-def _read(group: Sequence[Claim], output: Output, read: Read) -> list[VerifiedClaim]:
-    try:
-        return list(read(group, json.loads(output.text)))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return [VerifiedClaim(claim.text, UNREAD, "") for claim in group]

@@ -15,7 +15,7 @@ from thothy_ai.engine.api import EngineInfo, Usage
 from thothy_ai.engine.serving.client import EngineClient
 from thothy_ai.evaluation.connection import connected
 from thothy_ai.jobs.api.plan import Calls, Outputs, T
-from thothy_ai.jobs.evaluation.claims import LabelledClaim, LabelledText
+from thothy_ai.jobs.evaluation.claims import ClaimSet, LabelledClaim
 from thothy_ai.jobs.plans.verification import UNREAD, doubt, verify
 from thothy_ai.plans.context import context_of
 from thothy_ai.plans.follow import side_by_side
@@ -122,12 +122,12 @@ class VerifierResult:
         }
 
 
-async def measure(endpoint: Endpoint, texts: Iterable[LabelledText], on_ended: Callable[[], None]) -> VerifierResult:
+async def measure(endpoint: Endpoint, texts: Iterable[ClaimSet], on_ended: Callable[[], None]) -> VerifierResult:
     """Have the claims of each text labelled, as a plan does. Raises `EngineError`."""
     places = asyncio.Semaphore(AT_ONCE)
     calls: list[RunningCall] = []
 
-    async def labels(client: EngineClient, info: EngineInfo, text: LabelledText) -> list[VerifiedLabel]:
+    async def labels(client: EngineClient, info: EngineInfo, text: ClaimSet) -> list[VerifiedLabel]:
         context = context_of(info)
         async with places:
             plan = verify([each.claim for each in text.claims], context, text.source)

@@ -15,7 +15,7 @@ from thothy_ai.jobs.kinds.translation.inline import has_words
 from thothy_ai.jobs.kinds.translation.task import Task
 from thothy_ai.jobs.kinds.translation.units import Document
 from thothy_ai.jobs.plans import retries
-from thothy_ai.jobs.plans.verification import Claim, doubt, verify
+from thothy_ai.jobs.plans.verification import ArtifactClaim, doubt, verify
 
 _AGAIN = Rejection(RejectionReason.CONTRADICTS_SOURCE, "it did not say what the passage says")
 Translations = Mapping[str, str]  # of units, by their originals
@@ -59,7 +59,7 @@ class TranslationVerifier:
         labelled = ((unit, claim, self.known[claim.text, claim.evidence[0]]) for unit, claim in claims)
         return Counter(unit for unit, claim, label in labelled if doubt(claim, label, "", self.context))
 
-    def _claims(self, translations: Translations) -> Iterator[tuple[str, Claim]]:
+    def _claims(self, translations: Translations) -> Iterator[tuple[str, ArtifactClaim]]:
         """The claims of a translated document, each with its unit."""
         at = 0
         for part in self.document.parts:
@@ -73,5 +73,5 @@ class TranslationVerifier:
                     ours, originals = [(0, text)], [part.text]
                 for (start, mine), original in zip(ours, originals, strict=True):
                     place = Place("text", at + start, at + start + len(mine))
-                    yield part.text, Claim(mine, place, (original,))
+                    yield part.text, ArtifactClaim(mine, place, (original,))
             at += len(text)

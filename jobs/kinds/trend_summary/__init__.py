@@ -15,7 +15,7 @@ from thothy_ai.jobs.kinds.trend_summary import small
 from thothy_ai.jobs.kinds.trend_summary.values import KeyPoint, SummaryTranslation, TrendSummary, TrendSummaryArtifact
 from thothy_ai.jobs.plans.by_size import BySize
 from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Values, Writing
-from thothy_ai.jobs.plans.verification import Claim, claims_of
+from thothy_ai.jobs.plans.verification import ArtifactClaim, claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema
 from thothy_ai.jobs.text.language import language
@@ -119,9 +119,9 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             yield PartFault(("key_points", number), rejection.at("key_points", number, "quote"))
 
 
-def _claims(request: TrendSummary, values: Values) -> list[tuple[Part, Claim]]:
+def _claims(request: TrendSummary, values: Values) -> list[tuple[Part, ArtifactClaim]]:
     """Each point is held against its quotation first."""
-    claims: list[tuple[Part, Claim]] = []
+    claims: list[tuple[Part, ArtifactClaim]] = []
     for part, text in _texts(values).items():
         quotes = [values["key_points"][part[1]]["quote"]] if len(part) > 1 else []
         path = f"key_points.{part[1]}.point" if len(part) > 1 else str(part[0])

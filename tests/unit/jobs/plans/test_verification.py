@@ -16,11 +16,14 @@ from tests.unit.jobs.kinds.test_trend_summary import GOOD, SOURCE
 from thothy_ai.jobs import Call, Context, Output, RejectionReason, TrendSummary, Verdict, registry
 from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.api.verdict import Place
-from thothy_ai.jobs.plans.verification import MAX_CLAIMS, Claim, claims_of, doubt, verify
+from thothy_ai.jobs.plans.verification import MAX_CLAIMS, ArtifactClaim, claims_of, doubt, verify
 
 REQUEST = TrendSummary(source=SOURCE, audience="city planners", verification=True)
 SAYS_LESS = "The local dealer Radhaus Sonne sold 73 cargo bikes in 2019."
-RAIN = [Claim("It rains.", Place("text", 0, 9), ("It pours.", "It is wet.")), Claim("It snows.", Place("text", 10, 19))]
+RAIN = [
+    ArtifactClaim("It rains.", Place("text", 0, 9), ("It pours.", "It is wet.")),
+    ArtifactClaim("It snows.", Place("text", 10, 19)),
+]
 
 
 class Model:
@@ -45,7 +48,7 @@ def verdict_of(model: Model, context: Context | None = None) -> Verdict:
     return run(registry.kind_of(REQUEST).plan(REQUEST, context or Context(verification_precision=0.7)), model)
 
 
-def labels(claims: list[Claim], answer: str | Output, context: Context | None = None) -> list[str]:
+def labels(claims: list[ArtifactClaim], answer: str | Output, context: Context | None = None) -> list[str]:
     output = answer if isinstance(answer, Output) else Output(answer)
     return [each.label for each in run(verify(claims, context or Context(), "A source."), lambda _: output)]
 
@@ -136,7 +139,7 @@ def test_a_model_cites_a_passage_or_none() -> None:
 
 
 def test_many_claims_take_several_calls_side_by_side() -> None:
-    claims = [Claim(f"Claim {number}.", Place("text", 0, 8)) for number in range(MAX_CLAIMS + 3)]
+    claims = [ArtifactClaim(f"Claim {number}.", Place("text", 0, 8)) for number in range(MAX_CLAIMS + 3)]
     steps = []
 
     def answer(call: Call) -> Output:
@@ -149,7 +152,7 @@ def test_many_claims_take_several_calls_side_by_side() -> None:
 
 
 def test_long_passages_leave_room_for_the_source() -> None:
-    claims = [Claim("It rains.", Place("text", 0, 9), ("word " * 300,))] * 8
+    claims = [ArtifactClaim("It rains.", Place("text", 0, 9), ("word " * 300,))] * 8
     assert len(next(verify(claims, Context(), "A source."))) > 2
 
 

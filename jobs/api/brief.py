@@ -81,7 +81,7 @@ class Origin(_Given):
         return ", ".join(str(part) for part in (self.author, self.date) if part)
 
 
-class Source(Origin):
+class BriefSource(Origin):
     """A source of a request. `text` is what it says. In a request, that is part of `source`, where it `begins`."""
 
     text: str | None = None
@@ -89,7 +89,7 @@ class Source(Origin):
 
     @property
     def origin(self) -> Origin:
-        """What a citation names."""
+        """What a citation names of it."""
         return Origin(title=self.title, url=self.url, author=self.author, date=self.date)
 
 
@@ -109,7 +109,8 @@ class Brief(_Given):
         Field(description="Characters that a channel has room for, where that is not the usual number."),
     ] = Field(default_factory=dict)
     sources: Annotated[
-        tuple[Source, ...], Field(max_length=MAX_SOURCES, description="Sources: title, url, author, date and text.")
+        tuple[BriefSource, ...],
+        Field(max_length=MAX_SOURCES, description="Sources: title, url, author, date and text."),
     ] = ()
 
     @model_validator(mode="before")
@@ -164,7 +165,7 @@ def joined_sources(sources: Iterable[Mapping[str, Any]]) -> tuple[str, list[dict
     return text, placed
 
 
-def origin_of(quote: str, source: str, sources: tuple[Source, ...]) -> Origin | None:
+def origin_of(quote: str, source: str, sources: tuple[BriefSource, ...]) -> Origin | None:
     """The source that a quotation is from; None if it is in none of them."""
     wanted = " ".join(quote.split()).casefold()
     bounds = pairwise([*(each.begins or 0 for each in sources), len(source)])

@@ -57,7 +57,11 @@ class WritingRequest(SourceRequest[A_co]):
     banned_phrases: Annotated[BannedPhrases, Field(description="Phrases that the text must not contain.")] = ()
     verification: Verification = False
     brief: Annotated[
-        Brief | None, Field(description="What the piece is to be: a brief, or the name of a stored one.")
+        Brief | None,
+        Field(
+            description="What the piece is to be: a brief, or the name of a stored one.",
+            json_schema_extra=lambda schema: schema["anyOf"].append({"type": "string"}),
+        ),
     ] = None
 
     @model_validator(mode="before")

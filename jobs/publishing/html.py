@@ -58,7 +58,12 @@ class _Html:
             case Alternatives():
                 yield from _list("ul", (_text(item.text) for item in block.items))
             case Marked():
-                yield _rendered(block.text, self._level + 1).rstrip("\n")
+                tokens = _renderer().parse(block.text)
+                headings = [token for token in tokens if token.type in {"heading_open", "heading_close"}]
+                highest = min((int(token.tag[1]) for token in headings), default=6)
+                for token in headings:  # all of them stand below the title
+                    token.tag = f"h{min(int(token.tag[1]) + max(self._level + 1 - highest, 0), 6)}"
+                yield str(_renderer().renderer.render(tokens, _renderer().options, {})).rstrip("\n")
 
     def _cited(self, cited: Cited) -> str:
         return _text(cited.text) + "".join(map(self._mark, cited.quotes))
@@ -87,17 +92,6 @@ def _list(tag: str, items: Iterable[str], attributes: str = "") -> Iterator[str]
 
 def _text(text: str) -> str:
     return escape(text, quote=False)
-
-
-def _rendered(text: str, level: int) -> str:
-    """Markdown as HTML whose highest headings are of `level`."""
-    renderer = _renderer()
-    tokens = renderer.parse(text)
-    headings = [token for token in tokens if token.type in {"heading_open", "heading_close"}]
-    shift = max(level - min((int(token.tag[1]) for token in headings), default=level), 0)
-    for token in headings:
-        token.tag = f"h{min(int(token.tag[1]) + shift, 6)}"
-    return str(renderer.renderer.render(tokens, renderer.options, {}))
 
 
 @cache

@@ -50,7 +50,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """A list."""
+    """A list, such as key points."""
 
     items: tuple[Cited, ...]
 

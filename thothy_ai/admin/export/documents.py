@@ -26,7 +26,7 @@ _LINE_END = re.compile(r"\r\n?")
 
 
 def document(artifact: Mapping[str, Any]) -> str:
-    """One artifact."""
+    """One artifact, with its front matter."""
     piece = piece_of(artifact)
     tail = str(artifact["job_id"])[-TAIL_DIGITS:]
     matter = {

@@ -10,7 +10,7 @@ import pytest
 from tests.support.plans import PLAIN, first_calls, verdict_on
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Hook, Rejection, RejectionReason, Report, ReportSection, TrendSummary, registry
-from thothy_ai.jobs.api.brief import Brief, Source
+from thothy_ai.jobs.api.brief import Brief, BriefSource
 from thothy_ai.jobs.api.plan import Context
 from thothy_ai.jobs.api.terms import contains
 from thothy_ai.jobs.channels import FORMS
@@ -22,8 +22,8 @@ from thothy_ai.queue.canonical import canonical
 SOURCE = "Orders for clay crocks doubled within a year, says Odile Marchand of Lyon. Most buyers are under thirty."
 OTHER = "A workshop in Ghent books out its courses on kimchi until spring."
 SOURCES = (
-    Source(title="Crocks", url="https://a.example/x_(1)", author="Ann Lee", date=date(2026, 3, 1), text=SOURCE),
-    Source(title="Kimchi [sic]", text=OTHER),
+    BriefSource(title="Crocks", url="https://a.example/x_(1)", author="Ann Lee", date=date(2026, 3, 1), text=SOURCE),
+    BriefSource(title="Kimchi [sic]", text=OTHER),
 )
 
 

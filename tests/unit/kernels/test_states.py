@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests.support.interpreter import compiling_environment
 from tests.support.layer_checks import normal
 from thothy_ai.kernels.paged import AttentionBatch
 from thothy_ai.kernels.reference import states as reference
@@ -20,6 +24,7 @@ from thothy_ai.kernels.triton import states as triton
 
 BOTH = pytest.mark.parametrize("kernels", [reference, triton], ids=["torch", "triton"])
 SLOTS = 9
+ROOT = Path(__file__).parents[3]
 
 
 class Members(NamedTuple):
@@ -208,3 +213,16 @@ def test_gate_rms_norm(groups: int, size: int, kernels, device: torch.device) ->
     gated = x.double() * functional.silu(wide[:, 3:].double()).view(x.shape)
     wanted = functional.rms_norm(gated, (size,), None, 1e-5).flatten(1) * weight.double()
     torch.testing.assert_close(got.cpu().double(), wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 128), ("float32", 12)])
+def test_kernels_compile_for_a_gpu(dtype: str, size: int) -> None:
+    """Triton's interpreter runs what its compiler refuses; a GPU has 227 KiB of shared memory for a program."""
+    command = [sys.executable, "-m", "tests.support.compiled_states", dtype, str(size)]
+    ran = subprocess.run(
+        command, env=compiling_environment(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    shared = dict(line.split() for line in ran.stdout.splitlines())
+    assert len(shared) == 10
+    assert max(map(int, shared.values())) <= 227 * 1024

@@ -1,0 +1,67 @@
+"""Run as a program: compiles the kernels of recurrent layers for an H100 that need not be there, and prints what of its
+shared memory a program of each takes.
+
+Not under TRITON_INTERPRET, which leaves nothing to compile. Arguments: the model's type, and the size of a head.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from thothy_ai.kernels.triton import states
+
+FLOATS = {"float32": "*fp32", "bfloat16": "*bf16"}
+HOPPER = 90
+CHUNK, UNALIGNED = 64, {"rows", "ends", "starts", "members"}
+
+
+def shared_bytes(dtype: str, size: int) -> dict[str, int]:
+    """Of one program of each kernel."""
+    exact, width = dtype == "float32", triton.next_power_of_2(max(size, 16))
+    own = ("mixed", "learned", "forgotten", "solved", "scores", "steps", "x", "weight", "inputs", "gate")
+    types = dict.fromkeys(own, FLOATS[dtype]) | dict.fromkeys(("rows", "ends", "starts"), "*i32") | {"eps": "fp32"}
+    types |= dict.fromkeys(("rate", "offset", "skip", "memory", "out"), "*fp32")
+    heads = {"KEY_HEADS": 2, "HEADS": 4, "VALUES": size, "KEYS": size, "WIDTH": width}
+    spaces = {**heads, "GROUPS": 2}
+    chunked = {"BLOCK": min(32, width), "CHUNK": CHUNK, "EXACT": exact}
+    channels = {"CHANNELS": 4 * size, "WIDTH": 4, "BLOCK": 256, "bias": None, "SILU": True}
+    cases = [
+        (states._delta_kernel, {**heads, "BLOCK": 32}, 4, 3),
+        (states._systems_kernel, {**heads, **chunked}, 8, 3),
+        (states._scan_kernel, {**heads, **chunked}, 4, 1 if exact else 2),
+        (states._space_kernel, {**spaces, "BLOCK": 32}, 4, 3),
+        (states._space_scan_kernel, {**spaces, **chunked}, 4, 1 if exact else 2),
+        (states._convolve_kernel, channels, 4, 3),
+        (states._convolve_longer_kernel, {**channels, "TOKENS": 16}, 4, 3),
+        (states._keep_inputs_kernel, channels, 4, 3),
+        (states._gated_rms_norm_kernel, {"HEADS": 4, "SIZE": size, "SOME": 4, "WIDTH": width}, 4, 3),
+        (states._gate_rms_norm_kernel, {"SIZE": size, "WIDTH": width}, 4, 3),
+    ]
+    return {kernel.__name__: _compiled(kernel, types, *settings) for kernel, *settings in cases}
+
+
+def _compiled(kernel, types, constants, warps, stages) -> int:
+    names = kernel.arg_names
+    constants = {name: value for name, value in constants.items() if name in names}
+    source = ASTSource(
+        fn=kernel,
+        signature={name: "constexpr" if name in constants else types.get(name, "i32") for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={
+            (place,): [["tt.divisibility", 16]]
+            for place, name in enumerate(names)
+            if name not in constants and name not in UNALIGNED and types.get(name) != "fp32"
+        },
+    )
+    options = {"num_warps": warps, "num_stages": stages}
+    return triton.compile(source, target=GPUTarget("cuda", HOPPER, 32), options=options).metadata.shared
+
+
+if __name__ == "__main__":
+    dtype, size = sys.argv[1:]
+    for name, taken in shared_bytes(dtype, int(size)).items():
+        sys.stdout.write(f"{name} {taken}\n")

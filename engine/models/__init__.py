@@ -19,6 +19,7 @@ from thothy_ai.engine.models.llama import Llama
 from thothy_ai.engine.models.mistral import Mistral
 from thothy_ai.engine.models.mixtral import Mixtral
 from thothy_ai.engine.models.olmo2 import Olmo2
+from thothy_ai.engine.models.olmo3 import Olmo3
 from thothy_ai.engine.models.phi3 import Phi3
 from thothy_ai.engine.models.qwen2 import Qwen2
 from thothy_ai.engine.models.qwen3 import Qwen3
@@ -32,7 +33,7 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
     Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe, GraniteHybrid,
-    Lfm2,
+    Lfm2, Olmo3,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

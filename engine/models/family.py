@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
@@ -61,9 +62,11 @@ def require_activation(activation: str, implemented: str) -> None:
         raise UnsupportedModelError(f"activation {activation!r} is not implemented")
 
 
-def require_full_rotary(config: Configuration) -> None:
-    """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families."""
-    if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+def require_full_rotary(config: Configuration, rope: Mapping[str, Any] | None = None) -> None:
+    """UnsupportedModelError if only a part of each head would turn, which transformers does not do in all families.
+    `rope` is that of one type of layers, where they differ.
+    """
+    if (rope or config.rope_parameters).get("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModelError("partial rotary embedding is not implemented in this family")
 
 

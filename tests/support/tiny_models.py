@@ -12,7 +12,7 @@ RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT,
+    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3",
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT[:3])  # whose norms multiply by 1 + w
 
@@ -128,6 +128,20 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
     "qwen3_5_moe_text": _DELTA | _SHARED,
+    "olmo3": {  # a window that is felt, and rotary frequencies that are stretched in the other layer
+        "tie_word_embeddings": False,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    },
     "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
         "tie_word_embeddings": False,
         "num_local_experts": 6,

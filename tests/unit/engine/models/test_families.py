@@ -266,6 +266,7 @@ def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> Non
 
 
 PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe", *RECURRENT[:3]}  # in which a part of each head may turn
+_BY_LAYER = ("full_attention", "sliding_attention")
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
 
@@ -278,7 +279,8 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
         ("gemma3_text", {"use_bidirectional_attention": True, "sliding_window": 12}, "bidirectional"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
         *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith(("gemma", "lfm2"))),
-        *((family, PARTIAL, "partial") for family in FAMILIES if family not in PARTLY),
+        *((family, PARTIAL, "partial") for family in FAMILIES if family not in {*PARTLY, "olmo3"}),
+        ("olmo3", {"rope_parameters": dict.fromkeys(_BY_LAYER, PARTIAL["rope_parameters"])}, "partial"),
         ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
         ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
         ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),

@@ -15,6 +15,7 @@ from thothy_ai.engine.text.answer_form import AnswerForm
 
 _ANY, _SOME = r"/(.|\n)*/", r"/(.|\n)+/"
 _GAP = r"/[ \n]{0,4}/"  # around thoughts
+_SIGNS = re.compile(r'"[^"]*"|[{}]|[:,] ?')  # of JSON
 
 
 class RuleWriter:
@@ -24,11 +25,6 @@ class RuleWriter:
         self._form, self._added = form, added
         names = "|".join(map(re.escape, sorted(added, key=len, reverse=True))) or r"(?!)"
         self._pieces = re.compile(f"({names})")
-
-    @property
-    def tells_calls_apart(self) -> bool:
-        """Whether a call begins otherwise than a JSON text."""
-        return bool(self._form.calls.begin) or self._form.calls.lead in self._added
 
     def write(self, names: Sequence[str], *, opened: bool, parallel: bool, bound: bool) -> str:
         """What may be said or called: the arguments of these tools have the schemas from `schema_0` on.
@@ -89,7 +85,9 @@ class RuleWriter:
 
     def _calls(self, names: Sequence[str], *, parallel: bool, leads: bool) -> list[str]:
         form = self._form.calls
-        heads = [f"call_{at}: {self._literal(form.head(name))} schema_{at}" for at, name in enumerate(names)]
+        # Beside an answer that is JSON, too, a head must be made of JSON's own signs: the lexer does not go back.
+        spelled = _json_signs if leads and form.lead not in self._added else self._literal
+        heads = [f"call_{at}: {spelled(form.head(name))} schema_{at}" for at, name in enumerate(names)]
         more = f" ({self._literal(form.link)} call){{0,{MAX_CALLS - 1}}}" if parallel and form.link else ""
         lead = f"{self._literal(form.lead)}{'' if leads else '?'} " if form.lead in self._added else ""
         return [
@@ -109,6 +107,10 @@ class RuleWriter:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _json_signs(text: str) -> str:
+    return " ".join(map(_quoted, _SIGNS.findall(text)))
 
 
 def _but_for(beginnings: Sequence[str], expression: str) -> str:

@@ -71,10 +71,6 @@ class Answers:
         if request.schema is not None and bound:
             schemas.append(request.schema)
             places.append("")
-        if bound and names and not self._rules.tells_calls_apart:
-            raise InvalidRequestError(
-                "schema is not possible with tools: this model's calls look like JSON answers", "schema"
-            )
         rules = None
         if schemas:
             parallel = tools is not None and tools.parallel and not tools.only

@@ -12,10 +12,12 @@ import torch
 
 from tests.support.chat_families import FAMILIES, family
 from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice, Tools
+from thothy_ai.engine.api.core import AnswerRules
 from thothy_ai.engine.api.errors import BudgetTooSmallError, GrammarError, InvalidRequestError
 from thothy_ai.engine.grammar.compiler import Grammar, GrammarCompiler
 from thothy_ai.engine.grammar.tokens import CoreTokenizer, allowed_tokens
-from thothy_ai.engine.text.answer_form import CallForm
+from thothy_ai.engine.text.answer_form import LLAMA, AnswerForm, CallForm
+from thothy_ai.engine.text.answer_rules import RuleWriter
 from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.division import Divider
 from thothy_ai.engine.text.prompts import PromptEncoder
@@ -27,6 +29,7 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 ANY_LIST = {"type": "object", "properties": {"xs": {"type": "array", "items": {"type": "integer"}}}, "required": ["xs"]}
 
 
@@ -88,7 +91,11 @@ def tokens_of(name: str, text: str) -> list[int]:
 
 def takes(name: str, asked: GenerationRequest, *pieces: str, whole: bool = True) -> bool:
     """Whether the grammar allows a text token by token, and that it ends there. No token is in two of its pieces."""
-    found, row = grammar(name, asked), torch.empty(-(-len(family(name)) // 32), dtype=torch.int32)
+    return allows(name, grammar(name, asked), *pieces, whole=whole)
+
+
+def allows(name: str, found: Grammar, *pieces: str, whole: bool = True) -> bool:
+    row = torch.empty(-(-len(family(name)) // 32), dtype=torch.int32)
     for token in [token for piece in pieces if piece for token in tokens_of(name, piece)]:
         found.fill_mask(row)
         if token not in allowed_tokens(row.numpy()):
@@ -242,6 +249,30 @@ def test_a_schema_and_tools_go_together(name: str) -> None:
         assert not takes(name, alone, thought(name, "hm") + text)
     else:
         assert encoder(name).answer(alone, encoder(name).write(alone)) is None  # a schema alone binds it
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ('{"name": "weather", "parameters": {"city": "Bern"}}', True),
+        ('{"name": "weather", "parameters": {"city": 5}}', False),
+        ('{"name": "other", "parameters": {"city": "Bern"}}', False),
+        ('{"name": "now", "parameters": {}}', True),
+        ('{"note":"Bern"}', True),
+        ('{"name":"Bern","note":"x"}', True),
+        ('{"name":5}', False),
+        ("Bern", False),
+    ],
+)
+def test_calls_that_begin_as_json_does_go_with_a_schema(text: str, allowed: bool) -> None:
+    """As those of Llama, where the tokenizer has no token that comes before them."""
+    said = {"type": "object", "properties": {"name": {"type": "string"}, "note": {"type": "string"}}}
+    lark = RuleWriter(AnswerForm(LLAMA, native=True), {}).write(
+        ("weather", "now"), opened=False, parallel=True, bound=True
+    )
+    schemas = [json.dumps(each) for each in (CITY, NOTHING, {**said, "additionalProperties": False})]
+    rules = AnswerRules(lark, tuple(schemas), ("tools.0", "tools.1", ""))
+    assert allows("llama 3", compiler("llama 3").compile(rules), text) is allowed
 
 
 @pytest.mark.parametrize("name", FAMILIES)

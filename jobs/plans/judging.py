@@ -48,6 +48,11 @@ def severity(found: Iterable[Rejection], locale: str) -> tuple[int, float]:
     return sum(is_gate(each.reason, locale) for each in given), sum(precision(each.reason, locale) for each in given)
 
 
+def severity_of(judged: Verdict) -> tuple[bool, bool, float]:
+    """How bad the verdict on one of several texts is: rejected, without an artifact, by what its findings weigh."""
+    return not judged.accepted, judged.artifact is None, sum(finding.weight for finding in judged.findings)
+
+
 def verdict(
     artifact: Artifact,
     found: Iterable[Rejection | None],

@@ -14,7 +14,7 @@ from thothy_ai.jobs.api.kind import Request
 from thothy_ai.jobs.api.plan import Call, Context, Early, Message, Output, Plan, Sampling, TemplateOption
 from thothy_ai.jobs.api.verdict import Rejection, Verdict
 from thothy_ai.jobs.plans import retries
-from thothy_ai.jobs.plans.judging import verdict
+from thothy_ai.jobs.plans.judging import severity_of, verdict
 from thothy_ai.jobs.plans.outputs import parse
 from thothy_ai.jobs.schema import grammar_schema
 
@@ -47,7 +47,7 @@ class OneCall(Generic[R, A]):
         object.__setattr__(self, "_schema", grammar_schema(self.artifact))
 
     def __call__(self, request: R, context: Context) -> Plan:
-        """Ask once, and judge the output."""
+        """Ask once, and judge the output; of several texts that were drawn, the one against which least is found."""
         locale = self.locale(request)
         call = Call(
             self.prompt(request, context),
@@ -58,7 +58,8 @@ class OneCall(Generic[R, A]):
             early=self.early(request),
         )
         (output,) = yield (retries.adapted(call, context, locale or "en"),)
-        return self.judge(request, output)
+        verdicts = [self.judge(request, each) for each in (output, *output.others)]
+        return min(verdicts, key=severity_of)
 
     def schema(self, request: R) -> dict[str, Any]:
         """Return the JSON schema that the output for this request must match, as a copy that the caller may change."""

@@ -48,6 +48,7 @@ class CaseResult:
     wasted_tokens: int = 0
     verification_tokens: int = 0
     saved_tokens: int = 0
+    findings: int = 0  # of the last attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,21 @@ class EvaluationResult:
         return sum(case.accepted for case in self.cases)
 
     @property
-    def artifact_yield(self) -> float:
+    def form_yield(self) -> float:
+        """The share of cases whose artifact no gate is against."""
         return self.accepted / len(self.cases)
+
+    @property
+    def clean_yield(self) -> float:
+        """The share of cases in whose artifact nothing was found at all."""
+        return sum(case.accepted and not case.findings for case in self.cases) / len(self.cases)
+
+    @property
+    def lost(self) -> float | None:
+        """The share of the seconds of cases that left neither an artifact nor a draft that a person may edit."""
+        return _share(
+            (0 if case.accepted or case.artifact else case.wasted_seconds, case.compute_seconds) for case in self.cases
+        )
 
     @property
     def coverage(self) -> float | None:
@@ -125,7 +139,8 @@ class EvaluationResult:
         """Plain values under stable keys: the figures, and each case."""
         figures = {
             "accepted": self.accepted,
-            "yield": self.artifact_yield,
+            "form_yield": self.form_yield,
+            "clean_yield": self.clean_yield,
             "coverage": self.coverage,
             "support": self.support,
             "verified": self.verified,
@@ -133,6 +148,7 @@ class EvaluationResult:
             "verification_share_of_tokens": self.verification_tokens,
             "wasted": self.wasted,
             "wasted_of_tokens": self.wasted_tokens,
+            "lost": self.lost,
             "compute_seconds": self.compute_seconds,
             "compute_seconds_per_accepted": self.seconds_per_accepted,
             "rejected": dict(self.reasons.most_common()),
@@ -167,6 +183,7 @@ def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
         wasted_tokens=sum(map(_computed, wasted)),
         verification_tokens=sum(map(_computed, verifying)),
         saved_tokens=sum(attempt.calls.saved_tokens for attempt in attempts),
+        findings=len(judged.findings),
     )
 
 

@@ -69,7 +69,7 @@ def rows(done: Result) -> dict[str, list[str]]:
 def test_yield_scores_and_seconds_per_accepted_artifact(evaluate: Evaluate, cases: Path) -> None:
     table = rows(evaluate("echo", "--cases-file", cases))
     assert table["accepted"] == ["2 of 3"]
-    assert table["yield"] == ["67%"]
+    assert table["form yield"] == ["67%"]
     assert table["coverage of facts"] == ["0.50"]
     assert table["compute-seconds"] == ["4.50"]
     assert table["per accepted artifact"] == ["2.25"]

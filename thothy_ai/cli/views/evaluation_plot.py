@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Value = Callable[["EvaluationResult"], float | None]
 SHARES: Final[Mapping[str, Value]] = {
-    "yield": lambda result: result.artifact_yield,
+    "form yield": lambda result: result.form_yield,
+    "clean yield": lambda result: result.clean_yield,
     "coverage": lambda result: result.coverage,
     "support": lambda result: result.support,
     "verified": lambda result: result.verified,

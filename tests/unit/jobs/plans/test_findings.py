@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
 
 from tests.support.scripted_report import judged, scripted
 from tests.unit.jobs.kinds.test_trend_summary import GOOD, REQUEST, changed, verdict_on
-from thothy_ai.jobs import Artifact, OneCall, Output, Rejection, RejectionReason, Request, Sampling
+from thothy_ai.jobs import Artifact, Context, OneCall, Output, Rejection, RejectionReason, Request, Sampling
+from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.jobs.checks.gates import UNMEASURED, group_of, is_gate, precision
 from thothy_ai.jobs.checks.tables import table
@@ -71,14 +73,28 @@ class NoteRequest(Request[Note]):
     source: str
 
 
-def noted(check: Callable[[str], Rejection | None]) -> Any:
-    plan: OneCall[NoteRequest, Note] = OneCall(
+def note_plan(check: Callable[[str], Rejection | None]) -> OneCall[NoteRequest, Note]:
+    return OneCall(
         artifact=Note,
         prompt=lambda *_: (),
-        sampling=lambda _: Sampling(max_tokens=8),
+        sampling=lambda _: Sampling(max_tokens=8, n=3),
         checks=lambda _, artifact: (check(artifact.text),),
     )
-    return plan.judge(NoteRequest(source="A lake."), Output(json.dumps({"text": "Nine lakes."})))
+
+
+def noted(check: Callable[[str], Rejection | None]) -> Any:
+    return note_plan(check).judge(NoteRequest(source="A lake."), Output(json.dumps({"text": "Nine lakes."})))
+
+
+@pytest.mark.parametrize(
+    "order", [("bad", "doubtful", "good"), ("good", "doubtful", "bad"), ("doubtful", "bad", "good")]
+)
+def test_of_several_draws_the_one_is_kept_against_which_least_is_found(order: tuple[str, ...]) -> None:
+    reasons = {"bad": RejectionReason.BANNED_PHRASE, "doubtful": RejectionReason.NUMBER_NOT_IN_SOURCE}
+    plan = note_plan(lambda text: Rejection(reasons[text], "found") if text in reasons else None)
+    first, *others = (Output(json.dumps({"text": text})) for text in order)
+    verdict = run(plan(NoteRequest(source="A lake."), Context()), lambda _: replace(first, others=tuple(others)))
+    assert (verdict.accepted, verdict.artifact) == (True, Note(text="good"))
 
 
 def test_a_kind_of_yours_may_doubt_too() -> None:

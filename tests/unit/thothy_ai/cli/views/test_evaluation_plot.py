@@ -19,7 +19,10 @@ def test_only_figures_that_a_result_has_are_drawn(tmp_path: Path) -> None:
     path = tmp_path / "x.svg"
     draw([result("now", 3, 0.5, None), result("before", 0, None, None)], path)
     comments = path.read_text(encoding="utf-8")
-    assert all(f"<!-- {text} -->" in comments for text in ("now", "before", "yield", "coverage", "0.75", "2"))
+    assert all(
+        f"<!-- {text} -->" in comments
+        for text in ("now", "before", "form yield", "clean yield", "coverage", "0.75", "2")
+    )
     assert "chrF" not in comments
     assert "verified" not in comments
 

@@ -15,7 +15,6 @@ from thothy_ai.admin.filters import ALL_JOBS, JobFilter
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Outcome
 from thothy_ai.errors import UnknownJobError
-from thothy_ai.producer.decisions import leaves
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.control import WAKE_DISPATCHER
 from thothy_ai.queue.seeds import attempt_seed
@@ -114,6 +113,8 @@ def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:
 
 def _said(finding: Mapping[str, Any], body: object) -> str | None:
     """The characters of the artifact's field that a finding is about."""
+    from thothy_ai.producer.decisions import leaves  # noqa: PLC0415  loads the checks, which a list does not need
+
     value = dict(leaves(body or {})).get(finding.get("part") or "")
     return value[finding["start"] : finding["end"]] if isinstance(value, str) else None
 

@@ -9,7 +9,7 @@
          └── decision, artifact_version    what people decided, and the versions that they wrote
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
     api_batch ── stored_file      OpenAI's Batch API
-    engine_session · model_alias · api_key · queue_control · queue_pause
+    engine_session · model_alias · brief · api_key · queue_control · queue_pause
     usage_by_hour · interactive_usage · usage_progress · drain  (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.

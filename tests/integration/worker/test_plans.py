@@ -12,8 +12,11 @@ import pytest
 from tests.support.fake_engine import FAILED_USAGE, FakeClient
 from tests.support.plan_kind import Parts
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
+from thothy_ai.admin.briefs import save_brief
 from thothy_ai.admin.dead_letters import Selection, redrive
 from thothy_ai.errors import NeedsEditError
+from thothy_ai.jobs import Hook
+from thothy_ai.jobs.api.brief import Brief
 from thothy_ai.producer.drafts import load_kinds
 
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
@@ -242,3 +245,13 @@ def test_near_duplicates_of_two_workers_are_written_one_after_the_other(queue: Q
         other.settle()
         eventually(lambda: all(queue.job(job).state in {"dead", "succeeded"} for job in jobs))
     assert sum(queue.job(job).state == "succeeded" for job in jobs) == 1
+
+
+def test_the_brief_is_part_of_the_provenance(queue: Queue) -> None:
+    save_brief(queue.engine, queue.settings.tenant, "spring", {"angle": "who buys"}, "Ann")
+    with plan_bench(queue) as bench:
+        bench.queue.producer.enqueue(Hook(source=TEXT, brief=Brief(name="spring")), max_attempts=1)
+        bench.hand_over()
+        bench.settle()
+    [artifact] = queue.rows("SELECT * FROM artifact")
+    assert artifact.provenance["brief"] == {"name": "spring", "version": 1}

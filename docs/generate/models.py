@@ -56,7 +56,7 @@ def models_page() -> str:
         table(("`model_type`", "Checked", "GGUF", "Models"), _families()),
         "## Text parts of multimodal checkpoints",
         "Only the text part of these checkpoints is loaded, and requests cannot contain images. It is of one of the"
-        " families above, or runs\nthrough `transformers` (as Ministral 3's does). Its logits are compared with those"
+        " families above, or runs\nthrough `transformers`. Its logits are compared with those"
         " that `transformers` computes with the whole checkpoint for text.\nWhat a text model does to its logits is"
         " done in a container, too, where `transformers` omits it: the scale of Cohere (Aya Vision, Command A\nVision)"
         " and of Granite (Granite Vision), and Gemma 2's soft cap.",

@@ -25,6 +25,7 @@ _FIELDS = (
     "rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings",
     "max_position_embeddings", "factor", "mrope_section", "mrope_interleaved",  # text has one axis
 )  # fmt: skip
+_OF_FAMILY = {"ministral3": ("llama_4_scaling_beta",)}  # which its attention uses
 _FIELDS_OF = {  # more of them, by type
     "default": (),
     "linear": (),
@@ -125,7 +126,8 @@ def _rope(config: Configuration, head_dim: int, layer_type: str | None) -> Rope:
         raise UnsupportedModelError(f"rotary embedding of {dimensions} among {head_dim} dimensions is not implemented")
     context = config.max_position_embeddings
     kind = parameters.get("rope_type", "default")
-    if others := [name for name in parameters if name not in (*_FIELDS, *_FIELDS_OF.get(kind, parameters))]:
+    known = (*_FIELDS, *_FIELDS_OF.get(kind, parameters), *_OF_FAMILY.get(config.model_type, ()))
+    if others := [name for name in parameters if name not in known]:
         raise UnsupportedModelError(f"{others[0]} of rotary embedding of type {kind!r} is not implemented")
     match kind:
         case "default":

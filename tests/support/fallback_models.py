@@ -47,7 +47,6 @@ _OF: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 8},
     "ernie4_5": {"head_dim": 8},
     "exaone4": {"sliding_window": 12, "sliding_window_pattern": 2},
-    "ministral3": {"head_dim": 8, "rope_parameters": _STRETCHED | {"llama_4_scaling_beta": 0.4}},
     "phimoe": _EXPERTS | {"rope_parameters": LONG},
     "starcoder2": {"sliding_window": 40, "initializer_range": 0.5},
 }  # fmt: skip

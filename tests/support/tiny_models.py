@@ -12,7 +12,7 @@ RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3",
+    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3", "ministral3",
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT[:3])  # whose norms multiply by 1 + w
 
@@ -128,6 +128,18 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
     "qwen3_5_moe_text": _DELTA | _SHARED,
+    "ministral3": {  # queries that grow within the tests' texts
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 16.0,
+            "original_max_position_embeddings": 16,
+            "llama_4_scaling_beta": 0.4,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        },
+    },
     "olmo3": {  # a window that is felt, and rotary frequencies that are stretched in the other layer
         "tie_word_embeddings": False,
         "sliding_window": 12,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CHECKED = (
     "apertus", "arcee", "biogpt", "bitnet", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5", "ernie4_5_moe",
-    "exaone4", "gpt2", "gpt_neox", "granitemoe", "helium", "hunyuan_v1_dense", "ministral3",
+    "exaone4", "gpt2", "gpt_neox", "granitemoe", "helium", "hunyuan_v1_dense",
     "nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "stablelm", "starcoder2",
 )  # fmt: skip
 REFUSED = {  # architecture: the reason, as errors give it

@@ -56,7 +56,8 @@ class SelfAttention:
 
     `norm_eps` is that of `qk_norm`. `projection_norm` comes before all else.
 
-    `sinks` [heads] float32: a score of each head that no key has, or None.
+    `sinks` [heads] float32: a score of each head that no key has, or None. `query_scales` [context] float32: what
+    queries are multiplied by, by position, or None.
     """
 
     qkv: Linear
@@ -69,6 +70,7 @@ class SelfAttention:
     params: AttentionParams = PLAIN
     projection_norm: ProjectionNorm | None = None
     sinks: Tensor | None = None
+    query_scales: Tensor | None = None
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * head_dim], before the output projection; keys and values are cached."""
@@ -89,6 +91,8 @@ class SelfAttention:
             context.cache,
             self.num_heads,
         )
+        if self.query_scales is not None:
+            q.mul_(self.query_scales[tokens.positions].to(q.dtype)[:, None, None])
         return context.attention(q, context.cache, self.params, sinks=self.sinks).flatten(1)
 
     def project(self, attended: Tensor, operations: Operations) -> Tensor:

@@ -25,7 +25,7 @@ TOKENS = [5, 9, 77, 120, 3, 44, 8]
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 4,
         "llama_4_scaling_beta": 0.4, "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
 AROUND = {  # text parts that run through transformers, with fields that they need
-    "mistral3": ("ministral3", {"rope_parameters": YARN}),
+    "mistral3": ("arcee", {}),
     "llava": ("opt", {"ffn_dim": 80, "word_embed_proj_dim": 48}),
     "llava_next": ("gpt_neox", {}),
     "idefics3": ("olmo", {}),
@@ -85,6 +85,13 @@ def test_what_a_text_model_does_to_logits(
     torch.testing.assert_close(logits(folder), finish(expected(folder)), atol=1e-4, rtol=0)
 
 
+def test_ministral_3(tmp_path: Path) -> None:
+    """Its container is Mistral Small's."""
+    folder = tiny_container("mistral3", tmp_path, around="ministral3", rope_parameters=YARN)
+    assert loaded(folder).config.family == "ministral3"
+    torch.testing.assert_close(logits(folder), expected(folder), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("name", AROUND)
 def test_text_parts_that_run_through_transformers(name: str, tmp_path: Path) -> None:
     text, fields = AROUND[name]
@@ -105,7 +112,7 @@ def test_text_parts_that_run_through_transformers(name: str, tmp_path: Path) -> 
 def test_tensors_of_such_a_text_part_that_do_not_fit(
     change: Callable[[dict[str, Tensor]], object], said: str, tmp_path: Path
 ) -> None:
-    folder = tiny_container("mistral3", tmp_path, around="ministral3", rope_parameters=YARN)
+    folder = tiny_container("mistral3", tmp_path, around="arcee")
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")

@@ -103,7 +103,8 @@ class ModelConfig(ModelShape):
         """Prefixes of the names of tensors that a checkpoint may have and that are not read: of layers that predict
         further tokens.
         """
-        return ("mtp.", *(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers)))
+        further = ("mtp.",) if self.recurrent else ()
+        return (*further, *(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers)))
 
     @property
     def window(self) -> int | None:

@@ -40,10 +40,10 @@ class CommandTerminal:
         """What was written so far, without control codes."""
         return _CODES.sub("", self.text).replace("\r\n", "\n").splitlines()
 
-    def wait_for(self, *words: str) -> None:
-        """Until all of them were written."""
+    def wait_for(self, *words: str, times: int = 1) -> None:
+        """Until all of them were written, so many times."""
         until = time.monotonic() + PATIENCE
-        while not all(word in self.text for word in words):
+        while not all(self.text.count(word) >= times for word in words):
             assert time.monotonic() < until, f"no {words} in {self.text!r}"
             runs = self._runs()  # before reading: what it writes last is read, too
             assert self._read(0.1) or runs, self.text

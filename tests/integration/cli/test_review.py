@@ -107,10 +107,11 @@ def test_keys_walk_through_what_waits(queue: Queue, tmp_path: Path, monkeypatch:
         monkeypatch.setenv(name, value)
     with on_terminal([*THOTHY, "review", "--by", "Ann"], os.environ) as screen:
         for prompt, key in (
-            ("[1/4] a approve", "e"), ("{+Kein+}", "a"), ("[2/4] a approve", "r"), ("Why", "too long\r"),
-            ("[3/4] a approve", "s"), ("Note for the next", "Name it.\r"), ("[4/4] a approve", "x"), ("prove: x", "q"),
+            ("[1/4] a approve", "e"), ("{+Kein+}", ""), ("[1/4] a approve", "a"), ("[2/4] a approve", "r"),
+            ("Why", "too long\r"), ("[3/4] a approve", "s"), ("Note for the next", "Name it.\r"),
+            ("[4/4] a approve", "x"), (": x", "q"),
         ):  # fmt: skip
-            screen.wait_for(prompt if prompt != "prove: x" else ": x")
+            screen.wait_for(prompt, times=2 if key == "a" else 1)
             screen.press(key)
         assert screen.ended() == 0
     assert all(len(line) <= 80 for line in screen.lines), screen.lines
@@ -122,6 +123,29 @@ def test_keys_walk_through_what_waits(queue: Queue, tmp_path: Path, monkeypatch:
     ]  # fmt: skip
     states = {job_id: queue.job(job_id).review for job_id in (first, second, third, fourth)}
     assert states == {first: "approved", second: "rejected", third: None, fourth: "needs_review"}
+
+
+def test_only_the_exact_keys_decide(queue: Queue) -> None:
+    job_id = written(queue)
+    with on_terminal([*THOTHY, "review"], os.environ | queue.settings.environment()) as screen:
+        for times, keys in enumerate(("\x1b[A", "\x1b[H", "\x1b[a", "\x1bOA", "A", "\x1ba", "has", "é", "q"), start=1):
+            screen.wait_for("[1/1] a approve", times=times)
+            screen.press(keys)
+        assert screen.ended() == 0
+    assert screen.lines[-1] == "0 decisions made."
+    assert queue.job(job_id).review == "needs_review"
+
+
+def test_a_key_decides_only_what_was_on_the_screen(queue: Queue) -> None:
+    first, second = written(queue, deadline=SOON), written(queue, deadline=LATER)
+    with on_terminal([*THOTHY, "review"], os.environ | queue.settings.environment()) as screen:
+        screen.wait_for("[1/2] a approve")
+        screen.press("hh")
+        screen.wait_for("[2/2] a approve")
+        screen.press("q")
+        assert screen.ended() == 0
+    assert screen.lines[-1] == "1 decision made."
+    assert [queue.job(job_id).review for job_id in (first, second)] == ["held", "needs_review"]
 
 
 def test_lists_and_exports_have_what_people_decided(queue: Queue) -> None:

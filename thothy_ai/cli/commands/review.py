@@ -57,6 +57,7 @@ SHOWN = (
     "edited_by", "findings", "written", "text", "source",
 )  # fmt: skip
 KEYS = "a approve  e edit  r reject  s send back  h hold  n next  q quit"
+ESCAPE_SECONDS = 0.1  # within which the rest of an arrow key's sequence follows its first byte
 DONE = {
     Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
     Action.HOLD: "held", Action.REOPEN: "reopened",
@@ -315,7 +316,7 @@ def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int |
 
     made = 0
     current = _current(engine, str(waiting.job_id))
-    _show(current)
+    _show_anew(current)
     while True:
         key = _key(f"[{place}] {KEYS}: ")
         if key in {"q", "\x04", ""}:
@@ -332,15 +333,25 @@ def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int |
         except ThothyError as error:  # somebody was first, or it cannot be decided so
             print_text(str(error))
             current = _current(engine, str(waiting.job_id))
+            _show_anew(current)
             continue
         made += 1
         if wanted["action"] is not Action.EDIT:
             return made
-        _show(current)
+        _show_anew(current)
+
+
+def _show_anew(current: CurrentVersion) -> None:
+    """Show it, and forget the keys that were pressed before: they were not about this text."""
+    import termios
+
+    _show(current)
+    sys.stdout.flush()
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _key(prompt: str) -> str:
-    """The key that is pressed, also before the prompt stands there; empty at the end of the input, and for Ctrl-C."""
+    """The key that is pressed; empty at the end of the input, and for Ctrl-C."""
     import termios
     import tty
 
@@ -349,13 +360,27 @@ def _key(prompt: str) -> str:
     tty.setcbreak(terminal, termios.TCSADRAIN)
     try:
         typer.echo(prompt, nl=False)
-        key = os.read(terminal, 1).decode("ascii", "replace").lower()
+        key = _press(terminal)
     except KeyboardInterrupt:
         key = ""
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-    typer.echo(key if key.isprintable() else "")
+    typer.echo(key if len(key) == 1 and key.isprintable() else "")
     return key
+
+
+def _press(terminal: int) -> str:
+    """What one press of a key sends, or a paste: several characters, which stand for no decision."""
+    import select
+
+    sent = os.read(terminal, 4096)
+    while sent.startswith(b"\x1b") and select.select([terminal], [], [], ESCAPE_SECONDS)[0]:
+        rest = os.read(terminal, 4096)
+        sent += rest
+        if not rest:
+            break
+    text = sent.decode("ascii", "replace")
+    return text[:1] if len(set(text)) == 1 else text  # a key that is held down repeats
 
 
 def _wanted(key: str, current: CurrentVersion) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ LOOKAHEAD = 32  # characters; the checks look at most this far ahead of what the
 Check = Callable[[str, Early], Rejection | None]
 
 CHECKS: Final[Mapping[str, Check]] = {
-    "banned": lambda text, early: checks.banned(text, early.banned),
+    "banned": lambda text, early: checks.banned(text, early.banned, early.locale),
     "copied_passage": lambda text, early: checks.copied_passage("text", text, early.source, early.locale),
     "echo": lambda text, early: checks.echo(text, early.instruction),
     "loop": lambda text, early: checks.loop(text, early.locale),

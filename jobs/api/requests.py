@@ -12,8 +12,9 @@ from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs.api.brief import Brief, Origin, joined_sources, origin_of
 from thothy_ai.jobs.api.kind import A_co, Request
-from thothy_ai.jobs.api.terms import BannedPhrases, BrandTerms, ShortText, contains
+from thothy_ai.jobs.api.terms import BannedPhrases, BrandTerms, ShortText
 from thothy_ai.jobs.text.locales import Locale
+from thothy_ai.jobs.text.phrases import phrase_in
 
 Length = Literal["short", "standard", "long"]
 T = TypeVar("T")
@@ -95,12 +96,17 @@ class WritingRequest(SourceRequest[A_co]):
         """The brief contradicts no other field, and asks for no figure that the source does not have."""
         given: Mapping[str, Any] = info.data
         wanted, avoided = (brief.must_mention, brief.must_avoid) if brief else ((), ())
-        for text, phrase in product(wanted, given.get("banned_phrases", ())):
-            if contains(text, phrase):
-                raise _contradiction("must_mention", text, "banned_phrases", phrase)
+        locale = given.get("locale", "")
+        for field, phrases in (
+            ("banned_phrases of the request", given.get("banned_phrases", ())),
+            ("must_avoid", avoided),
+        ):
+            for text, phrase in product(wanted, phrases):
+                if phrase_in(text, phrase, locale):
+                    raise _contradiction("must_mention", text, field, phrase)
         for phrase, term in product(avoided, given.get("brand_terms", ())):
-            if contains(term, phrase):
-                raise _contradiction("must_avoid", phrase, "brand_terms", term)
+            if phrase_in(term, phrase, locale):
+                raise _contradiction("must_avoid", phrase, "brand_terms of the request", term)
         for text in wanted:
             if any(figure not in given.get("source", figure) for figure in _FIGURE.findall(text)):
                 problem = (
@@ -126,7 +132,7 @@ class WritingRequest(SourceRequest[A_co]):
     def _check_terms(cls, phrases: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for term in info.data.get("brand_terms", ()):
             for phrase in phrases:
-                if contains(term, phrase):
+                if phrase_in(term, phrase, info.data.get("locale", "")):
                     raise PydanticCustomError(
                         "contradiction",
                         "bans '{phrase}', which is part of the brand term '{term}'",
@@ -167,6 +173,6 @@ def named_brief(request: Request) -> Brief | None:
 def _contradiction(field: str, text: str, other: str, phrase: str) -> PydanticCustomError:
     return PydanticCustomError(
         "contradiction",
-        "{field} has '{text}', and {other} of the request '{phrase}'; take it out of one of them",
+        "{field} has '{text}', and {other} '{phrase}'; take it out of one of them",
         {"field": field, "text": text, "other": other, "phrase": phrase},
     )

@@ -10,42 +10,16 @@ from rapidfuzz import fuzz
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import is_spaced
-
-_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0f]")
-_MIN_STEM = 5  # letters
-_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "‐": "-", "‑": "-", "–": "-", "—": "-"})
+from thothy_ai.jobs.text.phrases import phrase_in
 
 
-def banned(text: str, phrases: Iterable[str]) -> Rejection | None:
-    """Reject a text that contains a banned phrase as whole words, in any case and with invisible characters in between.
-
-    A phrase in a script without spaces, such as Chinese, is found anywhere; of others, the last word may be inflected.
-    """
-    plain = _plain(text)
+def banned(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
+    """Reject a text that contains a banned phrase, as it is or with its last word inflected."""
     for phrase in phrases:
-        if not (wanted := _plain(phrase)):
-            continue
-        before = r"(?<!\w)" if is_spaced(wanted[0]) else ""
-        after = r"(?!\w)" if is_spaced(wanted[-1]) else ""
-        found = re.search(before + re.escape(wanted) + after, plain)
-        if found is None and after and (inflected := _inflected(wanted)):
-            found = re.search(before + inflected, plain)
-        if found:
-            detail = f"contains {phrase!r}" + (f" as {found[0]!r}" if found[0] != wanted else "")
-            return Rejection(RejectionReason.BANNED_PHRASE, detail)
+        if found := phrase_in(text, phrase, locale):
+            how = "" if phrase_in(found, phrase) else f" as {found!r}"
+            return Rejection(RejectionReason.BANNED_PHRASE, f"contains {phrase!r}{how}")
     return None
-
-
-def _inflected(phrase: str) -> str:
-    """A pattern of a phrase whose last word has another ending; empty if that is too short to be told by its stem."""
-    *others, last = phrase.split()
-    stem = last[: max(_MIN_STEM, len(last) - 2)]
-    return " ".join([*map(re.escape, others), re.escape(stem) + r"\w{0,4}(?!\w)"]) if len(last) >= _MIN_STEM else ""
-
-
-def _plain(text: str) -> str:
-    visible = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).translate(_QUOTES)
-    return " ".join(visible.casefold().split())
 
 
 _MAX_ENDING = 2  # letters by which an inflected form may be longer

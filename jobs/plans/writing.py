@@ -77,7 +77,7 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
     yield checks.empty(name, text)
     yield checks.refusal(text, source)
     yield checks.unsafe_markup(text)
-    yield checks.banned(text, request.must_avoid)
+    yield checks.banned(text, request.must_avoid, request.locale)
     yield checks.repetition(text, locale)
     if len(text) >= MIN_CHARS_OF_A_LANGUAGE:
         yield checks.wrong_language(text, locale)

@@ -86,7 +86,7 @@ def _part_faults(request: Hook, values: Values) -> Iterator[PartFault]:
             checks.meta_talk(angle, source),
             checks.obeys_source(angle, source),
             checks.unsafe_markup(angle),
-            checks.banned(angle, request.must_avoid),
+            checks.banned(angle, request.must_avoid, request.locale),
         )
         yield from (PartFault(part, found.at(*part, "angle")) for found in of_angle if found)
 

@@ -69,7 +69,7 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.refusal(prose, text)
     yield checks.meta_talk(prose, text)
     yield checks.unsafe_markup(prose)
-    yield checks.banned(prose, request.must_avoid)
+    yield checks.banned(prose, request.must_avoid, request.locale)
     yield checks.unfinished(field, prose, request.locale)
     yield checks.repetition(prose, request.locale)
     yield checks.echo(prose, RULES)

@@ -96,7 +96,7 @@ def heading_faults(
         found = (
             checks.empty(str(place[-1]), heading),
             checks.refusal(heading),
-            checks.banned(heading, request.must_avoid),
+            checks.banned(heading, request.must_avoid, request.locale),
             checks.unsafe_markup(heading),
             checks.meta_talk(heading, text),
             checks.obeys_source(heading, text),

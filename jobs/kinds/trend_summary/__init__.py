@@ -81,7 +81,7 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
         found = (
             twice if len(values["tags"]) < 2 else None,
             checks.empty("tags", joined),
-            checks.banned(joined, request.must_avoid),
+            checks.banned(joined, request.must_avoid, request.locale),
             checks.unsafe_markup(joined),
             checks.new_number(joined, request.source, request.locale),
             # Each by itself: a place that the source implies may be a tag, an unknown person or brand may not.

@@ -33,6 +33,14 @@ SOURCES = (
         ({"must_mention": ["clay crocks"], "must_avoid": ["Crocks"]}, ["brief.must_avoid", "must_mention", "'Crocks'"]),
         ({"must_mention": ["salt"]}, ["brief: must_mention has 'salt'", "banned_phrases of the request 'salt'"]),
         (
+            {"must_mention": ["clay crocks"], "must_avoid": ["crock\u2060s"]},
+            ["brief.must_avoid", "must_mention", "'clay crocks'"],
+        ),
+        (
+            {"must_mention": ["new markets"], "must_avoid": ["market"]},
+            ["brief: must_mention has 'new markets', and must_avoid 'market'; take it out of one of them"],
+        ),
+        (
             {"must_avoid": ["clay pot"]},
             ["brief: must_avoid has 'clay pot'", "brand_terms of the request 'Clay Pot Co'"],
         ),

@@ -42,7 +42,7 @@ CHECKS: dict[str, Check] = {
     "repeated_title": lambda text, source, locale: checks.repeated_title(text[:130], source),
     "slip": lambda text, source, locale: checks.slip(text, locale),
     "unknown_words": checks.unknown_words,
-    "banned": lambda text, source, locale: checks.banned(text, ["a phrase", source[:80]]),
+    "banned": lambda text, source, locale: checks.banned(text, ["a phrase", source[:80]], locale),
     "unsafe_markup": lambda text, source, locale: checks.unsafe_markup(text),
     "near_duplicate": lambda text, source, locale: checks.near_duplicate(text, [source]),
     "signature": lambda text, source, locale: checks.signature(text),

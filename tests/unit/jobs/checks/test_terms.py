@@ -115,5 +115,35 @@ def test_terms_that_stay(text: str, found: RejectionReason | None) -> None:
     ],
 )
 def test_banned(text: str, phrase: str, found: bool) -> None:
-    finding = checks.banned(text, ["unrelated words", phrase])
+    finding = checks.banned(text, ["unrelated words", phrase], "en")
     assert (reason(finding) is RejectionReason.BANNED_PHRASE) is found
+
+
+@pytest.mark.parametrize(
+    ("locale", "phrase", "forms", "others"),
+    [
+        ("en-GB", "content", "contents content's", "context contest continent"),
+        ("en", "market", "markets marketed", "marked markdown"),
+        ("en", "product", "products", "produce productive production"),
+        ("en", "contract", "contracts contracted contracting", "contrast contractor"),
+        ("en", "passive", "passives", "passion passively"),
+        ("en", "general", "generals", "generous generation generally"),
+        ("en", "artisanal", "artisanal", "artisans artisan"),
+        ("en", "police", "polices policed policing", "policies policy"),
+        ("en", "synergy", "synergies synergy’s", "synergetic synergist"),
+        ("de-AT", "revolutionär", "revolutionäre revolutionärer revolutionären", "Revolution Revolutionierung"),
+        ("de", "Handwerk", "Handwerks Handwerke", "Handwerker handwerklich"),
+        ("de", "Lehre", "Lehren", "Lehrer Lehrling"),
+        ("fr", "général", "générale générales généraux", "généreux génération"),
+        ("es", "puerto", "puertos", "puerta puertas"),
+        ("it", "prezzo", "prezzi", "prezioso"),
+        ("sv", "politik", "politiken", "politiker"),
+        ("nb", "musikk", "musikken", "musikker"),
+        ("ru", "уникальный", "уникального уникальная", "уникальность"),
+        ("pl", "prawdziwa rewolucja", "", "prawdziwa rewolucyjność"),
+        ("tr", "fiyat", "fiyat", "fiyatlar"),
+    ],
+)
+def test_a_banned_phrase_is_found_in_its_own_forms_only(locale: str, phrase: str, forms: str, others: str) -> None:
+    assert [form for form in forms.split() if checks.banned(f"X {form}.", [phrase], locale) is None] == []
+    assert checks.banned(f"X {others}.", [phrase], locale) is None

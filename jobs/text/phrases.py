@@ -1,0 +1,97 @@
+"""Phrases in a text, as they are or with the last word inflected."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0f]")
+_QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "‐": "-", "‑": "-", "–": "-", "—": "-"})
+_BORDERED = re.compile(  # a letter or digit of a script that puts spaces between words
+    "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+_MIN_WORD = 5  # letters of a word whose inflected forms are looked for
+
+# By language: what a word has before its ending, the ending, and what may stand in its place. Only endings of plurals,
+# cases and verbs: those that make another word, as in "Handwerk" and "Handwerker", are left out.
+_NORDIC = (("", "", "en|et|ene|a|n|t|s|e"), ("[^k]", "", "er"))
+_ENDINGS = {
+    "en": (
+        ("[^esxzoy]|[aeiou]y", "", "s|ed|ing"),
+        ("[sxzo]|[cs]h", "", "es|ed|ing"),
+        ("[^aeiou]", "y", "ies|ied|ying"),
+        ("", "e", "es|ed|ing"),
+    ),
+    "de": (
+        ("är|isch|ig|lich|bar|los|sam|ell|iv|voll|haft|end|ant|al", "e?", "e[mnrs]?"),
+        ("[^e]", "", "e|en|es|s"),
+        ("e|el|er", "", "n|s"),
+    ),
+    "fr": (
+        ("[^sxz]", "", "s"),
+        ("é|al|ant|ent|ain", "", "es?"),
+        ("el", "", "les?"),
+        ("[éi]en", "", "nes?"),
+        ("", "al", "aux"),
+        ("au|eu", "", "x"),
+        ("eu", "x", "ses?"),
+        ("", "if", "ives?"),
+    ),
+    "es": (
+        ("[aeiouáéó]", "", "s"),
+        ("[lrndj]", "", "es"),
+        ("", "z", "ces"),
+        ("", "ión", "iones"),
+        ("os|iv|ari", "o", "as?"),
+    ),
+    "it": (("", "[oe]", "i"), ("[^cg]", "a", "e"), ("[cg]", "[oa]", "h[ie]")),
+    "pt": (("[aeioué]", "", "s"), ("[rz]", "", "es"), ("", "ão", "ões"), ("[aeou]", "l", "is"), ("", "m", "ns")),
+    "nl": (("", "", "s|en|e"), ("e", "", "n")),
+    "sv": (("", "", "en|et|ar|arna|n|t|s|a|or|orna"),),
+    "da": _NORDIC,
+    "nb": _NORDIC,
+    "no": _NORDIC,
+    "ru": (
+        ("", "ый|ий|ой", "ого|его|ому|ему|ым|им|ом|ем|ая|яя|ой|ей|ую|юю|ое|ее|ые|ие|ых|их|ыми|ими"),
+        ("[бвгджзклмнпрстфхцчшщ]", "", "а|у|ом|ем|е|ы|и|ов|ам|ами|ах"),
+        ("", "[ая]", "ы|и|е|у|ю|ой|ей|ам|ям|ами|ями|ах|ях"),
+        ("", "[ое]", "а|я|у|ю|ом|ем|ам|ям|ами|ями|ах|ях"),
+    ),
+    "pl": (
+        ("", "[yi]", "a|e|ego|emu|ą|ej|ym|im|ych|ich|ymi|imi"),
+        ("[bcdfghjklłmnprstwzżćńś]", "", "u|a|owi|em|ie|y|i|e|ów|om|ami|ach"),
+        ("", "a", "y|i|ę|ą|ie|o|om|ami|ach"),
+    ),
+}  # fmt: skip
+
+
+def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
+    """The form in which a text has a phrase; None if it has not.
+
+    Phrases are found as whole words, in any case and with invisible characters in between; in a script without spaces,
+    such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it.
+    """
+    wanted = _plain(phrase)
+    if not wanted:
+        return None
+    before = r"(?<!\w)" if _BORDERED.match(wanted[0]) else ""
+    after = r"(?!\w)" if _BORDERED.match(wanted[-1]) else ""
+    forms = "|".join((re.escape(wanted), *_inflected(wanted, locale)))
+    found = re.search(f"{before}(?:{forms}){after}", _plain(text))
+    return found and found[0]
+
+
+def _inflected(phrase: str, locale: str) -> list[str]:
+    """Patterns of a phrase with other endings of its last word, which is long enough not to make another word so."""
+    last = phrase.rsplit(" ", 1)[-1]
+    if len(last) < _MIN_WORD:
+        return []
+    rules = _ENDINGS.get(locale.partition("-")[0].lower(), ())
+    found = ((re.search(f"(?:{before})({ending})$", last), others) for before, ending, others in rules)
+    kept = len(phrase) - len(last)
+    return [f"{re.escape(phrase[: kept + match.start(1)])}(?:{others})" for match, others in found if match]
+
+
+def _plain(text: str) -> str:
+    visible = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).translate(_QUOTES)
+    return " ".join(visible.casefold().split())

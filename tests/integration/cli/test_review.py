@@ -148,6 +148,32 @@ def test_a_key_decides_only_what_was_on_the_screen(queue: Queue) -> None:
     assert [queue.job(job_id).review for job_id in (first, second)] == ["held", "needs_review"]
 
 
+def test_a_conflict_keeps_what_was_written_and_shows_the_version_anew(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, purged = written(queue, deadline=SOON), written(queue, deadline=LATER)
+    last = written(queue)
+    editor = tmp_path / "editor.py"
+    editor.write_text("import sys; f = sys.argv[1]; t = open(f).read(); open(f, 'w').write(t.replace('first', 'Ann'))")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with on_terminal([*THOTHY, "review", "--by", "Ann"], os.environ | queue.settings.environment()) as screen:
+        screen.wait_for("[1/3] a approve")
+        queue.producer.job(first).artifact().decide("edit", by="Bo", body={"echo": "The words of Bo."})
+        queue.rows("DELETE FROM job WHERE id = :id", id=purged)
+        screen.press("e")
+        screen.wait_for("Bo chose to", "The words of Bo.")
+        screen.wait_for("[1/3] a approve", times=2)
+        screen.press("a")
+        screen.wait_for("skipped", "[3/3] a approve")
+        screen.press("h")
+        assert screen.ended() == 0
+    assert screen.lines[-1] == "2 decisions made."
+    kept = next(line for line in screen.lines if line.startswith("thothy review edit ")).split()[-1]
+    assert Path(kept).read_text() == "== echo\nThe Ann words.\n"
+    assert [queue.job(job_id).review for job_id in (first, last)] == ["approved", "held"]
+
+
 def test_lists_and_exports_have_what_people_decided(queue: Queue) -> None:
     edited, draft, rejected, open_, needs_edit = (
         written(queue, review)

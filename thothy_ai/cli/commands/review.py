@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +27,7 @@ from thothy_ai.cli.views.tables import (
     print_json,
     print_text,
     printable,
+    short_id,
     table,
     terminal_width,
 )
@@ -252,7 +255,8 @@ def edit(
         body = _edited(current) if file is None else _read(file, current)
         if body is None:
             return typer.echo("Nothing was changed.")
-        current = _made(engine, current, version, Action.EDIT, by, note, body=body)
+        with _kept(current, body if file is None else None):
+            current = _made(engine, current, version, Action.EDIT, by, note, body=body)
     return _show(current)
 
 
@@ -312,33 +316,38 @@ def _show(current: CurrentVersion) -> None:
 
 def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int | None:
     """How many decisions were made on this artifact; None to end."""
-    from thothy_ai.errors import DatabaseError, ThothyError
+    from thothy_ai.errors import DatabaseError, ThothyError, UnknownJobError
 
     made = 0
-    current = _current(engine, str(waiting.job_id))
-    _show_anew(current)
-    while True:
-        key = _key(f"[{place}] {KEYS}: ")
-        if key in {"q", "\x04", ""}:
-            return None
-        if key == "n":
-            return made
-        try:
-            wanted = _wanted(key, current)
-            if wanted is None:
-                continue
-            current = _made(engine, current, current.version, by=by, **wanted)
-        except DatabaseError:
-            raise
-        except ThothyError as error:  # somebody was first, or it cannot be decided so
-            print_text(str(error))
-            current = _current(engine, str(waiting.job_id))
-            _show_anew(current)
-            continue
-        made += 1
-        if wanted["action"] is not Action.EDIT:
-            return made
+    try:
+        current = _current(engine, str(waiting.job_id))
         _show_anew(current)
+        while True:
+            key = _key(f"[{place}] {KEYS}: ")
+            if key in {"q", "\x04", ""}:
+                return None
+            if key == "n":
+                return made
+            try:
+                wanted = _wanted(key, current)
+                if wanted is None:
+                    continue
+                with _kept(current, wanted.get("body")):
+                    current = _made(engine, current, current.version, by=by, **wanted)
+            except (DatabaseError, UnknownJobError):
+                raise
+            except ThothyError as error:  # somebody was first, or it cannot be decided so
+                print_text(str(error))
+                current = _current(engine, str(waiting.job_id))
+                _show_anew(current)
+                continue
+            made += 1
+            if wanted["action"] is not Action.EDIT:
+                return made
+            _show_anew(current)
+    except UnknownJobError as error:  # it was purged meanwhile
+        print_text(f"{error}: skipped")
+        return made
 
 
 def _show_anew(current: CurrentVersion) -> None:
@@ -425,6 +434,24 @@ def _edited(current: CurrentVersion) -> dict[str, Any] | None:
             text = changed
             continue
         return None if made == current.body else made
+
+
+@contextmanager
+def _kept(current: CurrentVersion, body: Mapping[str, Any] | None) -> Iterator[None]:
+    """What was written in $EDITOR, if it cannot become a version: kept in a file, and the person is told where."""
+    from thothy_ai.cli.inputs.field_text import field_text
+
+    try:
+        yield
+    except BaseException:
+        if body is not None:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", prefix="thothy-review-", suffix=".txt", delete=False
+            ) as file:
+                file.write(field_text(body))
+            typer.echo("What you wrote is kept, for this command:")
+            typer.echo(f"thothy review edit {short_id(current.job_id)} {file.name}")
+        raise
 
 
 def _in_editor(text: str) -> str:

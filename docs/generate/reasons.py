@@ -81,7 +81,7 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "Use a larger model.",
     ),
     RejectionReason.UNSUPPORTED: (
-        "The verifying model found no support for a statement in the source.",
+        "The verifying model found no support for a statement in the source, or a tag has a name that it lacks.",
         "Use a larger model, or a source that says more about what is asked.",
     ),
     RejectionReason.REFUSAL: ("The model refused.", "Check that the source is one that the model may write about."),

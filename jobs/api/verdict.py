@@ -30,7 +30,7 @@ class RejectionReason(StrEnum):
     QUOTE_NOT_IN_SOURCE = "quote_not_in_source"  # a span given as evidence
     MISQUOTED = "misquoted"  # quotation marks around words that the source lacks, or that another speaker says there
     CONTRADICTS_SOURCE = "contradicts_source"  # a negation or a direction is reversed
-    UNSUPPORTED = "unsupported"  # the verifying model found no support in the source
+    UNSUPPORTED = "unsupported"  # a claim, by the verifying model, or the name in a tag
     REFUSAL = "refusal"  # "As an AI, I cannot ..."
     META_TALK = "meta_talk"  # talks about the text or the task: "The text discusses ..."
     OBEYS_SOURCE = "obeys_source"  # follows an instruction hidden in the source

@@ -15,7 +15,7 @@ from thothy_ai.jobs.checks.languages import surely_foreign, wrong_language
 from thothy_ai.jobs.checks.length import empty, length, proportion, too_long
 from thothy_ai.jobs.checks.markup import preserved, unsafe_markup
 from thothy_ai.jobs.checks.mentions import mentions
-from thothy_ai.jobs.checks.names import new_name
+from thothy_ai.jobs.checks.names import new_name, unknown_name
 from thothy_ai.jobs.checks.numbers import new_number, numbers_kept
 from thothy_ai.jobs.checks.prompt_injection import instructs, obeys_source, without_instructions
 from thothy_ai.jobs.checks.quotations import misquoted
@@ -33,6 +33,6 @@ __all__ = [
     "length", "loop", "mentions", "meta_talk", "misquoted", "near_duplicate", "new_name", "new_number",
     "numbers_kept", "obeys_source", "off_topic", "own_title", "preserved", "proportion", "quoted", "refusal",
     "repeated_title", "repetition", "sentences", "signature", "slip", "surely_foreign", "too_long", "unfinished",
-    "unknown_words", "unsafe_markup", "untranslated", "untranslated_passage", "without_instructions", "words",
-    "wrong_language",
+    "unknown_name", "unknown_words", "unsafe_markup", "untranslated", "untranslated_passage", "without_instructions",
+    "words", "wrong_language",
 ]  # fmt: skip

@@ -33,13 +33,15 @@ _AFTER_LATIN = "\u0250"
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 
 
-def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -> Rejection | None:
+def new_name(
+    text: str, source: str, locale: str, allowed: Iterable[str] = (), *, title_case: bool = False
+) -> Rejection | None:
     """Reject a name that is neither in the source nor in `allowed`.
 
     In scripts with capitals a name is a capitalized word within a sentence; in German, and where source and text are in
     different languages, one beside a first name, a title or a company's form; in other scripts one before a title. A
     name that everybody knows is recognized in any script and place. Countries, languages, months and days are no names,
-    and inflected forms of a name count as the name.
+    and inflected forms of a name count as the name. Where any word may have a capital (`title_case`), it tells nothing.
     """
     language = primary(locale)
     with_allowed = "\n".join([source, *allowed])
@@ -51,8 +53,9 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     plain = _HASHTAG.sub(" ", text)
     if countries := _ordinary(language).countries:
         plain = countries.sub(lambda match: match[0].lower(), plain)
+    strict = title_case or foreign or language in _NOUNS_CAPITALIZED
     for sentence in () if transliterated else sentences(plain, locale):
-        for name in _names(sentence, language, strict=foreign or language in _NOUNS_CAPITALIZED):
+        for name in _names(sentence, language, strict=strict):
             if not known.has(name):
                 return _rejection(name, "is not in the source", text)
     tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
@@ -66,6 +69,14 @@ def new_name(text: str, source: str, locale: str, allowed: Iterable[str] = ()) -
     if not foreign and (titled := titled_name(text, language, source) or other_surname(text, language, source)):
         return _rejection(titled, "is not in the source", text)
     return None
+
+
+def unknown_name(tag: str, source: str, locale: str, allowed: Iterable[str] = ()) -> Rejection | None:
+    """A doubt about a tag, which may be in title case and be a place that the source implies: a person, a company or a
+    well-known name that is neither in the source nor in `allowed`.
+    """
+    found = new_name(tag, source, locale, allowed, title_case=True)
+    return found and found._replace(reason=RejectionReason.UNSUPPORTED)
 
 
 def _rejection(name: str, fault: str, text: str) -> Rejection:

@@ -84,11 +84,12 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             checks.banned(joined, request.must_avoid, request.locale),
             checks.unsafe_markup(joined),
             checks.new_number(joined, request.source, request.locale),
-            # Each by itself: a place that the source implies may be a tag, an unknown person or brand may not.
-            checks.new_name(". ".join(values["tags"]), request.source, request.locale, request.own_names),
             checks.surely_foreign(joined, request.locale) if language(joined) == "en" else None,
         )
         yield from (PartFault(("tags",), rejection) for rejection in found if rejection)
+        for number, tag in enumerate(values["tags"]):
+            if doubt := checks.unknown_name(tag, request.source, request.locale, request.own_names):
+                yield PartFault(("tags",), doubt.at("tags", number))
     missing = checks.mentions(" ".join(texts.values()), request.must_mention)
     if missing and "standfirst" in values:
         yield PartFault(("standfirst",), missing)

@@ -26,6 +26,7 @@ CHECKS: dict[str, Check] = {
     "new_number": checks.new_number,
     "numbers_kept": lambda text, source, locale: checks.numbers_kept(text, source, "en", locale),
     "new_name": lambda text, source, locale: checks.new_name(text, source, locale, ["Acme"]),
+    "unknown_name": checks.unknown_name,
     "wrong_language": lambda text, source, locale: checks.wrong_language(text, locale),
     "off_topic": lambda text, source, locale: checks.off_topic(text, source, locale, 0.3, "the topic of parking bikes"),
     "refusal": lambda text, source, locale: checks.refusal(text, source),

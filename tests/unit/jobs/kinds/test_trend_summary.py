@@ -23,6 +23,7 @@ from thothy_ai.jobs import (
     registry,
 )
 from thothy_ai.jobs.api.plan import run
+from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.jobs.evidence import spans
 
 SOURCE = """When the second car has two wheels
@@ -176,6 +177,29 @@ def test_banned_phrases_are_found_in_texts_and_tags() -> None:
     assert verdict.reason is RejectionReason.BANNED_PHRASE
     assert "second car" in asked.calls[0].messages[-1].content
     assert {"title", "tags"} <= set(asked.calls[1].schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [["Urban Mobility", "Sustainable Cities"], ["cargo bikes", "Urban Mobility"], ["Family Life", "Baden Region"]],
+)
+def test_tags_may_be_in_title_case(tags: list[str]) -> None:
+    verdict, asked = verdict_on(REQUEST, changed("tags", tags))
+    assert (verdict.accepted, verdict.findings) == (True, ())
+    assert asked.steps == ["write"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"), [("Jonathan Berkeley", "Berkeley"), ("Veloworks Ltd", "Veloworks"), ("bikes by Tesla", "Tesla")]
+)
+def test_an_unknown_name_in_a_tag_is_left_to_a_person_at_its_place(tag: str, name: str) -> None:
+    verdict, asked = verdict_on(REQUEST, changed("tags", ["cargo bikes", tag]), {"tags": ["cargo bikes", tag]})
+    assert verdict.accepted
+    assert asked.steps == ["write", "repair"]
+    (finding,) = verdict.findings
+    start = tag.index(name)
+    assert finding.place == Place("tags.1", start, start + len(name))
+    assert f"{name!r} is not in the source" in finding.detail
 
 
 def test_a_retry_writes_only_what_was_wrong() -> None:

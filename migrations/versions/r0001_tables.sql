@@ -206,11 +206,12 @@ CREATE TABLE brief (
 -- Who looks at an artifact in the console, and what they have written there and not decided yet.
 CREATE TABLE review_draft (
     job_id uuid NOT NULL CONSTRAINT fk_review_draft_job_id REFERENCES job (id) ON DELETE CASCADE,
+    viewer text NOT NULL,
     name text NOT NULL,
     version integer NOT NULL,
     seen_at timestamptz NOT NULL DEFAULT now(),
-    body jsonb,
-    CONSTRAINT pk_review_draft PRIMARY KEY (job_id, name)
+    texts jsonb,
+    CONSTRAINT pk_review_draft PRIMARY KEY (job_id, viewer)
 );
 
 CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;

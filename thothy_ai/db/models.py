@@ -438,10 +438,11 @@ class ReviewDraftRow(Base):
     __tablename__ = "review_draft"
 
     job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
-    version: Mapped[int]
+    viewer: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    version: Mapped[int]  # that the texts are about
     seen_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    body: Mapped[dict[str, Any] | None]
+    texts: Mapped[dict[str, Any] | None]  # by their fields
 
 
 class ConsoleSecretRow(Base):

@@ -69,7 +69,7 @@ class Everybody:
         if self._hosts is not None and not self._is_ours(header(scope, b"host")):
             says = "the Host header names another machine; THOTHY_HTTP_HOSTS allows names, and a key makes up for it"
             raise ApiError(403, says, code="host_not_allowed")
-        if scope["method"] not in READING and _is_of_another_page(scope):
+        if scope["method"] not in READING and is_of_another_page(scope):
             says = "a web page of another origin sent the request; with a key it may"
             raise ApiError(403, says, code="origin_not_allowed")
         return self._caller
@@ -93,7 +93,7 @@ class Everybody:
         return True
 
 
-def _is_of_another_page(scope: Scope) -> bool:
+def is_of_another_page(scope: Scope) -> bool:
     """Whether a browser sent it for a page from elsewhere. Old ones only say from where."""
     if (site := header(scope, b"sec-fetch-site")) is not None:
         return site not in {"same-origin", "none"}

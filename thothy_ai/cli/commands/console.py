@@ -27,15 +27,22 @@ def console(
     Example: thothy console --role editor --tenant acme --name Ada
     """
     from thothy_ai.db.console_links import ROLES, make_link
+    from thothy_ai.settings.values import check_tenant
 
     if role not in ROLES:
         usage(f"--role: expected one of {', '.join(ROLES)}, got {role!r}")
     if name is not None and not (name.strip() and name.isprintable() and len(name) <= 100):
         usage("--name must have 1 to 100 printable characters")
+    if tenant is not None:
+        try:
+            check_tenant(tenant)
+        except ValueError as error:
+            usage(f"--tenant: {error}")
     settings = load_settings()
     if address is None:
         scheme = "https" if settings.http_tls_certificate else "http"
-        address = f"{scheme}://{settings.http_host}:{settings.http_port}"
+        host = f"[{settings.http_host}]" if ":" in settings.http_host else settings.http_host
+        address = f"{scheme}://{host}:{settings.http_port}"
     with database() as engine:
         token = make_link(engine, name or operator(), role, tenant)
     typer.echo(f"{address.rstrip('/')}/console/enter?token={token}")

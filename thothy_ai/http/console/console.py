@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -10,14 +12,15 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from thothy_ai.db.api_keys import id_of
 from thothy_ai.db.connect import make_engine
-from thothy_ai.errors import DatabaseError
+from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
+from thothy_ai.http.access import header, is_of_another_page
 from thothy_ai.http.console.changes import ChangeLog
 from thothy_ai.http.console.drains import DrainPages
 from thothy_ai.http.console.fleet import FleetPages
@@ -32,6 +35,32 @@ from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
+
+MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
+FORM_SECONDS = 30.0
+
+
+def _bounded(scope: Scope, receive: Receive) -> Receive:
+    """Receives a form of bounded size and time, which a page of this site has sent; it raises `ApiError` otherwise."""
+    until, received = time.monotonic() + FORM_SECONDS, 0
+
+    async def bounded() -> Message:
+        nonlocal received
+        kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if kind not in {"", "application/x-www-form-urlencoded"}:
+            raise ApiError(415, f"expected a form, got {kind!r}", code="unsupported_media_type")
+        if is_of_another_page(scope):
+            raise ApiError(403, "a web page of another origin sent the form", code="origin_not_allowed")
+        message = await receive()
+        if message["type"] == "http.request":
+            received += len(message.get("body", b""))
+            if received > MAX_FORM:
+                raise ApiError(413, f"the form has more than {MAX_FORM:,} bytes", code="request_too_large")
+            if message.get("more_body") and time.monotonic() > until:
+                raise ApiError(408, "the form did not arrive in time", code="request_timeout")
+        return message
+
+    return bounded
 
 
 class Console:
@@ -65,10 +94,13 @@ class Console:
             ],
             exception_handlers={
                 HTTPException: self._refused, ApiError: self._refused, DatabaseError: self._refused,
+                Exception: self._refused,
             },
         )  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            receive = _bounded(scope, receive)
         await self._app(scope, receive, send)
 
     def end_streams(self) -> None:
@@ -80,16 +112,17 @@ class Console:
         self._jobs.close()
         self._database.dispose()
 
-    async def _root(self, _: Request) -> Response:
-        return RedirectResponse(f"{ROOT}/now", 303, HEADERS)
+    async def _root(self, request: Request) -> Response:
+        viewer = await self.site.viewer(request)
+        return RedirectResponse(f"{ROOT}/{'review' if viewer and viewer.tenant else 'now'}", 303, HEADERS)
 
     async def _sign_in(self, request: Request) -> Response:
-        to = back_to(request.query_params.get("next"), f"{ROOT}/now")
+        to = back_to(request.query_params.get("next"), ROOT)
         return self.site.render(request, None, "sign_in.html", to=to, wrong=None)
 
     async def _check_key(self, request: Request) -> Response:
         async with request.form(max_fields=3) as form:
-            given, to = str(form.get("key", "")).strip(), back_to(form.get("next"), f"{ROOT}/now")
+            given, to = str(form.get("key", "")).strip(), back_to(form.get("next"), ROOT)
         key = (await self.site.keys()).get(id_of(given) or "")
         viewer = viewer_of_key(key) if key is not None and key.is_key(given) and is_valid(key) else None
         if viewer is None:
@@ -107,7 +140,7 @@ class Console:
         viewer = await self.site.read(lambda: self.site.sessions.enter(token))
         if viewer is None:
             raise ApiError(401, "the link was used already, or is too old: `thothy console` makes another", code="link")
-        return await self.site.read(lambda: self.site.sign_in(request, viewer, f"{ROOT}/now"))
+        return await self.site.read(lambda: self.site.sign_in(request, viewer, ROOT))
 
     async def _sign_out(self, _: Request) -> Response:
         answer = RedirectResponse(f"{ROOT}/sign-in", 303, HEADERS)
@@ -118,7 +151,13 @@ class Console:
         failure = _failure_of(error)
         if failure.status >= 500:
             log.warning("console: %s %s failed: %s", request.method, request.url.path, error)
-        return self.site.render(request, None, "error.html", failure.status, failure=failure)
+        if "hx-request" in request.headers:  # a part of a page
+            part = self.site.fragment("error_part.html", failure=failure)
+            return HTMLResponse(part, failure.status, HEADERS)
+        viewer = None
+        with suppress(DatabaseError):
+            viewer = await self.site.viewer(request)
+        return self.site.render(request, viewer, "error.html", failure.status, failure=failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +176,7 @@ def _failure_of(error: Exception) -> Failure:
         if error.status_code == 404:
             return Failure(404, "There is no such page", "It may have moved, or what it showed was deleted.")
         return Failure(error.status_code, "That was refused", error.detail)
-    return Failure(503, "The database does not answer", "Nothing was changed. Load the page again in a moment.")
+    look = "Before you send something again, look whether it was done."
+    if isinstance(error, DatabaseError) and (isinstance(error, DatabaseUnreachableError) or error.sqlstate is None):
+        return Failure(503, "The database does not answer", f"Load the page again in a moment. {look}")
+    return Failure(500, "That failed", f"The server's log says why. {look}")

@@ -52,46 +52,44 @@ class FleetPages:
 
     async def _pause(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         for_all_tenants(viewer)
-        what, part, note = _part_in(form), self._site.database, _note_in(form)
-        if what is None:
-            before = await self._site.read(lambda: set_paused(part, paused=True, note=note))
-            was: dict[str, Any] = {"paused": before.paused}
-        else:
-            by = f"{viewer.name} in the console"
-            old = await self._site.read(lambda: pause_part(part, *what, by=by, note=note))
-            was = {"paused": old is not None}
-        await self._site.record(viewer, "pause", _named(what), before=was, after={"paused": True, "note": note})
+        what, database, note = _part_in(form), self._site.database, _note_in(form)
+        async with self._site.recorded(viewer, "pause", _named(what)) as record:
+            if what is None:
+                was = (await self._site.read(lambda: set_paused(database, paused=True, note=note))).paused
+            else:
+                by = f"{viewer.signature} in the console"
+                was = await self._site.read(lambda: pause_part(database, *what, by=by, note=note)) is not None
+            record.before, record.after = {"paused": was}, {"paused": True, "note": note}
         return self._site.done(request, f"{ROOT}/engines", f"{_named(what)} is paused; what runs there goes on")
 
     async def _resume(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         for_all_tenants(viewer)
-        what, part = _part_in(form), self._site.database
-        if what is None:
-            was = (await self._site.read(lambda: set_paused(part, paused=False))).paused
-        else:
-            was = await self._site.read(lambda: resume_part(part, *what)) is not None
-        await self._site.record(viewer, "resume", _named(what), before={"paused": was}, after={"paused": False})
-        return self._site.done(request, f"{ROOT}/engines", f"{_named(what)} is not paused any more")
+        what, database = _part_in(form), self._site.database
+        async with self._site.recorded(viewer, "resume", _named(what)) as record:
+            if what is None:
+                was = (await self._site.read(lambda: set_paused(database, paused=False))).paused
+            else:
+                was = await self._site.read(lambda: resume_part(database, *what)) is not None
+            record.before, record.after = {"paused": was}, {"paused": False}
+        says = f"{_named(what)} is not paused any more" if was else f"{_named(what)} was not paused"
+        return self._site.done(request, f"{ROOT}/engines", says)
 
     async def _alias(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Point an alias at a model, or remove it if no model is given."""
         for_all_tenants(viewer)
         alias, model = (str(form.get(name, "")).strip() for name in ("alias", "model"))
         database = self._site.database
-        if not model:
-            known = await self._site.read(lambda: remove_alias(database, alias))
-            if not known:
-                raise ApiError(404, f"there is no alias {alias!r}", code="not_found")
-            before: str | None = alias
-            says = f"{alias} is no alias any more"
-        else:
-            try:
-                before = await self._site.read(lambda: set_alias(database, alias, model))
-            except InvalidJobError as error:
-                raise ApiError(400, str(error), code="invalid_value") from None
-            says = f"{alias} stands for {model} from now on"
-        after = {"model": model or None}
-        await self._site.record(viewer, "set alias", alias, before={"model": before}, after=after)
+        async with self._site.recorded(viewer, "set alias", alias) as record:
+            if not model:
+                if not await self._site.read(lambda: remove_alias(database, alias)):
+                    raise ApiError(404, f"there is no alias {alias!r}", code="not_found")
+            else:
+                try:
+                    record.before = {"model": await self._site.read(lambda: set_alias(database, alias, model))}
+                except InvalidJobError as error:
+                    raise ApiError(400, str(error), code="invalid_value") from None
+            record.after = {"model": model or None}
+        says = f"{alias} stands for {model} from now on" if model else f"{alias} is no alias any more"
         return self._site.done(request, f"{ROOT}/engines", says)
 
 

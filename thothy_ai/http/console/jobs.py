@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,13 +28,16 @@ from thothy_ai.admin.jobs import BATCH, cancel, change, list_jobs, open_jobs, re
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.errors import InvalidJobError, UnknownJobError
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, ROOT, Site
+from thothy_ai.http.console.site import HEADERS, ROOT, SESSION_CHECK_SECONDS, Site
 from thothy_ai.http.errors import ApiError
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.live import TextWatcher
 
 PAGE = 50  # jobs
 MAX_MATCHING = 1_000_000  # jobs that one change is about
+MAX_OUTPUTS = 50
+MAX_RECORDED = 1_000  # ids of a change
+MAX_SHOWN_CHARS = 20_000  # of one output: a page is rendered on the door's event loop
 MAX_WATCHERS = 64  # live texts at once, each of which holds a thread
 LOOK_SECONDS = 0.5
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
@@ -61,7 +65,7 @@ class JobPages:
         self._watchers.shutdown(wait=False, cancel_futures=True)
 
     async def _list(self, request: Request, viewer: Viewer) -> Response:
-        wanted, after = filter_of(request.query_params, viewer), _id_in(request.query_params.get("after"))
+        wanted, after = filter_of(request.query_params, viewer), _id_in(request.query_params, "after")
         found = await self._site.read(lambda: list_jobs(self._site.database, wanted, after=after, limit=PAGE + 1))
         query = [(name, value) for name, value in parse_qsl(request.url.query) if name != "after" and value]
         more = urlencode([*query, ("after", str(found[PAGE - 1]["id"]))]) if len(found) > PAGE else None
@@ -97,13 +101,17 @@ class JobPages:
     async def _change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         action = _action_in(form)
         ids = await self._chosen(viewer, form, action)
-        number = await self._site.read(lambda: _changed(self._site.database, action, ids, form, viewer))
-        query = str(form.get("query", ""))
+        said, query = str(form.get("number", "")), str(form.get("query", ""))
+        if len(ids) > (int(said) if said.isdecimal() and len(said) < 10 else 0):
+            raise ApiError(
+                409, f"{len(ids):,} jobs match by now, more than you have confirmed: ask again", code="changed"
+            )
+        all_matching = form.get("which") == "all"
         target = str(ids[0]) if len(ids) == 1 else f"{len(ids):,} jobs"
-        after = {"jobs": number, "filter": query or None} | (
-            {"priority": _priority_in(form)} if action == "priority" else {}
-        )
-        await self._site.record(viewer, f"{action} jobs", target, before={"chosen": len(ids)}, after=after)
+        async with self._site.recorded(viewer, f"{action} jobs", target) as record:
+            number = await self._site.read(lambda: _changed(self._site.database, action, ids, form, viewer))
+            record.before = {"filter": query} if all_matching else {"ids": [str(each) for each in ids[:MAX_RECORDED]]}
+            record.after = {"jobs": number} | ({"priority": _priority_in(form)} if action == "priority" else {})
         left = f"; {len(ids) - number:,} had changed meanwhile and were left" if number < len(ids) else ""
         done = {"cancel": "cancelled", "retry": "queued again", "priority": "given another priority"}[action]
         says = f"{number:,} {'job was' if number == 1 else 'jobs were'} {done}{left}"
@@ -114,7 +122,10 @@ class JobPages:
         if form.get("which") == "all":
             wanted = filter_of(QueryParams(str(form.get("query", ""))), viewer)
             return await self._site.read(lambda: _matching(self._site.database, wanted, action))
-        ids = [found for given in form.getlist("id") if (found := _id_in(given))]
+        try:
+            ids = [UUID(str(given)) for given in form.getlist("id")]
+        except ValueError:
+            raise ApiError(400, "id: expected the id of a job", code="invalid_value") from None
         if not ids:
             raise ApiError(400, "no job is chosen: tick some, or choose all that match", code="nothing_chosen")
         if (tenant := viewer.tenant) is not None:
@@ -137,6 +148,7 @@ class JobPages:
             open=JobState(job["state"]) not in TERMINAL,
             retryable=job["state"] in RETRYABLE,
             steps=_steps(job),
+            outputs=[{**each, "text": _shortened(each["text"])} for each in job["artifacts"][:MAX_OUTPUTS]],
             price=None if price is None else job["cost"].price(price),
             currency=self._site.settings.currency,
             request_json=_pretty(job["request"]),
@@ -152,20 +164,25 @@ class JobPages:
         if self._watching >= MAX_WATCHERS:
             raise ApiError(429, f"{MAX_WATCHERS} jobs are being watched already", code="too_many_requests")
         headers = {**HEADERS, "x-accel-buffering": "no"}
-        stream = self._watched(job_id, JobState(job["state"]), job["attempt"])
+        stream = self._watched(request, job_id, JobState(job["state"]), job["attempt"])
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
-    async def _watched(self, job_id: UUID, state: JobState, attempt: int) -> AsyncIterator[str]:
+    async def _watched(self, request: Request, job_id: UUID, state: JobState, attempt: int) -> AsyncIterator[str]:
         loop, live = asyncio.get_running_loop(), TextWatcher(self._site.settings, job_id)
         watch, text, of = JobWatch(self._site.database, job_id), "", 0
         self._watching += 1
+        looked_at = time.monotonic()
         try:
             while not self._site.ending:
+                if time.monotonic() - looked_at > SESSION_CHECK_SECONDS:
+                    looked_at = time.monotonic()
+                    if await self._site.viewer(request) is None:
+                        return
                 piece = await loop.run_in_executor(self._watchers, live.next, LOOK_SECONDS)
                 if piece is not None:
                     text = piece.text if piece.attempt != of else text[: piece.at] + piece.text
                     of = piece.attempt
-                    part = self._site.fragment("job_live.html", text=text, attempt=of)
+                    part = self._site.fragment("job_live.html", text=text[-MAX_SHOWN_CHARS:], attempt=of)
                     yield "".join(f"data: {line}\n" for line in part.split("\n")) + "\n"
                     continue
                 try:
@@ -190,16 +207,22 @@ class JobPages:
 def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
     """The jobs that an address names, of those that the viewer sees."""
     given = {name: query.get(name, "").strip() or None for name in FIELDS}
-    states = [state for state in query.getlist("state") if state in set(JobState)]
-    wanted = JobFilter(states=states, **given, parent=_id_in(query.get("parent")), batch=_id_in(query.get("batch")))
+    states = query.getlist("state")
+    for state in states:
+        if state not in set(JobState):
+            raise ApiError(400, f"state: {state!r} is not one of {', '.join(JobState)}", code="invalid_value")
+    wanted = JobFilter(states=states, **given, parent=_id_in(query, "parent"), batch=_id_in(query, "batch"))
     return wanted if viewer.tenant is None else replace(wanted, tenant=viewer.tenant)
 
 
-def _id_in(given: object) -> UUID | None:
-    try:
-        return UUID(str(given)) if given else None
-    except ValueError:
+def _id_in(query: QueryParams, name: str) -> UUID | None:
+    """The id under a name; ApiError for what cannot be one: without it, the filter would let everything through."""
+    if not (given := query.get(name, "").strip()):
         return None
+    try:
+        return UUID(given)
+    except ValueError:
+        raise ApiError(400, f"{name}: {given!r} is not an id", code="invalid_value") from None
 
 
 def _action_in(form: FormData) -> str:
@@ -219,9 +242,13 @@ def _priority_in(form: FormData) -> int:
 def _matching(engine: Engine, wanted: JobFilter, action: str) -> list[UUID]:
     """The jobs that match and that an action can change."""
     if action != "retry":
-        return [job.id for job in open_jobs(engine, wanted)]
+        ids = [job.id for job in open_jobs(engine, wanted)]
+        if len(ids) > MAX_MATCHING:
+            says = f"{len(ids):,} jobs match, and one change is about {MAX_MATCHING:,} at most: filter them further"
+            raise ApiError(400, says, code="too_many")
+        return ids
     states = [state for state in RETRYABLE if not wanted.states or state in wanted.states]
-    ids: list[UUID] = []
+    ids = []
     after: UUID | None = None
     while states and len(ids) < MAX_MATCHING:
         found = list_jobs(engine, replace(wanted, states=states), after=after, limit=BATCH)
@@ -236,7 +263,7 @@ def _changed(engine: Engine, action: str, ids: Sequence[UUID], form: FormData, v
     if action == "cancel":
         return len(cancel(engine, ids))
     if action == "retry":
-        return len(redrive(engine, ids, note=f"by {viewer.name} in the console"))
+        return len(redrive(engine, ids, note=f"by {viewer.signature} in the console"))
     try:
         return sum(change(engine, ids, Change(priority=_priority_in(form))).values())
     except InvalidJobError as error:
@@ -281,4 +308,11 @@ with Producer.from_env() as producer:
 
 
 def _pretty(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return _shortened(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def _shortened(text: str) -> str:
+    more = len(text) - MAX_SHOWN_CHARS
+    return (
+        text if more <= 0 else f"{text[:MAX_SHOWN_CHARS]}\n… and {more:,} characters more: `thothy jobs show` has all"
+    )

@@ -52,11 +52,11 @@ class KeyPages:
         if not NAME.fullmatch(name):
             raise ApiError(400, "name: expected at most 100 characters, none a control character", code="invalid_value")
         until, limits = _expiry_in(form), KeyLimits(requests_per_minute=_whole_in(form, "requests_per_minute"))
-        made = await self._site.read(
-            lambda: create_key(self._site.database, tenant, scopes, limits, name=name, expires_at=until)
-        )
-        after = {"tenant": tenant, "name": name, "scopes": scopes, "expires_at": until}
-        await self._site.record(viewer, "create key", id_of(made) or "", after=after)
+        async with self._site.recorded(viewer, "create key", name or tenant) as record:
+            made = await self._site.read(
+                lambda: create_key(self._site.database, tenant, scopes, limits, name=name, expires_at=until)
+            )
+            record.after = {"id": id_of(made), "tenant": tenant, "scopes": scopes, "expires_at": until}
         known = (await self._site.keys()).values()
         keys = [key for key in known if viewer.sees(key.tenant)]
         return self._site.render(
@@ -67,9 +67,9 @@ class KeyPages:
         key = (await self._site.keys()).get(str(form.get("id", "")))
         if key is None or not viewer.sees(key.tenant):
             raise ApiError(404, "there is no such key", code="not_found")
-        await self._site.read(lambda: revoke_key(self._site.database, key.id))
-        before = {"tenant": key.tenant, "name": key.name}
-        await self._site.record(viewer, "revoke key", key.id, before=before, after={"revoked": True})
+        async with self._site.recorded(viewer, "revoke key", key.id) as record:
+            await self._site.read(lambda: revoke_key(self._site.database, key.id))
+            record.before, record.after = {"tenant": key.tenant, "name": key.name}, {"revoked": True}
         return self._site.done(request, f"{ROOT}/keys", f"{key.name or key.id} is revoked, and refused within seconds")
 
 
@@ -77,7 +77,7 @@ def _whole_in(form: FormData, name: str) -> int | None:
     given = str(form.get(name, "")).strip()
     if not given:
         return None
-    if not given.isdecimal() or not 1 <= int(given) <= 10**9:
+    if len(given) > 10 or not given.isdecimal() or not 1 <= int(given) <= 10**9:
         raise ApiError(400, f"{name}: expected a whole number from 1 on", code="invalid_value")
     return int(given)
 

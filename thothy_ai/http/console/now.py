@@ -18,15 +18,14 @@ from thothy_ai.admin.top.engines import EngineFigures, EngineSource
 from thothy_ai.admin.top.polling import Poller, Unreachable
 from thothy_ai.admin.top.queue import QueueSource, RecordFigures, WorkerFigures, WorkerSource
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.errors import ConfigError
+from thothy_ai.http.console.fleet import for_all_tenants
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, Site
+from thothy_ai.http.console.site import HEADERS, SESSION_CHECK_SECONDS, Site
 from thothy_ai.settings import Settings
 
 READ_SECONDS = 1.0  # between two readings of a source
 LINGER_SECONDS = 20.0  # for which sources are read after the last viewer has left: pages are loaded again
 FIRST_SECONDS = 2.0  # for the first readings
-SESSION_SECONDS = 10.0  # between two looks whether a stream's session still holds
 EVENT_HEADERS = {**HEADERS, "x-accel-buffering": "no"}  # nginx would collect events
 
 
@@ -63,10 +62,12 @@ class NowPage:
         self._pollers = {}
 
     async def _show(self, request: Request, viewer: Viewer) -> Response:
+        for_all_tenants(viewer)
         await self._begin()
         return self._site.render(request, viewer, "now.html", board=self._board())
 
-    async def _events(self, request: Request, _: Viewer) -> Response:
+    async def _events(self, request: Request, viewer: Viewer) -> Response:
+        for_all_tenants(viewer)
         await self._begin()
         return StreamingResponse(self._stream(request), media_type="text/event-stream", headers=EVENT_HEADERS)
 
@@ -76,7 +77,7 @@ class NowPage:
         looked_at = time.monotonic()
         try:
             while not self._site.ending:
-                if time.monotonic() - looked_at > SESSION_SECONDS:
+                if time.monotonic() - looked_at > SESSION_CHECK_SECONDS:
                     looked_at = time.monotonic()
                     if await self._site.viewer(request) is None:
                         return
@@ -95,10 +96,12 @@ class NowPage:
         return self._part
 
     def _board(self) -> dict[str, Any]:
-        record: RecordFigures | Unreachable = self._pollers["record"].latest
-        workers: WorkerFigures | Unreachable = self._pollers["workers"].latest
-        engine: EngineFigures | Unreachable = self._pollers["engine"].latest
-        fleet: Sequence[EngineStatus] | Unreachable = self._pollers["fleet"].latest
+        resting = Unreachable("not read yet")
+        latest: dict[str, Any] = {name: poller.latest for name, poller in self._pollers.items()}
+        record: RecordFigures | Unreachable = latest.get("record", resting)
+        workers: WorkerFigures | Unreachable = latest.get("workers", resting)
+        engine: EngineFigures | Unreachable | None = latest.get("engine")
+        fleet: Sequence[EngineStatus] | Unreachable = latest.get("fleet", resting)
         away = [
             (name, part.why)
             for name, part in (("Postgres", record), ("Redis", workers), ("The engine of this machine", engine))
@@ -108,25 +111,26 @@ class NowPage:
             "record": None if isinstance(record, Unreachable) else record,
             "workers": None if isinstance(workers, Unreachable) else workers,
             "engine": None if isinstance(engine, Unreachable) else engine,
-            "fleet": () if isinstance(fleet, Unreachable) else fleet,
+            "fleet": None if isinstance(fleet, Unreachable) else fleet,
             "away": away,
         }
 
     async def _begin(self) -> None:
         """Read the sources, if nobody has looked before."""
-        if self._pollers:
-            return
         settings = self._site.settings
-        self._pollers = {
-            "record": Poller(lambda: QueueSource(settings), READ_SECONDS),
-            "workers": Poller(lambda: WorkerSource(settings), READ_SECONDS),
-            "engine": Poller(lambda: _engine_source(settings), READ_SECONDS),
-            "fleet": Poller(lambda: FleetSource(settings), READ_SECONDS),
-        }
-        for poller in self._pollers.values():
-            poller.start()
+        if not self._pollers:
+            self._pollers = {
+                "record": Poller(lambda: QueueSource(settings), READ_SECONDS),
+                "workers": Poller(lambda: WorkerSource(settings), READ_SECONDS),
+                "fleet": Poller(lambda: FleetSource(settings), READ_SECONDS),
+            }
+            if settings.engine_url is not None:
+                self._pollers["engine"] = Poller(lambda: EngineSource(settings), READ_SECONDS)
+            for poller in self._pollers.values():
+                poller.start()
         polled = [each.polled for each in self._pollers.values()]
-        await asyncio.to_thread(lambda: [event.wait(FIRST_SECONDS / len(polled)) for event in polled])
+        if not all(event.is_set() for event in polled):
+            await asyncio.to_thread(lambda: [event.wait(FIRST_SECONDS / len(polled)) for event in polled])
         self._left_at = time.monotonic()
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self._rest)
 
@@ -134,9 +138,3 @@ class NowPage:
         """Stop reading once nobody has looked for a while."""
         if not self._viewers and time.monotonic() - self._left_at >= LINGER_SECONDS - 0.5:
             self.close()
-
-
-def _engine_source(settings: Settings) -> EngineSource:
-    if settings.engine_url is None:
-        raise ConfigError("THOTHY_ENGINE_URL is not set")
-    return EngineSource(settings)

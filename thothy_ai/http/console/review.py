@@ -30,7 +30,7 @@ from thothy_ai.errors import (
     UnreadableArtifactError,
 )
 from thothy_ai.http.console.sessions import Role, Viewer
-from thothy_ai.http.console.site import HEADERS, ROOT, Site
+from thothy_ai.http.console.site import HEADERS, ROOT, Site, visible
 from thothy_ai.http.errors import ApiError
 from thothy_ai.jobs.publishing.html import html
 from thothy_ai.producer.decisions import CurrentVersion, Decision, leaves
@@ -76,7 +76,8 @@ class ReviewPages:
     async def _show(self, request: Request, viewer: Viewer) -> Response:
         job_id: UUID = request.path_params["id"]
         current = await self._current(job_id, viewer)
-        draft = await self._site.read(lambda: self._look(current, viewer))
+        version, texts = await self._site.read(lambda: self._look(current, viewer))
+        ours = texts if version == current.version else None
         waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=LISTED))
         ids = [each.job_id for each in waiting]
         place = ids.index(job_id) if job_id in ids else -1
@@ -86,9 +87,10 @@ class ReviewPages:
             viewer,
             "piece.html",
             current=current,
-            published=Markup(html(piece_of(_as_artifact(current)), level=3, name="piece")),  # noqa: S704 - it escapes
-            fields=_fields(current.body or {}, draft, numbered),
-            drafted=draft is not None,
+            published=Markup(visible(html(piece_of(_as_artifact(current)), level=3, name="piece"))),  # noqa: S704 - it escapes
+            fields=_fields(current.body or {}, ours or {}, numbered),
+            drafted=bool(ours),
+            stale=texts if texts and version != current.version else None,
             findings=numbered,
             source=_marked(
                 current.source, [(number, each["source_start"], each["source_end"]) for number, each in numbered]
@@ -107,22 +109,26 @@ class ReviewPages:
         def read() -> Sequence[Any]:
             self._look(current, viewer)
             with self._site.database.connect() as connection:
-                wanted = {"job_id": current.job_id, "name": viewer.name}
+                wanted = {"job_id": current.job_id, "viewer": viewer.identity}
                 return connection.execute(statement("http/others_at_review"), wanted).all()
 
         others = await self._site.read(read)
-        version = int(request.query_params.get("version", "0") or 0)
-        part = self._site.fragment("piece_others.html", others=others, newer=current.version != version)
+        newer = request.query_params.get("version") != str(current.version)
+        part = self._site.fragment("piece_others.html", others=others, newer=newer)
         return HTMLResponse(part, headers=HEADERS)
 
     async def _draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Keep what is written so far, and say what the checks find in it."""
         current = await self._current(request.path_params["id"], viewer)
-        body = _written(current, form)
+        version = _version_in(form)
+        if version != current.version:
+            part = self._site.fragment("piece_others.html", others=(), newer=True)
+            return HTMLResponse(part, headers=HEADERS)
+        texts = _texts_in(current, form)
 
         def check() -> tuple[str | None, list[dict[str, Any]]]:
-            self._look(current, viewer, body)
-            _, problem, findings = current.checked(body)
+            self._look(current, viewer, texts)
+            _, problem, findings = current.checked(_written(current, texts))
             return problem, findings
 
         problem, findings = await self._site.read(check)
@@ -133,27 +139,22 @@ class ReviewPages:
     async def _decide(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         job_id: UUID = request.path_params["id"]
         current = await self._current(job_id, viewer)
-        action, version = str(form.get("action", "")), str(form.get("version", ""))
-        if not version.isdecimal():
-            raise ApiError(400, "version: expected the number of the version that you have seen", code="invalid_value")
+        action, version = str(form.get("action", "")), _version_in(form)
         try:
-            body = _written(current, form) if action == Action.EDIT else None
-            decision = Decision(action, viewer.name, note=str(form.get("note", "")).strip() or None, body=body)
-            now = await self._site.read(
-                lambda: decide(self._site.database, job_id, int(version), decision, viewer.tenant)
-            )
+            body = _written(current, _texts_in(current, form)) if action == Action.EDIT else None
+            note = str(form.get("note", "")).strip() or None
+            decision = Decision(action, viewer.signature, note=note, body=body)
+            async with self._site.recorded(viewer, action.replace("_", " "), str(job_id)) as record:
+                now = await self._site.read(
+                    lambda: decide(self._site.database, job_id, version, decision, viewer.tenant)
+                )
+                record.before = {"review": current.review, "version": version}
+                record.after = {"review": now.review, "version": now.version, "note": note}
         except InvalidDecisionError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
         except (DecisionConflictError, NothingToDecideError) as error:
             raise ApiError(409, str(error), code="decided") from None
         await self._site.read(lambda: self._forget(job_id, viewer))
-        await self._site.record(
-            viewer,
-            action.replace("_", " "),
-            str(job_id),
-            before={"review": current.review, "version": int(version)},
-            after={"review": now.review, "version": now.version, "note": decision.note},
-        )
         to = f"{ROOT}/review/{job_id}"
         if now.review in {None, ReviewState.APPROVED, ReviewState.REJECTED, ReviewState.HELD}:
             waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=1))
@@ -172,22 +173,25 @@ class ReviewPages:
             raise ApiError(409, str(error), code="unreadable") from None
 
     def _look(
-        self, current: CurrentVersion, viewer: Viewer, body: Mapping[str, Any] | None = None
-    ) -> dict[str, Any] | None:
-        """Note that a viewer looks, with what they have written; returns that, or what they had written before."""
+        self, current: CurrentVersion, viewer: Viewer, texts: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str] | None]:
+        """Note that a viewer looks, with the texts that they have written; returns those, or what they had written
+        before, and the version that they are about.
+        """
         values = {
             "job_id": current.job_id,
+            "viewer": viewer.identity,
             "name": viewer.name,
             "version": current.version,
-            "body": None if body is None else json.dumps(body),
+            "texts": None if texts is None else json.dumps(texts),
         }
         with self._site.database.begin() as connection:
-            kept: dict[str, Any] | None = connection.scalar(statement("http/look_at_review"), values)
-        return kept
+            kept = connection.execute(statement("http/look_at_review"), values).one()
+        return kept.version, kept.texts
 
     def _forget(self, job_id: UUID, viewer: Viewer) -> None:
         with self._site.database.begin() as connection:
-            connection.execute(statement("http/forget_review"), {"job_id": job_id, "name": viewer.name})
+            connection.execute(statement("http/forget_review"), {"job_id": job_id, "viewer": viewer.identity})
 
 
 def _as_artifact(current: CurrentVersion) -> dict[str, Any]:
@@ -211,10 +215,9 @@ def _after(ids: Sequence[UUID], place: int) -> UUID | None:
 
 
 def _fields(
-    body: Mapping[str, Any], draft: Mapping[str, Any] | None, numbered: Sequence[tuple[int, Mapping[str, Any]]]
+    body: Mapping[str, Any], drafted: Mapping[str, str], numbered: Sequence[tuple[int, Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
     """The texts of an artifact, each with its pieces between the borders of findings, and as it is being written."""
-    drafted = dict(leaves(draft or {}))
     return [
         {
             "part": part,
@@ -238,21 +241,37 @@ def _marked(text: str, marks: Sequence[tuple[int, Any, Any]]) -> list[tuple[str,
     ]
 
 
-def _written(current: CurrentVersion, form: FormData) -> dict[str, Any]:
-    """The artifact with the texts of a form. An entry of a list whose texts are all empty is left out."""
-    body = deepcopy(current.body or {})
-    texts = {part for part, value in leaves(body) if isinstance(value, str)}
+def _version_in(form: FormData) -> int:
+    given = str(form.get("version", ""))
+    if not given.isdecimal() or len(given) > 9:
+        raise ApiError(400, "version: expected the number of the version that you have seen", code="invalid_value")
+    return int(given)
+
+
+def _texts_in(current: CurrentVersion, form: FormData) -> dict[str, str]:
+    """The texts of a form by their fields, all of which the version must have."""
+    known = {part for part, value in leaves(current.body or {}) if isinstance(value, str)}
+    texts: dict[str, str] = {}
     for name, value in form.multi_items():
-        if not name.startswith(FIELD) or not isinstance(value, str):
-            continue
-        part = name.removeprefix(FIELD)
-        if part not in texts:
-            raise ApiError(400, f"{part}: is no text of this version; load the page again", code="stale")
+        if name.startswith(FIELD) and isinstance(value, str):
+            part = name.removeprefix(FIELD)
+            if part not in known:
+                raise ApiError(400, f"{part}: is no text of this version; load the page again", code="stale")
+            texts[part] = value.replace("\r\n", "\n")
+    return texts
+
+
+def _written(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The version with these texts. An entry of a list whose texts were all emptied is left out."""
+    body = deepcopy(current.body or {})
+    for part, text in texts.items():
         inner: Any = body
         *path, last = part.split(".")
         for step in path:
             inner = inner[int(step)] if isinstance(inner, list) else inner[step]
-        inner[int(last) if isinstance(inner, list) else last] = value.replace("\r\n", "\n").strip()
+        key: Any = int(last) if isinstance(inner, list) else last
+        if text.strip() != inner[key].strip():  # what nobody touched stays as it is, spaces included
+            inner[key] = text.strip()
     _drop_empty(body)
     return body
 

@@ -42,6 +42,16 @@ class Viewer:
     key: str | None
     csrf: str
 
+    @property
+    def signature(self) -> str:
+        """Who it is, on what they change: the name, and the key that signed in, which names alone do not tell."""
+        return f"{self.name} ({self.key})" if self.key and self.key != self.name else self.name
+
+    @property
+    def identity(self) -> str:
+        """Tells apart viewers of the same name."""
+        return self.key or f"{self.tenant or '*'} {self.name}"
+
     def sees(self, tenant: str) -> bool:
         return self.tenant in {None, tenant}
 
@@ -52,7 +62,8 @@ def viewer_of_key(key: ApiKey) -> Viewer | None:
     if scopes.isdisjoint({"read", "review", "admin"}):
         return None
     role = Role.OPERATOR if "admin" in scopes else Role.EDITOR if "review" in scopes else Role.READER
-    return Viewer(key.name or key.id, role, key.tenant, key.id, token_urlsafe(16))
+    name = "".join(char for char in key.name if char.isprintable()).strip() or key.id
+    return Viewer(name, role, key.tenant, key.id, token_urlsafe(16))
 
 
 class Sessions:

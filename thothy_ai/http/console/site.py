@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import unicodedata
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from sqlalchemy import Engine
 from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
@@ -33,8 +35,10 @@ Change = Callable[[Request, Viewer, FormData], Awaitable[Response]]
 
 ROOT = "/console"
 NOTICE = "thothy_notice"  # the cookie of what the last action did, which the next page shows
+SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session still holds
 KEYS_SECONDS = 2.0  # after which a session of a revoked key ends
 MAX_FIELDS = 2_000  # of a form
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 HEADERS = {
     # Scripts and styles are files of ours; nothing comes from elsewhere, and no other page may frame this one.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -43,6 +47,14 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
+
+
+@dataclass(slots=True)
+class ChangeRecord:
+    """What a change was made to, and what came of it, as they are recorded."""
+
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] = field(default_factory=dict)
 
 
 class Site:
@@ -61,7 +73,14 @@ class Site:
             undefined=StrictUndefined,
             finalize=visible,
         )
-        self._templates.filters |= {"ago": ago, "count": count, "seconds": seconds, "share": share, "short": short}
+        self._templates.filters |= {
+            "ago": ago,
+            "count": count,
+            "seconds": seconds,
+            "share": share,
+            "short": short,
+            "exact": exact,
+        }
         self._templates.globals |= {"Role": Role, "root": ROOT}
 
     def page(self, path: str, read: Read, role: Role = Role.READER) -> Route:
@@ -70,6 +89,8 @@ class Site:
         async def answer(request: Request) -> Response:
             viewer = await self.viewer(request)
             if viewer is None:
+                if "hx-request" in request.headers:  # a part of a page, into which no other page is to be put
+                    return Response(status_code=401, headers={**HEADERS, "hx-redirect": f"{ROOT}/sign-in"})
                 return RedirectResponse(f"{ROOT}/sign-in?next={quote(_address(request))}", 303, HEADERS)
             allow(viewer, role)
             _check_texts(request.query_params)
@@ -144,31 +165,32 @@ class Site:
         answer.set_cookie(NOTICE, quote(says[:500]), 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
         return answer
 
-    async def record(
-        self,
-        viewer: Viewer,
-        action: str,
-        target: str,
-        *,
-        before: Mapping[str, Any] | None = None,
-        after: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Note what a viewer changed."""
-        values = {
-            "id": uuid7(),
-            "name": viewer.name,
-            "tenant": viewer.tenant,
-            "action": action,
-            "target": target,
-            "before": None if before is None else json.dumps(before, default=str),
-            "after": None if after is None else json.dumps(after, default=str),
-        }
+    @asynccontextmanager
+    async def recorded(self, viewer: Viewer, action: str, target: str) -> AsyncIterator[ChangeRecord]:
+        """Note what a viewer changes: that they do before it is done, so that nothing is changed without a record, and
+        what it was and has become after the block.
+        """
+        record = ChangeRecord()
+        begun = {
+            "id": uuid7(), "name": viewer.signature, "tenant": viewer.tenant, "action": action, "target": target
+        }  # fmt: skip
+        await self.read(lambda: self._execute("http/begin_change", begun))
+        try:
+            yield record
+        except ApiError as error:
+            record.after = {"refused": str(error)}
+            raise
+        finally:
+            ended = {
+                "id": begun["id"],
+                "before": None if record.before is None else json.dumps(record.before, default=str),
+                "after": json.dumps(record.after, default=str),
+            }
+            await self.read(lambda: self._execute("http/end_change", ended))
 
-        def write() -> None:
-            with self.database.begin() as connection:
-                connection.execute(statement("http/record_change"), values)
-
-        await self.read(write)
+    def _execute(self, name: str, values: Mapping[str, Any]) -> None:
+        with self.database.begin() as connection:
+            connection.execute(statement(name), values)
 
     def _read_keys(self) -> dict[str, ApiKey]:
         with self.database.connect() as connection:
@@ -191,24 +213,28 @@ def back_to(given: object, default: str) -> str:
     """A page of the console that a form names; the default for anything else."""
     if not isinstance(given, str):
         return default
-    parts = urlsplit(given)
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        return default
     ours = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in given
     return given if ours else default
 
 
 def visible(value: object) -> object:
-    """A text with its control characters and its marks of direction as escapes: they would change what stands beside
-    them. Markup and other values are left alone.
+    """A text whose control characters and overrides of direction are spelled out: they would change what stands beside
+    them. What a form sends back is `exact` instead.
     """
     if value is None:
         return ""
-    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+    if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return "".join(
-        char if char in "\n\t " or unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-        else f"\\u{ord(char):04x}"
-        for char in value
-    )  # fmt: skip
+    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+
+
+def exact(value: object) -> Markup:
+    """A value as it is, for a form that sends it back."""
+    return escape("" if value is None else value)
 
 
 def count(number: float) -> str:

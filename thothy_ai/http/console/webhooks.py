@@ -14,6 +14,7 @@ from thothy_ai.http.console.site import ROOT, Site
 from thothy_ai.http.errors import ApiError
 
 SHOWN = 100  # deliveries
+MAX_RECORDED = 1_000  # ids of a change
 
 
 class WebhookPages:
@@ -46,6 +47,7 @@ class WebhookPages:
         ids = [each for each in wanted if each in ours] if form.get("which") != "all" else sorted(ours)
         if not ids:
             raise ApiError(400, "no failed delivery is chosen", code="nothing_chosen")
-        number = await self._site.read(lambda: retry(engine, ids))
-        await self._site.record(viewer, "retry webhooks", f"{number:,} deliveries", after={"deliveries": number})
+        async with self._site.recorded(viewer, "retry webhooks", f"{len(ids):,} deliveries") as record:
+            number = await self._site.read(lambda: retry(engine, ids))
+            record.after = {"deliveries": number, "ids": [str(each) for each in ids[:MAX_RECORDED]]}
         return self._site.done(request, f"{ROOT}/webhooks", f"{number:,} deliveries are tried again now")

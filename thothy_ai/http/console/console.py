@@ -29,14 +29,13 @@ from thothy_ai.http.console.keys import KeyPages
 from thothy_ai.http.console.now import NowPage
 from thothy_ai.http.console.review import ReviewPages
 from thothy_ai.http.console.sessions import COOKIE, viewer_of_key
-from thothy_ai.http.console.site import HEADERS, ROOT, Site, back_to, is_valid
+from thothy_ai.http.console.site import HEADERS, MAX_FORM, ROOT, Site, back_to, is_valid
 from thothy_ai.http.console.webhooks import WebhookPages
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
 log = logging.getLogger(__name__)
 
-MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
 FORM_SECONDS = 30.0
 
 

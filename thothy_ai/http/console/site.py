@@ -38,6 +38,7 @@ NOTICE = "thothy_notice"  # the cookie of what the last action did, which the ne
 SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session still holds
 KEYS_SECONDS = 2.0  # after which a session of a revoked key ends
 MAX_FIELDS = 2_000  # of a form
+MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 HEADERS = {
     # Scripts and styles are files of ours; nothing comes from elsewhere, and no other page may frame this one.
@@ -105,7 +106,7 @@ class Site:
             viewer = await self.viewer(request)
             if viewer is None:
                 raise ApiError(401, "the session is over: sign in again", code="signed_out")
-            async with request.form(max_fields=MAX_FIELDS) as form:
+            async with request.form(max_fields=MAX_FIELDS, max_part_size=MAX_FORM) as form:
                 check_csrf(viewer, form.get("csrf"))
                 allow(viewer, role)
                 _check_texts(form)

@@ -212,8 +212,10 @@ FRAGMENTS: Final[dict[str, str]] = {
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
     "undecided": UNDECIDED,
     # The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
-    # fields, against which least was found.
-    "best_draft": "verdict, artifact.body IS NULL,"
+    # fields, against which least was found. What was sent back is nobody's choice once there is another.
+    "best_draft": "artifact.attempt > coalesce((SELECT max(sent.attempt) FROM decision AS sent"
+    " WHERE sent.job_id = artifact.job_id AND sent.action = 'send_back'), 0) DESC,"
+    " verdict, artifact.body IS NULL,"
     " CASE jsonb_typeof(artifact.body) WHEN 'object'"
     " THEN (SELECT count(*) FROM jsonb_object_keys(artifact.body)) ELSE 0 END DESC,"
     " (SELECT coalesce(sum(CAST(found ->> 'weight' AS float8)), 0)"

@@ -12,10 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.decided import written
+from tests.support.decided import FINDING, written
 from tests.support.echo_kind import EchoArtifact
 from tests.support.queue_bench import Queue, runner_bench
 from tests.support.webhook_bench import deliveries
+from thothy_ai.admin.artifacts import list_artifacts
 from thothy_ai.db.states import JobState, ReviewState
 from thothy_ai.errors import (
     ArtifactRejectedError,
@@ -177,6 +178,26 @@ def test_what_is_sent_back_runs_once_more_with_the_note(queue: Queue, review: Re
     assert queue.producer.job(job_id).result(timeout=0) == EchoArtifact(echo="ok and all of it")
     assert queue.verdicts(job_id) == ["rejected", "accepted"]
     assert artifact_of(queue, job_id).decide("approve", by="Ann").current.version == 2
+
+
+def test_the_version_after_a_send_back_is_what_the_next_attempt_wrote(queue: Queue) -> None:
+    job_id = written(queue, findings=())
+    artifact_of(queue, job_id).decide("send_back", by="Ann", note="Name the river.")
+    queue.rows(
+        "INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, findings)"
+        " SELECT job_id, kind, locale, 2, tenant, 'rejected', 'repetition', CAST(:body AS jsonb), text,"
+        " CAST(:findings AS jsonb) FROM artifact",
+        body=json.dumps({"echo": "The river Lys."}),
+        findings=json.dumps([FINDING]),
+    )
+    queue.rows("UPDATE job SET state = 'succeeded', finished_at = now(), attempt = 2, review = 'needs_edit'")
+    with pytest.raises(NeedsEditError) as caught:
+        queue.producer.job(job_id).result(timeout=0)
+    assert caught.value.draft == artifact_of(queue, job_id).current.body == {"echo": "The river Lys."}
+    artifact_of(queue, job_id).decide("approve", by="Bo")
+    job = queue.producer.job(job_id)
+    assert job.result(timeout=0) == queue.producer.wait_all([job])[0].result() == EchoArtifact(echo="The river Lys.")
+    assert [row["body"] for row in list_artifacts(queue.engine, approved=True)] == [{"echo": "The river Lys."}]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

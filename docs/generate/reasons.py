@@ -31,6 +31,7 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "Raise the kind's `max_tokens`, or ask for less.",
     ),
     RejectionReason.TOO_LONG: ("A text has more words or characters than allowed.", "Use a larger model."),
+    RejectionReason.TOO_MANY_SENTENCES: ("A text has more sentences than its channel is for.", "Nothing."),
     RejectionReason.TOO_SHORT: ("A text has fewer words or characters than required.", "Use a longer source."),
     RejectionReason.EMPTY: ("The output, or a text of it, is empty.", "Check the model and its chat template."),
     RejectionReason.REPETITION: ("A text repeats itself.", "Use a larger model, or a higher `repetition_penalty`."),

@@ -18,6 +18,7 @@ class RejectionReason(StrEnum):
     OFF_SCHEMA = "off_schema"
     TRUNCATED = "truncated"  # the token budget was reached, or the text stops in mid-sentence
     TOO_LONG = "too_long"
+    TOO_MANY_SENTENCES = "too_many_sentences"  # for the channel
     TOO_SHORT = "too_short"
     EMPTY = "empty"
     REPETITION = "repetition"

@@ -62,6 +62,7 @@ _NATIVE: Final = {
 _ADVICE: Final = {
     Reason.TRUNCATED: "it did not come to an end. Be briefer, and finish every sentence.",
     Reason.TOO_LONG: "it was too long ({detail}). Write less.",
+    Reason.TOO_MANY_SENTENCES: "{detail}. Write fewer.",
     Reason.TOO_SHORT: "it was too short ({detail}). Write more, from the source.",
     Reason.REPETITION: "it repeated itself. Say each thing once.",
     Reason.WRONG_LANGUAGE: "it was not in {language}.",

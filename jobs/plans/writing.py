@@ -118,8 +118,8 @@ def off_topic(
     joined = " ".join(texts.values())
     found = (
         checks.echo(joined, instruction),
-        checks.unknown_words(joined, request.source, request.locale),
         checks.off_topic(joined, request.source, request.locale, min_share),
+        checks.unknown_words(joined, request.source, request.locale),
     )
     rejection = next(filter(None, found), None)
     return (PartFault(part, rejection) for part in texts) if rejection else iter(())

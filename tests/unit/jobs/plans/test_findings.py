@@ -126,4 +126,5 @@ def test_weights_are_cautious_where_little_was_measured() -> None:
     assert precision(RejectionReason.BANNED_PHRASE, "en") > 0.7
     assert group_of("zh-Hant") == group_of("ja")
     assert is_gate(RejectionReason.WRONG_LANGUAGE, "en")
+    assert not is_gate(RejectionReason.UNKNOWN_WORDS, "en"), "never measured"
     assert not is_gate(RejectionReason.NUMBER_NOT_IN_SOURCE, "en")

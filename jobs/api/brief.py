@@ -137,6 +137,13 @@ class Brief(_Given):
     def _check_reference(self) -> Self:
         if self.version is not None and self.name is None:
             raise PydanticCustomError("brief_version", "version: is that of a stored brief; give its name, too")
+        if self.name is not None and self.version is None and not self.is_reference:
+            field = next(name for name in type(self).model_fields if name != "name" and getattr(self, name))
+            raise PydanticCustomError(
+                "brief_name",
+                "{field}: cannot be given with the name of a stored brief; leave out one of them",
+                {"field": field},
+            )
         return self
 
     def __hash__(self) -> int:  # of `limits`, too

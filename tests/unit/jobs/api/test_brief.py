@@ -48,6 +48,7 @@ SOURCES = (
         ({"must_mention": ["word " * 15]}, ["does not fit the 60 characters of the channel 'newsletter'"]),
         ({"must_mention": [" "]}, ["is empty"]),
         ({"version": 2}, ["give its name, too"]),
+        ({"name": "spring", "angle": "x"}, ["brief: angle: cannot be given with the name of a stored brief"]),
         ({"name": "../spring"}, ["brief.name", "at most 60 letters"]),
         ({"angel": "new"}, ["brief.angel", "is not a known field"]),
         ({"reading_level": "grade 8"}, ["brief.reading_level", "'easy', 'general' or 'expert'"]),

@@ -37,7 +37,7 @@ class VerifyingBackend:
                 self._seconds += seconds
                 self._direct_seconds += 0.0 if request.booked else seconds
                 self._finished += 1
-            text = "" if None in labels else json.dumps(labels)
+            text = json.dumps(labels) if any(labels) else ""
             usage = Usage(prompt_tokens=0, cached_tokens=0, output_tokens=0, compute_seconds=seconds)
             sink([GenerationResult(request.id, text, (), FinishReason.STOP, usage)])
 

@@ -148,4 +148,8 @@ def _entailment(group: Sequence[ArtifactClaim], _: Context, source: str | None) 
 
 def _entailed(group: Sequence[ArtifactClaim], answer: Any) -> Iterator[VerifiedClaim]:  # noqa: ANN401  JSON
     for claim, label in zip(group, answer, strict=True):
-        yield VerifiedClaim(claim.text, _BY_ENTAILMENT[label], next(iter(claim.evidence), ""))
+        yield VerifiedClaim(
+            claim.text,
+            UNREAD if label is None else _BY_ENTAILMENT[label],
+            "" if label is None else next(iter(claim.evidence), ""),
+        )

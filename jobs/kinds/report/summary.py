@@ -68,13 +68,13 @@ def summarized(
         written = "" if isinstance(found, Rejection) else found.summary
         faults = (found,) if isinstance(found, Rejection) else summary_faults(written, tuple(sections), text, request)
         first, of_text = worst(faults, locale), Verified()
-        if first is None:
+        gate = first if first and is_gate(first.reason, locale) else None
+        if written and gate is None:
             stated = {0: Stated("summary", written)}
             of_text = (yield from verified(stated, text, request, context)).get(0, Verified())
         doubts = sum(doubt.weight for doubt in of_text.doubts)
         severe = severity(faults, locale)[0], severity(faults, locale)[1] + doubts
         if not done.text or severe <= severest:
-            gate = first if first and is_gate(first.reason, locale) else None
             done, severest = Summarized(written or done.text, gate, of_text), severe
         again = first or next((Rejection(doubt.reason, doubt.detail) for doubt in of_text.doubts), None)
         if again is None:

@@ -93,6 +93,14 @@ def test_a_verifier_that_hangs_or_dies_answers_without_labels_and_is_replaced(
     assert len(json.loads(result(engine.backend, GenerationRequest(f"f{signal_}", pairs=PAIRS)).text)) == len(PAIRS)
 
 
+def test_pairs_that_were_judged_keep_their_labels_beside_one_that_was_not(
+    engine: VerifyingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine._verifier, "judge", lambda _, answer: answer(["neutral", None, "entailment"], 0.0))
+    text = result(engine.backend, GenerationRequest("partly", pairs=PAIRS)).text
+    assert json.loads(text) == ["neutral", None, "entailment"]
+
+
 def test_a_stopping_engine_takes_no_pairs(folder: Path, engine: VerifyingEngine) -> None:
     stopping = VerifyingEngine(NullEngine(0.0, EngineOptions("unix:///nowhere")), engine._verifier)
     stopping.backend.stop_accepting()

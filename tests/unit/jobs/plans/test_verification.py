@@ -181,6 +181,7 @@ def test_an_entailment_model_gets_pairs_of_evidence_and_claim() -> None:
     (call,) = next(verify(RAIN, context, "A source."))
     assert (call.step, call.pairs) == ("verify", (("It pours. It is wet.", "It rains."), ("A source.", "It snows.")))
     assert labels(RAIN, '["contradiction", "neutral"]', context) == ["contradicted", "not_found"]
+    assert labels(RAIN, '["contradiction", null]', context) == ["contradicted", "unread"]
     for answer in ("", "null", '["entailment"]', '["entailment", "maybe"]', "3"):
         assert labels(RAIN, answer, context) == ["unread", "unread"]
 

@@ -78,6 +78,21 @@ def test_a_summary_in_doubt_is_written_again() -> None:
     assert finding.place.part == "summary"
 
 
+def test_a_summary_with_a_finding_is_verified_too() -> None:
+    doubtful = "Nordstern carried 4 million passengers, and its trains were all on time according to its manager."
+    steps: list[str] = []
+
+    def answer(call: Call) -> Output:
+        steps.append(call.step)
+        return labelling(call, {}) if call.step == "verify" else scripted(summary=doubtful)(call)
+
+    verdict = judged(answer, VERIFIED)
+    assert verdict.accepted
+    assert steps[-4:] == ["summary", "verify", "repair", "verify"]
+    assert verdict.verification is not None
+    assert doubtful in [claim.claim for claim in verdict.verification.claims]
+
+
 def test_a_section_is_verified_too() -> None:
     request = ReportSection(source=SOURCE, heading="Too few cars", length="short", verification=True)
     plan = registry.kind_of(request).plan

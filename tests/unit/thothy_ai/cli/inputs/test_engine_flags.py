@@ -53,7 +53,8 @@ def test_every_field_is_declared_and_every_option_has_its_place() -> None:
     assert typer_options().keys() - {"help"} == ENGINE.keys()
     assert argparse_options().keys() - NOT_OF_THE_ENGINE == BENCH.keys()
     assert ENGINE.keys() - BENCH.keys() == {
-        *("url", "max_context", "threads", "null", "null_latency", "cache_dir", "shutdown_seconds", "stall_seconds")
+        *("url", "max_context", "threads", "null", "null_latency", "cache_dir", "shutdown_seconds", "stall_seconds"),
+        *("verifier", "verifier_device"),
     }
     assert BENCH.keys() <= ENGINE.keys()
 
@@ -119,6 +120,10 @@ OTHER_VALUES = {
     "dtype": "float16",
     "weights": "fp8",
     "kv_dtype": "fp8",
+    "state_dtype": "bfloat16",
+    "kept_states": 5,
+    "verifier": Path("/verifier"),
+    "verifier_device": "cpu",
     "cache_dir": Path("/cache"),
     "memory_utilization": 0.5,
     "null_latency": 0.25,

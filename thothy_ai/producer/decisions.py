@@ -157,7 +157,9 @@ class CurrentVersion:
         review = ReviewState(row["review"]) if row["review"] else None
         past = tuple(PastDecision(**{str(name): value for name, value in each.items()}) for each in decisions)
         found = row["findings"] or ()
-        return cls(**values | {"state": JobState(row["state"]), "review": review, "findings": found, "decisions": past})
+        bodies = {name: _in_order(row[name], row["kind"]) for name in ("written", "body")}
+        more = {"state": JobState(row["state"]), "review": review, "findings": found, "decisions": past}
+        return cls(**values | bodies | more)
 
     @property
     def artifact(self) -> Artifact | None:
@@ -304,6 +306,26 @@ def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(each, f"{part}.{name}" if part else str(name))
     if part and not inner:
         yield part, value
+
+
+def _in_order(body: object, kind: str) -> Any:  # noqa: ANN401  JSON
+    """The fields as the artifact's class has them; the database does not keep their order."""
+    if kind not in registry.names():
+        return body
+    artifact = registry.find(kind).artifact
+    try:
+        return _like(body, artifact.model_validate(body, extra="ignore").model_dump(mode="json"))
+    except ValidationError:
+        return _like(body, dict.fromkeys(artifact.model_fields))
+
+
+def _like(value: Any, model: Any) -> Any:  # noqa: ANN401  JSON
+    if isinstance(value, Mapping) and isinstance(model, Mapping):
+        names = [*(name for name in model if name in value), *(name for name in value if name not in model)]
+        return {name: _like(value[name], model.get(name)) for name in names}
+    if isinstance(value, list) and isinstance(model, list):
+        return [_like(each, model[place] if place < len(model) else None) for place, each in enumerate(value)]
+    return value
 
 
 def _check_line(field: str, value: object, limit: int) -> None:

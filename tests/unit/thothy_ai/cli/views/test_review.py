@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -11,7 +12,11 @@ from rich.cells import cell_len
 
 from thothy_ai.cli.views.review import excerpt, marked, version_lines, word_changes
 from thothy_ai.db.states import JobState, ReviewState
+from thothy_ai.jobs import registry
 from thothy_ai.producer.decisions import CurrentVersion, PastDecision
+
+if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 ARABIC = "ارتفعت أسعار القمح في مصر بنسبة أربعين في المئة خلال عام واحد كما يقول التجار في القاهرة والإسكندرية"
@@ -49,6 +54,16 @@ def test_a_place_outside_the_text_is_not_marked(start: Any, end: Any) -> None:
     assert marked("Sales rose.", [(1, finding(start, end))]) == "Sales rose."
     assert excerpt("Sales rose.", start, end) == ""
     assert any("'40' is not" in line for line in version_lines(version("Sales rose.", finding(start, end)), 80))
+
+
+def test_fields_have_the_order_of_their_class() -> None:
+    names = list(registry.find("trend_summary").artifact.model_fields)
+    point = {"quote": "Sales rose.", "point": "They rose."}
+    body: dict[str, Any] = dict.fromkeys(sorted(names, reverse=True), "x") | {"key_points": [point]}
+    row = {field.name: getattr(version("x"), field.name) for field in fields(CurrentVersion)}
+    read = CurrentVersion.of(cast("RowMapping", row | {"kind": "trend_summary", "body": body, "written": body}), [])
+    assert list(read.body or ()) == list(read.written or ()) == names
+    assert read.body == body
 
 
 def test_an_excerpt_shows_what_stands_around() -> None:

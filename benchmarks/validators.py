@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.corruption import CORRUPTIONS, corrupted
-from thothy_ai.evaluation.validators import MEANING, Counts, Judged, by_group, by_sort, judge, precision_counts
+from thothy_ai.evaluation.validators import MEANING, Counts, JudgedText, by_group, by_sort, judge, precision_counts
 from thothy_ai.jobs.api.verdict import RejectionReason
 from thothy_ai.jobs.evaluation.labelled import load
 
@@ -32,7 +32,7 @@ UNSEEN = "unseen"
 _COUNTS = re.compile(r'^(?:\w+|"[\w ]+") = \[\d+, \d+\]\n', re.MULTILINE)
 
 
-def tables(judged: Sequence[Judged]) -> str:
+def tables(judged: Sequence[JudgedText]) -> str:
     """The figures as Markdown tables: per kind, per language group and per sort of defect, the unseen texts apart."""
     parts = [[each for each in judged if (each.text.split == UNSEEN) is unseen] for unseen in (False, True)]
     splits = [(name, part) for name, part in zip(("seen", UNSEEN), parts, strict=True) if part]
@@ -74,10 +74,10 @@ def _lines(head: list[str], body: Iterable[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
-def found_by_corruption(judged: Sequence[Judged]) -> str:
+def found_by_corruption(judged: Sequence[JudgedText]) -> str:
     """How many faulty versions of the good texts in which nothing is found are found, as a Markdown table."""
     sound = [each.text for each in judged if each.text.accepted and not each.found]
-    results: dict[str, list[Judged]] = {name: [] for name in CORRUPTIONS}
+    results: dict[str, list[JudgedText]] = {name: [] for name in CORRUPTIONS}
     for bad in corrupted(sound):
         results[bad.name].append(judge(bad.text))
     body = [
@@ -86,7 +86,7 @@ def found_by_corruption(judged: Sequence[Judged]) -> str:
     return _lines(["fault", "found", "most frequent reasons"], body)
 
 
-def _named(judged: Iterable[Judged]) -> str:
+def _named(judged: Iterable[JudgedText]) -> str:
     reasons = Counter(str(each.found[0].reason) for each in judged if each.found)
     return ", ".join(f"`{reason}` {count}" for reason, count in reasons.most_common(2))
 
@@ -95,7 +95,7 @@ def _rate(count: int, total: int) -> str:
     return f"{count} of {total} ({count / total:.1%})" if total else "–"
 
 
-def wrong(judged: Iterable[Judged]) -> Iterator[str]:
+def wrong(judged: Iterable[JudgedText]) -> Iterator[str]:
     """One line per good text that a gate rejects, and per bad one in which nothing is found; of unseen ones, ids."""
     for each in judged:
         missed = not each.text.accepted and not each.found and each.sort != MEANING
@@ -116,7 +116,7 @@ def written(page: str, figures: str, begin: str = BEGIN) -> str:
     return f"{before}{begin}\n\n{figures}\n\n{END}{rest.partition(END)[2]}"
 
 
-def declared(table: str, judged: Iterable[Judged]) -> str:
+def declared(table: str, judged: Iterable[JudgedText]) -> str:
     """The text of gates.toml with these counts in the place of its own; what is a gate stays."""
     counts = precision_counts(judged)
     entries = []

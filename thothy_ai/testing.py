@@ -298,7 +298,7 @@ class InMemoryQueue:
         return None
 
     def _insert(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of `worker/follow_ups`."""
+        """Keep a row of `worker/follow_ups`."""
         deadline = datetime.fromisoformat(row["deadline"]) if row["deadline"] else None
         request = json.loads(row["request"]) | ({row["text_field"]: row["content"]} if row["text_field"] else {})
         made = _Job(

@@ -68,7 +68,7 @@ class Verifier:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """The name of the model's folder."""
         return self._wanted.folder.resolve().name
 
     def judge(self, pairs: Pairs, on_judged: OnJudged) -> None:

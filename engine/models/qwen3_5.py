@@ -11,7 +11,7 @@ from thothy_ai.engine.models.qwen3_next import Qwen3Next
 
 
 class Qwen35(Qwen3Next):
-    """A Qwen3-Next without experts."""
+    """Qwen3-Next without its experts, dense."""
 
     model_type: ClassVar[str] = "qwen3_5_text"
 

@@ -29,7 +29,7 @@ class LoadVerifier:
 
 @dataclass(frozen=True, slots=True)
 class VerifierReady:
-    """The model is loaded."""
+    """The verifier's model is loaded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def unknown_words(text: str, original: str, locale: str) -> Rejection | None:
 
 @cache
 def has_word_lists() -> bool:
-    """Whether simplemma is installed."""
+    """Whether simplemma, which has them, is installed."""
     return find_spec("simplemma") is not None
 
 

@@ -48,7 +48,7 @@ def usage(message: str) -> NoReturn:
 
 
 def user_name() -> str:
-    """Who runs this command."""
+    """The account that runs this command."""
     with suppress(KeyError, OSError):  # the user of a container may have no name
         return getuser()
     return f"uid {os.getuid()}"

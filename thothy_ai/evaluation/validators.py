@@ -28,7 +28,7 @@ _SORTS: Final = {  # of defects, by the reasons that a text is labelled with
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedText:
     """A labelled text, and all that the validators found."""
 
     text: LabelledText
@@ -57,8 +57,8 @@ class Counts:
     bad_found: int
 
     @classmethod
-    def of(cls, judged: Iterable[Judged]) -> Counts:
-        """Count these texts."""
+    def of(cls, judged: Iterable[JudgedText]) -> Counts:
+        """The counts of these texts."""
         parts: list[int] = []
         texts = list(judged)
         for accepted in (True, False):
@@ -67,7 +67,7 @@ class Counts:
         return cls(*parts)
 
 
-def judge(text: LabelledText) -> Judged:
+def judge(text: LabelledText) -> JudgedText:
     """Apply the checks of the text's kind to its artifact."""
     kind = registry.find(text.kind)
     request = kind.request.model_validate(dict(text.request))
@@ -75,24 +75,24 @@ def judge(text: LabelledText) -> Judged:
         artifact = kind.artifact.model_validate(dict(text.artifact))
     except ValidationError as error:
         off = Rejection(Reason.OFF_SCHEMA, str(error.errors(include_url=False)[0]["msg"]))
-        return Judged(text, (off,))
-    return Judged(text, tuple(filter(None, kind.plan.checks(request, artifact))))  # type: ignore[attr-defined]
+        return JudgedText(text, (off,))
+    return JudgedText(text, tuple(filter(None, kind.plan.checks(request, artifact))))  # type: ignore[attr-defined]
 
 
-def by_group(judged: Sequence[Judged]) -> dict[str, Counts]:
+def by_group(judged: Sequence[JudgedText]) -> dict[str, Counts]:
     """The counts of each language group that has texts."""
     groups = (group for group in GROUPS if any(group_of(each.text.language) == group for each in judged))
     return {group: Counts.of(each for each in judged if group_of(each.text.language) == group) for group in groups}
 
 
-def by_sort(judged: Sequence[Judged]) -> dict[str, Counts]:
+def by_sort(judged: Sequence[JudgedText]) -> dict[str, Counts]:
     """The counts of the bad texts with each sort of defect; those of meaning last."""
     bad = [each for each in judged if not each.text.accepted]
     sorts = sorted({each.sort for each in bad}, key=lambda sort: (sort == MEANING, sort))
     return {sort: Counts.of(each for each in bad if each.sort == sort) for sort in sorts}
 
 
-def precision_counts(judged: Iterable[Judged]) -> dict[Reason, dict[str, tuple[int, int]]]:
+def precision_counts(judged: Iterable[JudgedText]) -> dict[Reason, dict[str, tuple[int, int]]]:
     """By reason and language group, how many bad and how many good texts something was found in, as in `gates.toml`."""
     counts: dict[Reason, dict[str, tuple[int, int]]] = {}
     for each in judged:
@@ -103,7 +103,7 @@ def precision_counts(judged: Iterable[Judged]) -> dict[Reason, dict[str, tuple[i
     return counts
 
 
-def to_json(judged: Sequence[Judged]) -> dict[str, Any]:
+def to_json(judged: Sequence[JudgedText]) -> dict[str, Any]:
     """Plain values under stable keys."""
     return {
         "texts": len(judged),

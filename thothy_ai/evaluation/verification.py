@@ -46,12 +46,12 @@ class VerifierResult:
 
     @cached_property
     def bad(self) -> int:
-        """Claims with a defect."""
+        """How many claims have a defect."""
         return sum(not each.labelled.sound for each in self.labels)
 
     @cached_property
     def sound(self) -> int:
-        """Claims without one."""
+        """How many claims have none."""
         return len(self.labels) - self.bad
 
     @cached_property
@@ -99,7 +99,7 @@ class VerifierResult:
         return list(dict.fromkeys(each.labelled.sort for each in self.labels))
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Plain values, as `--json` prints them."""
         return {
             "verifier": self.verifier,
             "device": self.device,

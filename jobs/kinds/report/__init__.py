@@ -35,7 +35,7 @@ RESERVE = 3_600  # tokens of the context for instructions and output: the longes
 
 
 class ReportArtifact(Artifact):
-    """A report."""
+    """A report: its sections under headings, and a summary."""
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     summary: Annotated[str, Field(max_length=4_000)]  # empty only in a rejected report

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.corruption import CORRUPTIONS, corrupted
 from benchmarks.validators import BEGIN, END, FOLDER, GATES, PAGE, declared, main, tables, written, wrong
-from thothy_ai.evaluation.validators import Judged, by_group, by_sort, judge
+from thothy_ai.evaluation.validators import JudgedText, by_group, by_sort, judge
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.evaluation.labelled import LabelledText, load
 
@@ -21,24 +21,24 @@ CORRECT = {
 
 
 @pytest.fixture(scope="module")
-def judged() -> list[Judged]:
+def judged() -> list[JudgedText]:
     return list(map(judge, load(FOLDER)))
 
 
-def test_the_page_has_today_s_figures(judged: Sequence[Judged]) -> None:
+def test_the_page_has_today_s_figures(judged: Sequence[JudgedText]) -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert written(page, tables(judged)) == page
     table = GATES.read_text(encoding="utf-8")
     assert declared(table, judged) == table
 
 
-def test_gates_reject_at_most_one_good_text_in_a_hundred_of_each_language_group(judged: Sequence[Judged]) -> None:
+def test_gates_reject_at_most_one_good_text_in_a_hundred_of_each_language_group(judged: Sequence[JudgedText]) -> None:
     shares = {name: counts.good_rejected / counts.good for name, counts in by_group(judged).items()}
     assert {name: share for name, share in shares.items() if share > 0.01} == {}
 
 
 @pytest.mark.parametrize(("sort", "least"), [("form", 0.98), ("language", 0.94), ("names", 0.71), ("quotations", 1.0)])
-def test_gates_go_on_finding_what_they_find(judged: Sequence[Judged], sort: str, least: float) -> None:
+def test_gates_go_on_finding_what_they_find(judged: Sequence[JudgedText], sort: str, least: float) -> None:
     counts = by_sort(judged)[sort]
     assert counts.bad_rejected / counts.bad >= least
 
@@ -95,14 +95,14 @@ DOUBT = Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, "'9' is not in the sourc
 def test_gates_and_findings_are_counted_apart_and_defects_of_meaning_too() -> None:
     unsupported = frozenset({RejectionReason.UNSUPPORTED})
     rows = [
-        Judged(labelled(True), ()),
-        Judged(labelled(True), (EMPTY, DOUBT)),
-        Judged(labelled(True), (DOUBT,)),
-        Judged(labelled(False), (EMPTY,)),
-        Judged(labelled(False), ()),
-        Judged(labelled(False), (DOUBT,)),
-        Judged(labelled(False, reasons=unsupported), ()),
-        Judged(labelled(False, split="unseen", language="zh"), ()),
+        JudgedText(labelled(True), ()),
+        JudgedText(labelled(True), (EMPTY, DOUBT)),
+        JudgedText(labelled(True), (DOUBT,)),
+        JudgedText(labelled(False), (EMPTY,)),
+        JudgedText(labelled(False), ()),
+        JudgedText(labelled(False), (DOUBT,)),
+        JudgedText(labelled(False, reasons=unsupported), ()),
+        JudgedText(labelled(False, split="unseen", language="zh"), ()),
     ]
     assert "| hook | 1 of 3 (33.3%) | 1 of 3 (33.3%) | 1 of 4 (25.0%) | 2 of 4 (50.0%) |" in tables(rows)
     assert "| Chinese and Japanese | – | – | – | – | – | – | 0 of 1 (0.0%) | 0 of 1 (0.0%) |" in tables(rows)
@@ -115,7 +115,7 @@ def test_gates_and_findings_are_counted_apart_and_defects_of_meaning_too() -> No
 
 
 def test_counts_go_to_the_entry_of_their_reason_and_what_is_a_gate_stays() -> None:
-    rows = [Judged(labelled(True), (DOUBT,)), Judged(labelled(False), (DOUBT, EMPTY))]
+    rows = [JudgedText(labelled(True), (DOUBT,)), JudgedText(labelled(False), (DOUBT, EMPTY))]
     table = "# a\n# comment\n\n[empty]\ngate = true\nHindi = [7, 0]\n\n[number_not_in_source]\ngate = false\n"
     assert declared(table, rows) == (
         "# a\n# comment\n\n[empty]\ngate = true\nothers = [1, 0]\n\n"
@@ -124,7 +124,7 @@ def test_counts_go_to_the_entry_of_their_reason_and_what_is_a_gate_stays() -> No
 
 
 def test_a_split_without_texts_has_no_column() -> None:
-    seen, unseen = (Judged(labelled(True, split), ()) for split in ("tuned", "unseen"))
+    seen, unseen = (JudgedText(labelled(True, split), ()) for split in ("tuned", "unseen"))
     assert "unseen" not in tables([seen])
     assert "| hook | 0 of 1 (0.0%) | 0 of 1 (0.0%) | – | – | 0 of 1 (0.0%) |" in tables([seen, unseen])
 

@@ -10,10 +10,10 @@ import typer
 from thothy_ai.cli.views.tables import Column, percent, table
 
 if TYPE_CHECKING:
-    from thothy_ai.evaluation.validators import Counts, Judged
+    from thothy_ai.evaluation.validators import Counts, JudgedText
 
 
-def print_measured(judged: Sequence[Judged]) -> None:
+def print_measured(judged: Sequence[JudgedText]) -> None:
     """Gates alone, and gates with findings: per language group, and per sort of defect."""
     from thothy_ai.evaluation.validators import Counts, by_group, by_sort
 

@@ -160,7 +160,7 @@ class Console:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ErrorText:
     """What an error page says."""
 
     status: int
@@ -168,14 +168,14 @@ class Failure:
     says: str
 
 
-def _failure_of(error: Exception) -> Failure:
+def _failure_of(error: Exception) -> ErrorText:
     if isinstance(error, ApiError):
-        return Failure(error.status, "That was refused", str(error))
+        return ErrorText(error.status, "That was refused", str(error))
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return Failure(404, "There is no such page", "It may have moved, or what it showed was deleted.")
-        return Failure(error.status_code, "That was refused", error.detail)
+            return ErrorText(404, "There is no such page", "It may have moved, or what it showed was deleted.")
+        return ErrorText(error.status_code, "That was refused", error.detail)
     look = "Before you send something again, look whether it was done."
     if isinstance(error, DatabaseError) and (isinstance(error, DatabaseUnreachableError) or error.sqlstate is None):
-        return Failure(503, "The database does not answer", f"Load the page again in a moment. {look}")
-    return Failure(500, "That failed", f"The server's log says why. {look}")
+        return ErrorText(503, "The database does not answer", f"Load the page again in a moment. {look}")
+    return ErrorText(500, "That failed", f"The server's log says why. {look}")

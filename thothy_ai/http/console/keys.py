@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from thothy_ai.db.api_keys import SCOPES, KeyLimits, create_key, id_of, revoke_key
-from thothy_ai.http.console.sessions import Role, Viewer
+from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import ROOT, Site, is_valid
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings.values import check_tenant
@@ -25,7 +25,7 @@ class KeyPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.routes = [
-            site.page("/keys", self._show, Role.OPERATOR),
+            site.page("/keys", self._show, ViewerRole.OPERATOR),
             site.action("/keys/create", self._create),
             site.action("/keys/revoke", self._revoke),
         ]

@@ -56,7 +56,7 @@ class NowPage:
         self.routes = [site.page("/now", self._show), site.page("/now/events", self._events)]
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading all of the sources."""
         for poller in self._pollers.values():
             poller.stop(0.0)
         self._pollers = {}

@@ -29,7 +29,7 @@ from thothy_ai.errors import (
     UnknownJobError,
     UnreadableArtifactError,
 )
-from thothy_ai.http.console.sessions import Role, Viewer
+from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, visible
 from thothy_ai.http.errors import ApiError
 from thothy_ai.jobs.publishing.html import html
@@ -53,8 +53,8 @@ class ReviewPages:
             site.page("/review", self._list),
             site.page(piece, self._show),
             site.page(f"{piece}/others", self._others),
-            site.action(f"{piece}/draft", self._draft, Role.EDITOR),
-            site.action(f"{piece}/decide", self._decide, Role.EDITOR),
+            site.action(f"{piece}/draft", self._draft, ViewerRole.EDITOR),
+            site.action(f"{piece}/decide", self._decide, ViewerRole.EDITOR),
         ]
 
     async def _list(self, request: Request, viewer: Viewer) -> Response:

@@ -24,7 +24,7 @@ COOKIE: Final = "thothy_console"
 SESSION_SECONDS: Final = 12 * 3600
 
 
-class Role(IntEnum):
+class ViewerRole(IntEnum):
     """What a viewer may do; each may do what the ones before may."""
 
     READER = 0  # look
@@ -37,7 +37,7 @@ class Viewer:
     """A signed-in person. `tenant` None: of all tenants. `key`: the id of the API key that signed in, if one did."""
 
     name: str
-    role: Role
+    role: ViewerRole
     tenant: str | None
     key: str | None
     csrf: str
@@ -61,7 +61,7 @@ def viewer_of_key(key: ApiKey) -> Viewer | None:
     scopes = key.scopes
     if scopes.isdisjoint({"read", "review", "admin"}):
         return None
-    role = Role.OPERATOR if "admin" in scopes else Role.EDITOR if "review" in scopes else Role.READER
+    role = ViewerRole.OPERATOR if "admin" in scopes else ViewerRole.EDITOR if "review" in scopes else ViewerRole.READER
     name = "".join(char for char in key.name if char.isprintable()).strip() or key.id
     return Viewer(name, role, key.tenant, key.id, token_urlsafe(16))
 
@@ -83,12 +83,12 @@ class Sessions:
             name, role, tenant, key, csrf = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
         except BadData:
             return None
-        return Viewer(name, Role(role), tenant, key, csrf)
+        return Viewer(name, ViewerRole(role), tenant, key, csrf)
 
     def enter(self, token: str) -> Viewer | None:
         """The viewer of a link, which works once; None if it was used, or is too old."""
         row = use_link(self._database, token)
-        return Viewer(row.name, Role[row.role.upper()], row.tenant, None, token_urlsafe(16)) if row else None
+        return Viewer(row.name, ViewerRole[row.role.upper()], row.tenant, None, token_urlsafe(16)) if row else None
 
     def _serializer(self) -> URLSafeTimedSerializer:
         if self._signer is None:

@@ -25,7 +25,7 @@ from thothy_ai.admin.top.queue import Paced
 from thothy_ai.db.api_keys import ApiKey, list_keys
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Role, Sessions, Viewer, check_csrf
+from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
 
@@ -82,9 +82,9 @@ class Site:
             "short": short,
             "exact": exact,
         }
-        self._templates.globals |= {"Role": Role, "root": ROOT}
+        self._templates.globals |= {"Role": ViewerRole, "root": ROOT}
 
-    def page(self, path: str, read: Read, role: Role = Role.READER) -> Route:
+    def page(self, path: str, read: Read, role: ViewerRole = ViewerRole.READER) -> Route:
         """A page that viewers of at least this role may see."""
 
         async def answer(request: Request) -> Response:
@@ -99,7 +99,7 @@ class Site:
 
         return Route(ROOT + path, answer, methods=["GET"])
 
-    def action(self, path: str, change: Change, role: Role = Role.OPERATOR) -> Route:
+    def action(self, path: str, change: Change, role: ViewerRole = ViewerRole.OPERATOR) -> Route:
         """A form that viewers of at least this role may send."""
 
         async def answer(request: Request) -> Response:
@@ -140,7 +140,7 @@ class Site:
     def render(
         self, request: Request, viewer: Viewer | None, template: str, status: int = 200, /, **values: object
     ) -> Response:
-        """A whole page."""
+        """A whole page, with the notice of the last action."""
         notice = request.cookies.get(NOTICE)
         context = {"viewer": viewer, "path": request.url.path, "notice": notice and unquote(notice), **values}
         answer = HTMLResponse(self._templates.get_template(template).render(context), status, HEADERS)
@@ -198,7 +198,7 @@ class Site:
             return {key.id: key for key in list_keys(connection)}
 
 
-def allow(viewer: Viewer, role: Role) -> None:
+def allow(viewer: Viewer, role: ViewerRole) -> None:
     """ApiError 403 unless the viewer has at least this role."""
     if viewer.role < role:
         name = role.name.lower()

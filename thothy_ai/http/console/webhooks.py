@@ -18,7 +18,7 @@ MAX_RECORDED = 1_000  # ids of a change
 
 
 class WebhookPages:
-    """Deliveries belong to tenants."""
+    """Deliveries, which belong to their jobs' tenants."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

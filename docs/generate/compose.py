@@ -89,7 +89,7 @@ def _of_options() -> Iterator[tuple[str, str, str]]:
 
 
 def _typed(default: object) -> str:
-    return "" if default is None or default == () else shown(default).strip("`")
+    return "" if default in (None, (), {}) else shown(default).strip("`")
 
 
 def _section(title: str, rows: Iterable[tuple[str, str, str]]) -> str:

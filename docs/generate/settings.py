@@ -117,6 +117,8 @@ def shown(default: Any) -> str:
     match default:
         case None | ():
             return "not set"
+        case dict():
+            return ", ".join(f"{key}={value}" for key, value in default.items()) or "not set"
         case bool():
             return "on" if default else "off"
         case Enum():

@@ -76,8 +76,9 @@ def line(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 def rest(process: subprocess.Popen[str]) -> list[str]:
-    """What it says until its end."""
-    return process.communicate(timeout=PATIENCE)[0].splitlines()
+    """What it says until its end, from when it stops: more of what it says once it is ready may come before."""
+    said = process.communicate(timeout=PATIENCE)[0].splitlines()
+    return said[next((at for at, each in enumerate(said) if each.startswith("Stop")), 0) :]
 
 
 def ask(url: str, query: str) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from tests.support.tutorial import PAGE, Played, agrees, steps, tutorial
 
 STEPS = steps()
 GARBAGE = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffd]|\[\d+(?:;\d+)*m|Traceback|Error:|Warning:")
-FRONT_MATTER = re.compile(r"---\n(?:.*\n)*?kind: \W?hook\W?\n(?:.*\n)*?---\n\s*(?:- )?\S+ \S+")
+FRONT_MATTER = re.compile(r"---\n(?:.*\n)*? *kind: \W?hook\W?\n(?:.*\n)*?---\n\s*(?:- )?\S+ \S+")
 
 
 @pytest.mark.timeout(1800)

@@ -147,7 +147,7 @@ class Settings(BaseSettings):
         " folder without `.py`, or names of installed modules.",
     )
     policies: Policies = Field(
-        default_factory=dict,
+        default={},
         description="Who has the last word on artifacts, where it is not whom the kind says: KIND=POLICY, separated by"
         " commas, or *=POLICY for all others. `review`: a person, on those with findings, and on the best draft of a"
         " job whose drafts gates rejected. `publish`: the gates; nothing waits. `strict`: each finding rejects, too.",

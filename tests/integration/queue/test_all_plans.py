@@ -32,6 +32,7 @@ ALLOWED = {
     "admin/list_artifacts": "a list whose filters may all be missing",
     "admin/list_jobs": "a list whose filters may all be missing",
     "admin/reasons": "the reasons of all jobs, when one is typed that this version does not know",
+    "admin/report_attempts": "a report, of any length of time",
     "admin/report_yield": "a report, of any length of time",
 }
 HISTORY = """

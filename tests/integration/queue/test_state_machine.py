@@ -27,7 +27,7 @@ from tests.support.queue_bench import Queue
 from tests.support.queue_world import SIZES, Worker, World
 from thothy_ai.admin import jobs as admin_jobs
 from thothy_ai.db.fragments import DEATHS_FOR_SMALL_GROUPS, DEATHS_TO_RUN_ALONE
-from thothy_ai.db.states import TERMINAL, JobState
+from thothy_ai.db.states import TERMINAL, JobState, ReviewState
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.plans.advance import Judgement
 from thothy_ai.worker import outcomes
@@ -233,7 +233,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert len(lone(jobs, worker)) <= SIZES.lone
 
     def _job_is_right(self, job: Any) -> None:
-        assert job.accepted == (job.state == JobState.SUCCEEDED)
+        assert job.accepted == (job.state == JobState.SUCCEEDED and job.review != ReviewState.NEEDS_EDIT)
         assert job.failures == job.charged - self.pardoned[job.id] <= job.max_attempts
         assert job.engine_deaths <= MAX_ENGINE_DEATHS
         assert job.tried == job.attempt - (job.state == JobState.RUNNING)

@@ -13,9 +13,8 @@ from thothy_ai.admin.export.table import csv_line
 from thothy_ai.admin.report.bill import DIMENSIONS, Bill, Dimension, Prices
 from thothy_ai.admin.report.drain_report import DrainReport, drain_report
 from thothy_ai.admin.report.recorded_drains import RecordedDrain, list_drains
-from thothy_ai.http.console.fleet import for_all_tenants
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, Site
+from thothy_ai.http.console.site import HEADERS, Site, for_all_tenants
 from thothy_ai.http.errors import ApiError
 
 WINDOWS = {"1 h": 1, "24 h": 24, "7 d": 7 * 24, "30 d": 30 * 24}  # hours

@@ -13,7 +13,7 @@ from thothy_ai.admin.engines import engines
 from thothy_ai.admin.model_aliases import list_aliases, remove_alias, set_alias
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import ROOT, Site
+from thothy_ai.http.console.site import ROOT, Site, for_all_tenants
 from thothy_ai.http.errors import ApiError
 from thothy_ai.queue.control import read_control, set_paused
 from thothy_ai.queue.pauses import SCOPES, Scope, pause_part, read_pauses, resume_part
@@ -91,13 +91,6 @@ class FleetPages:
             record.after = {"model": model or None}
         says = f"{alias} stands for {model} from now on" if model else f"{alias} is no alias any more"
         return self._site.done(request, f"{ROOT}/engines", says)
-
-
-def for_all_tenants(viewer: Viewer) -> None:
-    """ApiError 403 for a viewer of one tenant: the page is about all."""
-    if viewer.tenant is not None:
-        says = f"this page is about all tenants, and you see {viewer.tenant!r} only"
-        raise ApiError(403, says, code="tenant")
 
 
 def _part_in(form: FormData) -> tuple[Scope, str] | None:

@@ -31,11 +31,14 @@ class KeyPages:
         ]
 
     async def _show(self, request: Request, viewer: Viewer) -> Response:
+        return await self._page(request, viewer, viewer.tenant or self._site.settings.tenant)
+
+    async def _page(self, request: Request, viewer: Viewer, tenant: str, made: str | None = None) -> Response:
+        """The keys that the viewer sees, and the one that was just made, which is shown this once."""
         known = (await self._site.keys()).values()
         keys = [key for key in known if viewer.sees(key.tenant)]
-        tenant = viewer.tenant or self._site.settings.tenant
         return self._site.render(
-            request, viewer, "keys.html", keys=keys, is_valid=is_valid, scopes=SCOPES, tenant=tenant, made=None
+            request, viewer, "keys.html", keys=keys, is_valid=is_valid, scopes=SCOPES, tenant=tenant, made=made
         )
 
     async def _create(self, request: Request, viewer: Viewer, form: FormData) -> Response:
@@ -57,11 +60,7 @@ class KeyPages:
                 lambda: create_key(self._site.database, tenant, scopes, limits, name=name, expires_at=until)
             )
             record.after = {"id": id_of(made), "tenant": tenant, "scopes": scopes, "expires_at": until}
-        known = (await self._site.keys()).values()
-        keys = [key for key in known if viewer.sees(key.tenant)]
-        return self._site.render(
-            request, viewer, "keys.html", keys=keys, is_valid=is_valid, scopes=SCOPES, tenant=tenant, made=made
-        )
+        return await self._page(request, viewer, tenant, made)
 
     async def _revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         key = (await self._site.keys()).get(str(form.get("id", "")))

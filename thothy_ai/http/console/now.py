@@ -18,9 +18,8 @@ from thothy_ai.admin.top.engines import EngineFigures, EngineSource
 from thothy_ai.admin.top.polling import Poller, Unreachable
 from thothy_ai.admin.top.queue import QueueSource, RecordFigures, WorkerFigures, WorkerSource
 from thothy_ai.db.connect import make_engine, reaching
-from thothy_ai.http.console.fleet import for_all_tenants
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, SESSION_CHECK_SECONDS, Site
+from thothy_ai.http.console.site import HEADERS, SESSION_CHECK_SECONDS, Site, for_all_tenants
 from thothy_ai.settings import Settings
 
 READ_SECONDS = 1.0  # between two readings of a source

@@ -205,6 +205,13 @@ def allow(viewer: Viewer, role: ViewerRole) -> None:
         raise ApiError(403, f"this needs the role {name!r}, and yours is {viewer.role.name.lower()!r}", code="role")
 
 
+def for_all_tenants(viewer: Viewer) -> None:
+    """ApiError 403 for a viewer of one tenant: the page is about all."""
+    if viewer.tenant is not None:
+        says = f"this page is about all tenants, and you see {viewer.tenant!r} only"
+        raise ApiError(403, says, code="tenant")
+
+
 def is_valid(key: ApiKey) -> bool:
     """Whether a key was neither revoked nor has expired."""
     return key.revoked_at is None and (key.expires_at is None or key.expires_at > datetime.now(UTC))

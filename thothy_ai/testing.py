@@ -88,7 +88,7 @@ class _Job:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     previous: dict[str, Any] | None = None
-    artifact: dict[str, Any] | None = None  # as a row of `producer/artifact`, before anybody has decided
+    artifact: dict[str, Any] | None = None  # as a row of `producer/artifacts`, before anybody has decided
     output: Judged | None = None  # of the last attempt
     review: ReviewState | None = None
     version: int = 1
@@ -106,7 +106,7 @@ class _Job:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """As a row of `producer/artifact`."""
+        """As a row of `producer/artifacts`."""
         if self.artifact is None:
             return None
         now = self.current_version
@@ -260,7 +260,7 @@ class InMemoryQueue:
                     rows = [_changed(job, wanted) for job in found if job.state is JobState.QUEUED]
                 case "producer/snapshot" | "producer/snapshots":
                     rows = [{name: getattr(job.snapshot, name) for name in Snapshot.__slots__} for job in found]
-                case "producer/artifact" | "producer/artifacts":
+                case "producer/artifacts":
                     rows = [result for job in found if (result := job.result) is not None]
                 case "queue/current_version":
                     rows = [job.current_version for job in found]

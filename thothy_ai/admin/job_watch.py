@@ -94,12 +94,12 @@ class JobWatch:
         values: dict[str, Any] = {name: getattr(row, name) for name in names}
         return JobSnapshot(**values, state=JobState(row.state), ended=ended, waiting=waiting)
 
-    def artifact(self, kind: str) -> dict[str, Any] | None:
+    def artifact(self) -> dict[str, Any] | None:
         """The body of the accepted artifact; None if there is none."""
         with self._engine.connect() as connection:
-            wanted = {"id": self._id, "kind": kind, "tenant": None}
-            body: dict[str, Any] | None = connection.scalar(statement("producer/artifact"), wanted)  # its first column
-        return body
+            wanted = {"ids": [self._id], "tenant": None}
+            row = connection.execute(statement("producer/artifacts"), wanted).one_or_none()
+        return row.body if row is not None else None
 
 
 def why_it_waits(job: JobSnapshot, waiting: JobWait, clock: Callable[[datetime], str]) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def change(job_id: UUID, wanted: Change) -> Transaction[bool]:
 
 def accepted_artifact(snapshot: Snapshot) -> Transaction[Artifact]:
     """The artifact of a succeeded job. Raises `NeedsEditError`, `UnreadableArtifactError`."""
-    rows = yield Query("producer/artifact", {"id": snapshot.id})
+    rows = yield Query("producer/artifacts", {"ids": [snapshot.id]})
     return read_artifact(snapshot, rows[0] if rows else None)
 
 

@@ -85,7 +85,7 @@ class Snapshot:
 
 
 def read_artifact(snapshot: Snapshot, row: Mapping[Any, Any] | None) -> Artifact:
-    """The artifact in a row of `producer/artifact`, without fields that only newer versions know.
+    """The artifact in a row of `producer/artifacts`, without fields that only newer versions know.
 
     Raises `NeedsEditError`, and `UnreadableArtifactError`.
     """

@@ -107,7 +107,7 @@ def watch(job_id: JobId) -> None:
             while True:
                 view.show(snapshot := job.look())
                 if snapshot.state.terminal:
-                    view.end(job.artifact(snapshot.kind))
+                    view.end(job.artifact())
                     break
                 piece = _show_text(live, view, snapshot.attempt, piece)
     except KeyboardInterrupt:

@@ -1,4 +1,5 @@
--- The artifacts of several jobs, each as `producer/artifact` finds it.
+-- The artifacts of jobs: the version that a person approved or, until then, what the gates accepted. Without one, `body`
+-- is NULL, and `draft` the version that a person may edit.
 SELECT job.id AS job_id, CASE
         WHEN review = 'approved' THEN coalesce(edited.body, written.body) WHEN verdict = 'accepted' THEN written.body
     END AS body,

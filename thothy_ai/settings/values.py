@@ -196,6 +196,8 @@ def text_of(value: object) -> str:
             return value.get_secret_value()
         case tuple():
             return json.dumps(value) if any("," in entry for entry in value) else ",".join(value)
+        case dict():
+            return ",".join(f"{name}={entry}" for name, entry in value.items())
         case _:
             return str(value)
 

@@ -268,11 +268,27 @@ def test_a_lease_outlives_two_heartbeats_that_are_missed() -> None:
         assert str(caught.value) == words
 
 
+SEVERAL = {
+    "gates_as_findings": ("repetition", "truncated"),
+    "http_hosts": "example.org, localhost",
+    "http_proxies": "10.0.0.1",
+    "kinds": ("a.b", "c"),
+    "model_prices": ("small=0.5", "large=2"),
+    "policies": {"*": "strict", "hook": "publish"},
+    "webhook_networks": "10.1.0.0/16,fd00::/8",
+}
+
+
 def test_another_process_gets_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings.load(home=tmp_path, database_url=DATABASE, kinds=("a.b", "c"), lease_seconds=50, model="/m")
+    settings = Settings.load(home=tmp_path, database_url=DATABASE, lease_seconds=50, model="/m", **SEVERAL)
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
     assert Settings.load() == settings
+
+
+def test_settings_with_several_entries_are_all_among_those() -> None:
+    of_several = {name for name, value in Settings.load() if isinstance(value, (tuple, list, dict, set))}
+    assert of_several <= SEVERAL.keys()
 
 
 def test_passwords_are_not_printed() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.shell import find_model
-from thothy_ai.cli.views.times import spell
 
 if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint

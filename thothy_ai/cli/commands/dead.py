@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.inputs import times
 from thothy_ai.cli.inputs.job_options import (
     MAX_LISTED,
@@ -38,7 +39,7 @@ from thothy_ai.cli.shell import (
 )
 from thothy_ai.cli.views.job import job_json, print_job
 from thothy_ai.cli.views.tables import Column, count, more_exist, print_json, printable, table
-from thothy_ai.cli.views.times import local, spell
+from thothy_ai.cli.views.times import local
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.commands.report import Since, check_window, prices, print_report
 from thothy_ai.cli.inputs import times
 from thothy_ai.cli.shell import INTERRUPTED, UNSERVED, AsJson, database, fail
 from thothy_ai.cli.views.queue import obstacle_sentences, unserved_sentences
 from thothy_ai.cli.views.tables import console, count
-from thothy_ai.cli.views.times import local, spell
+from thothy_ai.cli.views.times import local
 
 if TYPE_CHECKING:
     from thothy_ai.admin.drain import DrainStatus

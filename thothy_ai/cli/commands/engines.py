@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.shell import AsJson, database
-from thothy_ai.cli.views import times
 from thothy_ai.cli.views.tables import Column, print_json, print_text, table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def engines(
         Column("devices", text=True, drop=4): lambda e: ",".join(e.devices) or e.device,
         Column("state"): _state,
         Column("capacity", number=True, drop=2): lambda e: e.capacity or None,
-        Column("heartbeat", number=True, drop=1): lambda e: f"{times.spell(e.heartbeat_age)} ago",
+        Column("heartbeat", number=True, drop=1): lambda e: f"{spell(e.heartbeat_age)} ago",
         Column("running", number=True): lambda e: e.running,
         Column("tok/s", number=True): lambda e: f"{e.tokens_per_second:,.0f}",
     }

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.views.live_json import LiveJson
 from thothy_ai.cli.views.tables import count, print_json, printable
-from thothy_ai.cli.views.times import spell
 from thothy_ai.engine.api import EngineInfo, FinishReason
 from thothy_ai.evaluation.ask import AskAttempt
 

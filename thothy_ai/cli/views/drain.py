@@ -17,9 +17,9 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from thothy_ai.admin.drain import DrainProgress, DrainStatus
+from thothy_ai.admin.durations import per_time, spell_whole
 from thothy_ai.cli.views.forecast import UNPROVED
 from thothy_ai.cli.views.queue import obstacle_sentences
-from thothy_ai.cli.views.times import per_time, spell_whole
 from thothy_ai.queue.forecast.outlook import Forecast
 
 LINE_SECONDS = 5.0  # between two lines, when something has changed

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.admin.report.recorded_drains import RecordedDrain
 from thothy_ai.cli.views.tables import Column, percent, table
-from thothy_ai.cli.views.times import local, spell
+from thothy_ai.cli.views.times import local
 
 HEADS = ("jobs", "failed", "yield", "peak", "wait p50", "p95", "p99", "run p50", "p95", "p99",
          "busy s", "useful s", "resident s", "per hour")  # fmt: skip

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from thothy_ai.admin.durations import per_time, spell_whole
 from thothy_ai.cli.views.tables import Column, count, print_fields, print_text, table
-from thothy_ai.cli.views.times import local, per_time, spell_whole
+from thothy_ai.cli.views.times import local
 from thothy_ai.queue.moments import LATEST
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.admin.export.pieces import text_of
 from thothy_ai.admin.json_text import json_text
-from thothy_ai.cli.views import times
 from thothy_ai.cli.views.tables import Column, count, print_fields, printable, table, terminal_width
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def print_job(job: dict[str, Any], settings: Settings) -> None:
             rows = [
                 {
                     **row,
-                    "seconds": times.spell((row["finished_at"] - row["started_at"]).total_seconds()),
+                    "seconds": spell((row["finished_at"] - row["started_at"]).total_seconds()),
                     "device_seconds": f"{row['device_seconds']:.2f}",
                 }
                 for row in rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.views import times
 from thothy_ai.cli.views.tables import Column, count, print_text, printable, table
 
@@ -22,7 +23,7 @@ def print_states(now: QueueStatus) -> None:
     numbers = ("jobs", "oldest waits", "delayed", "deadline < 1 h", "deadline < 24 h")
     heads = [Column("state"), *(Column(head, number=True) for head in numbers)]
     rows = [
-        [name, f"{at.jobs:,}", times.spell(at.due_age), f"{at.delayed:,}", f"{at.due_1h:,}", f"{at.due_24h:,}"]
+        [name, f"{at.jobs:,}", spell(at.due_age), f"{at.delayed:,}", f"{at.due_1h:,}", f"{at.due_24h:,}"]
         for name, at in ((name, now[name]) for name in ("queued", "dispatched", "running"))
     ]
     table("", heads, rows)

@@ -12,10 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.cli.views.bill import bill_lines
 from thothy_ai.cli.views.tables import PIPE_WIDTH, Column, count, folded, layout, percent
-from thothy_ai.cli.views.times import local, spell
+from thothy_ai.cli.views.times import local
 
 PAIR = ("attempts", "wasted s")
 OPEN_STATES = ("queued", "dispatched", "running")

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.cli.views.tables import count, percent, printable, short_id, wrapped
-from thothy_ai.cli.views.times import local, spell
+from thothy_ai.cli.views.times import local
 from thothy_ai.producer.decisions import leaves
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from thothy_ai.admin.durations import per_time, spell, spell_whole
 from thothy_ai.admin.top.polling import Unreachable
-from thothy_ai.cli.views import times
 from thothy_ai.cli.views.tables import count, percent, printable
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ def _queue_panel(frame: Frame) -> Panel:
         ("dispatched", f"{status['dispatched'].jobs:,}"),
         ("running", f"{status['running'].jobs:,}" + (f", {count(late, 'expired lease')}" if late else "")),
         ("workers", connected),
-        ("oldest", f"waits {times.spell(status.oldest_age)}" if status.oldest_age else "-"),
+        ("oldest", f"waits {spell(status.oldest_age)}" if status.oldest_age else "-"),
         ("due in 1 h", f"{sum(state.due_1h for state in status.states.values()):,}"),
-        ("rate", times.per_time(queue.jobs_per_second)),
+        ("rate", per_time(queue.jobs_per_second)),
         last,
     ]
     age = f" (counted {queue.age_seconds:.0f} s ago)" if queue.age_seconds >= STALE_SECONDS else ""
@@ -139,7 +139,7 @@ def _panel(title: str, content: RenderableType, style: str = "") -> Panel:
 
 
 def _to_go(seconds: float | None) -> str:
-    return "-" if seconds is None else f"about {times.spell_whole(seconds)}"
+    return "-" if seconds is None else f"about {spell_whole(seconds)}"
 
 
 def _whole(number: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.admin.json_text import json_text
 from thothy_ai.cli.views import times
 from thothy_ai.cli.views.live_json import LiveJson
@@ -100,7 +101,7 @@ def status_of(job: JobSnapshot) -> Status:
         text = f"running: attempt {job.attempt} on {job.worker}{stopping}"
         return Status((job.state, job.attempt, stopping), text, job.started_at or job.at)
     why = "".join(f": {part}" for part in (job.reason, job.detail) if part)
-    took = times.spell((job.finished_at - job.enqueued_at).total_seconds()) if job.finished_at else "-"
+    took = spell((job.finished_at - job.enqueued_at).total_seconds()) if job.finished_at else "-"
     text = f"{job.state}{why} ({count(job.attempt, 'attempt')}, {took} after it was enqueued)"
     return Status((job.state,), text, job.finished_at or job.at)
 

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from thothy_ai.admin.durations import per_time, spell, spell_whole
 from thothy_ai.admin.top.queue import Paced
 from thothy_ai.db.api_keys import ApiKey, list_keys
 from thothy_ai.db.connect import reaching
@@ -77,7 +78,9 @@ class Site:
         self._templates.filters |= {
             "ago": ago,
             "count": count,
-            "seconds": seconds,
+            "seconds": spell,
+            "estimate": spell_whole,
+            "rate": per_time,
             "share": share,
             "short": short,
             "exact": exact,
@@ -250,7 +253,7 @@ def count(number: float) -> str:
 
 
 def share(part: float | None) -> str:
-    return "–" if part is None else f"{part:.0%}"
+    return "-" if part is None else f"{part:.0%}"
 
 
 def short(value: object) -> str:
@@ -258,27 +261,12 @@ def short(value: object) -> str:
     return str(value)[-8:]
 
 
-def seconds(value: float | None) -> str:
-    """A duration in at most two units."""
-    if value is None:
-        return "–"
-    if value < 10:
-        return f"{value:.1f} s"
-    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-    at = next((place for place, (size, _) in enumerate(units) if value >= size), 3)
-    size, name = units[at]
-    whole, rest = divmod(round(value), size)
-    smaller, small_name = units[min(at + 1, 3)]
-    rest //= smaller
-    return f"{whole} {name} {rest} {small_name}" if at < 3 and rest else f"{whole} {name}"
-
-
 def ago(moment: datetime | None) -> Markup:
     """How long ago a moment was, with the moment itself as a hint."""
     if moment is None:
-        return Markup("–")
+        return Markup("-")
     passed = (datetime.now(UTC) - moment).total_seconds()
-    text = f"{seconds(passed)} ago" if passed >= 0 else f"in {seconds(-passed)}"
+    text = f"{spell(passed)} ago" if passed >= 0 else f"in {spell(-passed)}"
     exact = moment.astimezone(UTC)
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
         exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), text

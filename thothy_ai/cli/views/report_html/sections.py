@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from thothy_ai.admin.durations import spell
 from thothy_ai.admin.report.bill import DIMENSIONS, Bill
 from thothy_ai.admin.report.drain_report import DrainReport, Figures
 from thothy_ai.admin.report.timeline import Bin, Percentiles
@@ -13,7 +14,7 @@ from thothy_ai.cli.views.report import drain_time, rate
 from thothy_ai.cli.views.report_html import plots
 from thothy_ai.cli.views.report_html.tables import details, figure, note, section, table, tiles
 from thothy_ai.cli.views.tables import count, percent
-from thothy_ai.cli.views.times import local, spell
+from thothy_ai.cli.views.times import local
 
 BILL_NOTE = (
     "Useful seconds led to an accepted artifact; all other busy seconds are wasted. Idle time belongs to no kind"

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
+from thothy_ai.admin.durations import spell_whole
 from thothy_ai.admin.top.engines import EngineFigures
 from thothy_ai.admin.top.polling import Unreachable
 from thothy_ai.admin.top.queue import HourFigures, QueueFigures, RecordFigures, WorkerFigures
-from thothy_ai.cli.views.times import spell_whole
 from thothy_ai.cli.views.top import Frame, render
 from thothy_ai.jobs import RejectionReason
 from thothy_ai.queue.status import QueueStatus, StateCount

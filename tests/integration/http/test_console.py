@@ -7,27 +7,24 @@ import html
 import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
 import httpx
-import pytest
 
-from tests.support.browser import Browser, browser
+from tests.support.browser import Browser
+from tests.support.console import Console, csrf_of, sent
 from tests.support.decided import written
 from tests.support.door import PATIENCE, served_door
-from tests.support.engine_rows import register
 from tests.support.fetched import fetched
 from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
 from thothy_ai.db.console_links import make_link
 from thothy_ai.http.server import FINISH_SECONDS
-from thothy_ai.producer.drafts import parse_request
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
 PAGES = ("/now", "/review", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes")
@@ -44,47 +41,6 @@ WRITE = """(text => { text.value = 'Kept words.'; text.dispatchEvent(new Event('
 QUEUED = """[...document.querySelectorAll('.figure')]
     .find(each => each.querySelector('dt').textContent == 'queued').querySelector('dd').textContent"""
 VENDOR = Path(__file__).parents[3] / "thothy_ai/http/console/static/vendor"
-
-
-class Console(NamedTuple):
-    """A console, the queue behind it, and its address."""
-
-    queue: Queue
-    address: str
-
-    @contextmanager
-    def signed_in(self, role: str = "operator", tenant: str | None = None, name: str = "Ada") -> Iterator[httpx.Client]:
-        token = make_link(self.queue.engine, name, role, tenant)
-        with httpx.Client(base_url=f"{self.address}/console", timeout=PATIENCE, follow_redirects=True) as client:
-            assert client.post("/enter", data={"token": token}).status_code == 200
-            yield client
-
-    def enqueued(self, text: str, tenant: str = "ours") -> UUID:
-        producer = self.queue.producer.of_tenant(tenant)
-        return producer.enqueue(parse_request("echo", {"text": text})).id
-
-
-@pytest.fixture
-def console(queue: Queue) -> Iterator[Console]:
-    register(queue, "first", "m")
-    with served_door(queue.settings) as address:
-        yield Console(queue, address)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(fetched("fetch-chromium"), tmp_path_factory.mktemp("chromium")) as started:
-        yield started
-
-
-def csrf_of(page: httpx.Response) -> str:
-    found = re.search(r'name="csrf" value="([^"]+)"', page.text)
-    assert found, page.text
-    return found[1]
-
-
-def sent(client: httpx.Client, page: str, to: str, **fields: object) -> httpx.Response:
-    return client.post(to, data={"csrf": csrf_of(client.get(page)), **fields})
 
 
 def test_nobody_looks_without_a_session(console: Console) -> None:

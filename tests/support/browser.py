@@ -38,6 +38,7 @@ class Browser:
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime"):
             self._ask(f"{domain}.enable")
+        self._ask("Emulation.setScrollbarsHidden", hidden=True)
 
     def load(self, page: Path | str, width: int, height: int = 900, *, dark: bool = False) -> None:
         """Show a file or an address in a window of that size, in pixels, and wait until it is loaded."""

@@ -15,6 +15,7 @@ from thothy_ai.evaluation.run import CaseAttempt
 from thothy_ai.jobs.evaluation import scores
 from thothy_ai.jobs.evaluation.cases import Case
 from thothy_ai.jobs.plans.verification import SUPPORTED
+from thothy_ai.plans.drafts import kept_attempt
 
 
 class ResultsError(ThothyError):
@@ -27,7 +28,8 @@ class CaseResult:
 
     `coverage` and `support` are described in `jobs/evaluation/scores.py`; `verified` is the share of statements that
     the verifying model found supported. They are None where they do not apply. Computed tokens are those of the output
-    and those of the prompt that were not cached; wasted is what rejected attempts took.
+    and those of the prompt that were not cached; wasted is what attempts took that are of no use (`plans/drafts.py`).
+    `to_edit` says that a rejected draft is kept for a person.
     """
 
     id: str
@@ -49,6 +51,7 @@ class CaseResult:
     verification_tokens: int = 0
     saved_tokens: int = 0
     findings: int = 0  # of the last attempt
+    to_edit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +83,9 @@ class EvaluationResult:
         return sum(case.accepted and not case.findings for case in self.cases) / len(self.cases)
 
     @property
-    def lost(self) -> float | None:
-        """The share of the seconds of cases that left neither an artifact nor a draft that a person may edit."""
-        return _share(
-            (0 if case.accepted or case.artifact else case.wasted_seconds, case.compute_seconds) for case in self.cases
-        )
+    def to_edit(self) -> int:
+        """Cases whose best draft is kept for a person to edit."""
+        return sum(case.to_edit for case in self.cases)
 
     @property
     def coverage(self) -> float | None:
@@ -113,7 +114,7 @@ class EvaluationResult:
 
     @property
     def wasted(self) -> float | None:
-        """The share of the seconds that rejected attempts took."""
+        """The share of the seconds of attempts that left neither an artifact nor the draft that is kept."""
         return _share((case.wasted_seconds, case.compute_seconds) for case in self.cases)
 
     @property
@@ -141,6 +142,7 @@ class EvaluationResult:
             "accepted": self.accepted,
             "form_yield": self.form_yield,
             "clean_yield": self.clean_yield,
+            "to_edit": self.to_edit,
             "coverage": self.coverage,
             "support": self.support,
             "verified": self.verified,
@@ -148,7 +150,6 @@ class EvaluationResult:
             "verification_share_of_tokens": self.verification_tokens,
             "wasted": self.wasted,
             "wasted_of_tokens": self.wasted_tokens,
-            "lost": self.lost,
             "compute_seconds": self.compute_seconds,
             "compute_seconds_per_accepted": self.seconds_per_accepted,
             "rejected": dict(self.reasons.most_common()),
@@ -162,7 +163,8 @@ def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
     judged = last.judgement
     body, claims = judged.body, judged.verification.claims if judged.verification is not None else ()
     used = [attempt.calls.usage for attempt in attempts]
-    wasted = [attempt.calls.usage for attempt in attempts if not attempt.judgement.accepted]
+    kept = kept_attempt([attempt.judgement for attempt in attempts])
+    wasted = [usage for index, usage in enumerate(used) if index != kept]
     verifying = [attempt.calls.verification_usage for attempt in attempts]
     return CaseResult(
         id=case.id,
@@ -184,6 +186,7 @@ def case_result(case: Case, attempts: Sequence[CaseAttempt]) -> CaseResult:
         verification_tokens=sum(map(_computed, verifying)),
         saved_tokens=sum(attempt.calls.saved_tokens for attempt in attempts),
         findings=len(judged.findings),
+        to_edit=kept is not None and not judged.accepted,
     )
 
 

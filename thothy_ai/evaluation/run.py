@@ -12,6 +12,7 @@ from thothy_ai.embedded.endpoint import Endpoint
 from thothy_ai.engine.api import EngineInfo
 from thothy_ai.evaluation.connection import connected
 from thothy_ai.http.openai.translation import translated
+from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.plans.advance import Judgement, PlannedJob
 from thothy_ai.plans.context import context_of
 from thothy_ai.plans.follow import CallLog, follow
@@ -25,12 +26,13 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is run on each engine: requests of one kind, as JSON values."""
+    """What is run on each engine: requests of one kind, as JSON values, under its own policy or another one."""
 
     kind: str
     bodies: tuple[Body, ...]
     attempts: int
     seed: int
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ async def run(
         async with places:
             while not made or (made[-1].judgement.retryable and len(made) < trial.attempts):
                 previous = made[-1].judgement.previous if made else None
-                job = PlannedJob(trial.kind, body, context_of(info, previous, settings.verification_precision))
+                context = context_of(info, previous, settings.verification_precision)
+                job = PlannedJob(trial.kind, body, context, trial.policy)
                 # With the priority of ordinary jobs.
                 requests, log = RequestFactory(f"eval-{uuid4()}", trial.kind, trial.seed + len(made), "eval"), CallLog()
                 judgement = await follow(

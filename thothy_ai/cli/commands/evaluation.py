@@ -116,7 +116,7 @@ def evaluate(
             chosen = _cases(found, cases, cases_file, verification=verification)
             if against is not None and not against.startswith(URL_SCHEMES) and not Path(against).exists():
                 usage(f"--against {against}: neither a file, a folder nor a URL ({', '.join(URL_SCHEMES)})")
-            trial = _trial(found, chosen, attempts, seed)
+            trial = replace(_trial(found, chosen, attempts, seed), policy=settings.policy_of(found.name))
             _show(_results(settings, found, trial, chosen, model, against), plot, as_json=as_json)
     except KeyboardInterrupt:
         typer.echo("Interrupted; the requests are aborted.", err=True)

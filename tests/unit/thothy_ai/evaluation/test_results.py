@@ -25,7 +25,7 @@ def test_a_verification_s_share_is_of_what_the_verified_cases_took_besides() -> 
     assert both.to_json()["verification_share_of_tokens"] == pytest.approx(0.25)
 
 
-def test_waste_is_what_rejected_attempts_took() -> None:
+def test_waste_is_a_share_of_what_all_attempts_took() -> None:
     assert (result(CASE, REJECTED).wasted, result(CASE, REJECTED).wasted_tokens) == (0.5, 0.5)
     retried = replace(CASE, compute_seconds=6.0, wasted_seconds=4.0, computed_tokens=300, wasted_tokens=200)
     assert result(retried).wasted_tokens == pytest.approx(2 / 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 from rapidfuzz import fuzz
@@ -10,67 +11,137 @@ from rapidfuzz import fuzz
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.numbers import primary
-from thothy_ai.jobs.checks.segments import words
+from thothy_ai.jobs.checks.segments import scaled, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.text import language as detect
 
+_NESTING = (("«", "»"), ("„", "“”"), ("「", "」"))  # marks that are the same within a quotation
+_PLAIN = (("“", "”"), ("»", "«"), ("”", "”"), ("『", "』"), ("‚", "‘’"), ("›", "‹"), ("‹", "›"), ("﹁", "﹂"))
+_NO_QUOTATION = r"(?!\d|[smtnk]\b|em\b|til\b|tis\b|twas\b|cause\b)"  # '90s, 's avonds, 'em
+# An apostrophe is inside a word or at its end; what ends a quotation has no word behind it.
+_APOSTROPHES = tuple(
+    rf"(?<![\w’']){opening}{_NO_QUOTATION}(?=\S)(?P<{name}>[^\n“”„«»]{{3,400}}?)(?<=\S){closing}(?!\w)"
+    for name, opening, closing in (("straight", "'", "'"), ("curly", "‘", "’"))
+)
 _QUOTATION = re.compile(
-    r"[“„]([^“”„\n]{3,400})[”“]|«([^«»\n]{3,400})»|»([^«»\n]{3,400})«|「([^「」\n]{3,400})」|(?<!\w)\"([^\"\n]{3,400})\""
+    "|".join(
+        (
+            *(
+                rf"{first}(?:[^{first}{last}\n]|{first}[^{first}{last}\n]{{0,200}}[{last}]){{3,400}}[{last}]"
+                for first, last in _NESTING
+            ),
+            *(rf"{first}[^{first}{last}“„\n]{{3,400}}[{last}]" for first, last in _PLAIN),
+            r"(?<!\w)\"[^\"\n]{3,400}\"",
+            *_APOSTROPHES,
+        )
+    )
 )
 _OMISSION = re.compile(r"\s*(?:\[[^\]]{0,60}\]|\(\.\.\.\)|…|\.\.\.)\s*")  # or an editor's insertion
-_MIN_WORDS = 4  # fewer are a term or a title, which an editor may mark so
+_MIN_WORDS = 4  # English ones: fewer are a term or a title, which an editor may mark so
 _LIKE = 85.0  # per cent: adapted to the sentence around it
-_NAME = r"[A-ZÀ-ÖØ-ÞА-ЯЁ][\w'’-]+(?: [A-ZÀ-ÖØ-ÞА-ЯЁ][\w'’-]+){0,2}"
-_REACH = 160  # characters around a quotation in which the source names who says it
+_CAPITAL = "A-ZÀ-ÖØ-ÞА-ЯЁІЇЄҐΆ-Ω" + "".join(char for char in map(chr, range(0x100, 0x180)) if char.isupper())
+_NAME = rf"[{_CAPITAL}][\w'’-]+(?: [{_CAPITAL}][\w'’-]+){{0,2}}"
+_ENDING = re.compile(r"[.!?…。！？](?:\s|$)|(?<=[。！？])")  # of a sentence
+_MARK = re.compile('[“”„«»"「」『』]')
+_REACH = 160  # characters around a quotation in which its speaker is named
+_PREFIX = 3  # letters that the forms of a name share
 
 
 def misquoted(text: str, source: str, locale: str) -> Rejection | None:
-    """Reject a quotation of four words or more that the source does not have, or whose speaker is named in the source,
-    but not near these words.
+    """Reject a quotation of four words or more that the source does not have or gives to somebody else, and one whose
+    speaker is named in the source, but not near these words.
 
     A quotation in another language than the source's is a translation, which cannot be compared.
     """
     language = primary(locale)
     if (detect.language(source) or language) != language:
         return None
-    known = normalized(source)
+    known, least = normalized(source), scaled(_MIN_WORDS, locale, shrink=False)
     for match in _QUOTATION.finditer(text):
-        quotation = next(filter(None, match.groups()))
-        if len(words(quotation, locale)) < _MIN_WORDS:
+        quotation = match[0][1:-1].strip()
+        if len(words(quotation, locale)) < least:
             continue
         for part in filter(None, map(normalized, _OMISSION.split(quotation))):
-            if len(part.split()) > 1 and part not in known and fuzz.partial_ratio(part, known) < _LIKE:
+            if len(words(part, locale)) > 1 and part not in known and fuzz.partial_ratio(part, known) < _LIKE:
                 detail = f"quotes what the source does not say: {quotation[:120]!r}"
                 return Rejection(RejectionReason.MISQUOTED, detail, match.span())
-        if wrong := _wrong_speaker(text, match, quotation, source, language):
+        if wrong := _wrong_speaker(text, match.span(), quotation, source, language):
             return Rejection(RejectionReason.MISQUOTED, f"gives {quotation[:100]!r} to {wrong}", match.span())
     return None
 
 
-def _wrong_speaker(text: str, match: re.Match[str], quotation: str, source: str, language: str) -> str | None:
-    """Who says this in the text, if the source names that person only elsewhere."""
-    pattern = _speaker(language)
-    if pattern is None:
+def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str, language: str) -> str | None:
+    """Who says this in the text, if the source names that person, but gives the words to another one."""
+    if (pattern := _speaker(language)) is None:
         return None
-    # Names behind the quotation; before it, those of the same sentence only.
-    before = re.split(r"[.!?…]\s", text[max(0, match.start() - _REACH) : match.start()])[-1]
-    after = re.split(r"[.!?…](?:\s|$)|[“„«\"]", text[match.end() : match.end() + _REACH])[0]
-    named = [name for part in (after, before) for found in pattern.finditer(part) if (name := found[1] or found[2])]
-    at = source.find(quotation.strip(" .,;:!?")[:60])
-    if not named or at < 0:
+    name = _said_by(text, *span, pattern)
+    words_said = quotation.strip(" .,;:!?…。、，")[:60]
+    at = source.find(words_said)
+    if not name or at < 0 or not _has(source, name):
         return None
-    around = source[max(0, at - _REACH) : at + len(quotation) + _REACH]
-    parts = named[0].split()
-    elsewhere = any(re.search(rf"\b{re.escape(part)}", source) for part in parts)
-    near = any(re.search(rf"\b{re.escape(part)}", around) for part in parts)
-    return named[0] if elsewhere and not near else None
+    opening = _MARK.search(source, max(0, at - 2), at)
+    closing = _MARK.search(source, at + len(words_said), at + len(words_said) + _REACH) if opening else None
+    end = closing.end() if closing else at + len(quotation)
+    other = _said_by(source, opening.start() if opening else at, end, pattern)
+    if other is not None:
+        return None if _is_one_person(name, other, source) else f"{name}, not {other}"
+    return None if _has(source[max(0, at - _REACH) : end + _REACH], name) else name
+
+
+def _said_by(text: str, start: int, end: int, pattern: re.Pattern[str]) -> str | None:
+    """Whom a text names as the speaker of a quotation: behind it, or before it in the same sentence."""
+    behind = text[end : end + _REACH]
+    # A full stop within the marks ends the sentence around them, too, unless it goes on in small letters.
+    ended = re.search(r"[.。…]", text[end - 2 : end]) and re.match(rf"\s+[{_CAPITAL}]", behind)
+    after = "" if ended else _MARK.split(_ENDING.split(behind)[0])[0]
+    before = _ENDING.split(text[max(0, start - _REACH) : start])[-1]
+    named = (*pattern.finditer(after), *reversed(list(pattern.finditer(before))))
+    return next((next(filter(None, match.groups())) for match in named), None)
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in re.split(r"[\s・·'’-]+", name) if len(part) > 1]
+
+
+def _has(text: str, name: str) -> bool:
+    """Whether a text has a word of a name in some form."""
+    return any(part in text or _is_form(part, _parts(text)) for part in _parts(name))
+
+
+def _is_form(word: str, others: Iterable[str]) -> bool:
+    """Whether a word is one of these in another case: "Ады" for "Ада"."""
+    shared = max(_PREFIX, len(word) - 2)
+    return any(other[:shared] == word[:shared] for other in others)
+
+
+def _is_one_person(one: str, other: str, source: str) -> bool:
+    """Whether two names share a word, or the source has them side by side: "Tom Reed, the Mayor"."""
+    if any(_is_form(part, _parts(other)) for part in _parts(one)):
+        return True
+    gap = r"[\w'’-]{0,20}[ ,(]{1,3}(?:[\w'’-]{1,20} ?,? ){0,4}"
+    pairs = [(a, b) for a in _parts(one) for b in _parts(other)]
+    return any(
+        a in b or b in a or re.search(rf"{re.escape(a)}{gap}{re.escape(b)}|{re.escape(b)}{gap}{re.escape(a)}", source)
+        for a, b in pairs
+    )
 
 
 @cache
 def _speaker(language: str) -> re.Pattern[str] | None:
-    """A name before or after a verb of speech."""
-    verbs = table("speech")["verbs"].get(language)
-    if not verbs:
+    """Finds who speaks, in what stands before or behind a quotation."""
+    speech = table("speech")
+    if own := speech["speakers"].get(language):  # of a script without capitals
+        return re.compile(own)
+    if not (verbs := speech["verbs"].get(language)):
         return None
-    # Not "Vauban" of "a dealer in Vauban says".
-    return re.compile(rf"\b(?:{verbs})\s+({_NAME})|(?<![^\W\dA-Z] )({_NAME}),?\s+(?:{verbs})\b")
+    # Not "Vauban" of "a dealer in Vauban says"; where nouns have capitals, nothing behind a word in small letters.
+    places = speech["places"].get(language, "")
+    behind = "".join(rf"(?<!\b{place} )" for place in places.split("|") if place) or r"(?<![^\W\dA-Z] )"
+    said, spoken = rf"(?i:{verbs})", rf"(?i:{speech['as'].get(language, '(?!)')})"
+    return re.compile(
+        rf"(?:^|[,;:–—-])\s*(?:{spoken}\s+)?{said}\s+({_NAME})"  # , said Ada
+        rf"|\b{spoken}\s+({_NAME})"  # according to Ada
+        rf"|(?<!\w){behind}({_NAME})(?:,[^,\n]{{3,60}},)?\s+{said}\b"  # Ada, the chair, said
+        rf"|^\W*(?:[^\W\d{_CAPITAL}]\S* ){{0,4}}({_NAME})(?:,[^,:\n]{{3,60}},?)?\s?:\s*$"  # the chair, Ada:
+        rf"|^\s*[-–—]\s*({_NAME})\W*$"
+    )

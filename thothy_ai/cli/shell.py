@@ -59,6 +59,12 @@ def operator() -> str:
     return f"{user_name()} on {socket.gethostname()}"
 
 
+def door_address(settings: Settings) -> str:
+    """Where the HTTP server listens, as people on this machine reach it."""
+    host = f"[{settings.http_host}]" if ":" in settings.http_host else settings.http_host
+    return f"{'https' if settings.http_tls_certificate else 'http'}://{host}:{settings.http_port}"
+
+
 def check_note(option: str, note: str | None) -> None:
     """Refuse a note that would fill a screen. Raises `BadParameter`."""
     if note is not None and len(note) > MAX_NOTE_CHARS:

@@ -13,7 +13,10 @@ from thothy_ai.embedded.endpoint import remove_socket
 from thothy_ai.errors import ConfigError, ServiceStartError, StackRunningError, ThothyError
 from thothy_ai.settings import PREFIX, STACK_ENV, STACK_LOCK, Settings
 
-SHARED_KEYS = ("database_url", "redis_url", "engine_url", "engine_token", "model", "kinds", "webhook_secrets")
+SHARED_KEYS = (
+    "database_url", "redis_url", "engine_url", "engine_token", "model", "kinds", "webhook_secrets",
+    "http_host", "http_port", "http_tls_certificate",
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -47,7 +50,9 @@ def announced(settings: Settings) -> Iterator[None]:
     wanted = {f"{PREFIX}{name.upper()}" for name in SHARED_KEYS}
     quoted = str.maketrans({"\\": "\\\\", "'": "\\'"})
     lines = [
-        f"{name}='{value.translate(quoted)}'\n" for name, value in settings.environment().items() if name in wanted
+        f"{name}='{value.translate(quoted)}'\n"
+        for name, value in settings.environment().items()
+        if name in wanted and value != "0"  # the port of a door that this stack does not serve
     ]
     file = settings.home / STACK_ENV
     fresh = file.with_suffix(".new")

@@ -21,6 +21,7 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from tests.support.queue_bench import PATIENCE
+from thothy_ai.cli.shell import door_address
 from thothy_ai.db.schema import check_schema
 from thothy_ai.embedded import EmbeddedStack, Postgres, Valkey, cluster
 from thothy_ai.embedded.home import locked
@@ -159,12 +160,13 @@ def test_binaries_out_of_reach_are_copied_once_and_run(home: Path, monkeypatch: 
 
 
 def test_a_stack_without_services_is_migrated_and_announced(home: Path) -> None:
-    with EmbeddedStack(Settings.load(home=home / "h"), services=()) as stack:
+    with EmbeddedStack(Settings.load(home=home / "h", http_host="::1", http_port=8765), services=()) as stack:
         file = home / "h" / "stack.env"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         found = Settings.load(home=home / "h")
         assert found.require_database_url() == stack.settings.require_database_url()
         assert found.require_redis_url() == stack.settings.require_redis_url()
+        assert door_address(found) == "http://[::1]:8765"  # which `thothy console` prints
         check_schema(found)
         ports = (stack.postgres.port, stack.valkey.port)
     assert not file.exists()
@@ -229,6 +231,7 @@ def test_services_start_with_the_stack_come_back_when_killed_and_end_with_it(hom
 PARENT = """
 import json, sys, threading
 from thothy_ai.embedded import EmbeddedStack
+from thothy_ai.cli.shell import door_address
 from thothy_ai.settings import Settings
 stack = EmbeddedStack(Settings.load(home=sys.argv[1]), services=())
 thread = threading.Thread(target=stack.start)  # ends before we do: what it started must not

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from thothy_ai.cli.shell import database, load_settings, operator, usage
+from thothy_ai.cli.shell import database, door_address, fail, load_settings, operator, usage
 
 app = typer.Typer()
 
@@ -17,7 +17,11 @@ def console(
     tenant: Annotated[str | None, typer.Option(help="Only what belongs to this tenant. Default: all.")] = None,
     name: Annotated[str | None, typer.Option(help="Who it is for, as changes name them. Default: you.")] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where people reach the server. Default: where it listens.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where people reach the server. Default: where it listens.",
+        ),
     ] = None,
 ) -> None:
     """Print a link that signs in to the web console of `thothy serve`. It works once, within 15 minutes.
@@ -40,9 +44,9 @@ def console(
             usage(f"--tenant: {error}")
     settings = load_settings()
     if address is None:
-        scheme = "https" if settings.http_tls_certificate else "http"
-        host = f"[{settings.http_host}]" if ":" in settings.http_host else settings.http_host
-        address = f"{scheme}://{host}:{settings.http_port}"
+        if not settings.http_port:
+            fail("nothing serves HTTP here: THOTHY_HTTP_PORT is 0; pass --address for a server elsewhere")
+        address = door_address(settings)
     with database() as engine:
         token = make_link(engine, name or operator(), role, tenant)
     typer.echo(f"{address.rstrip('/')}/console/enter?token={token}")

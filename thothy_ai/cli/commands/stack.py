@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thothy_ai.cli.shell import INTERRUPTED, fail, find_model, operator, usage
+from thothy_ai.cli.shell import INTERRUPTED, door_address, fail, find_model, operator, usage
 from thothy_ai.cli.views.tables import count
 
 if TYPE_CHECKING:
@@ -108,8 +108,9 @@ def up(
     log_to_terminal()
     began, ready = time.monotonic(), False
     with StopDisplay() as display, _metrics_port(settings, len(where)) as port, _http_port(settings) as http_port:
-        settings = settings.model_copy(update={"metrics_port": port, "http_port": http_port})
-        left_out = {"engine", DOOR} if foreign else set() if http_port else {DOOR}  # such a server has its own door
+        served = 0 if foreign else http_port  # such a server has its own door
+        settings = settings.model_copy(update={"metrics_port": port, "http_port": served})
+        left_out = {"engine", DOOR} if foreign else set() if served else {DOOR}
         services = [name for name in (*SERVICES, DOOR) if name not in left_out]
         try:
             typer.echo("Starting...")
@@ -181,8 +182,8 @@ def _next_steps(settings: Settings, stack: EmbeddedStack, seconds: float) -> str
         metrics = f"http://{settings.metrics_host}:{port}/metrics of the engine, others on the next ports"
     http = settings.engine_url or "not served; THOTHY_HTTP_PORT chooses a port"  # set only for a server over HTTP
     console = "not served here"
-    if settings.http_port and not settings.engine_url:
-        address = f"http://{settings.http_host}:{settings.http_port}"
+    if settings.http_port:
+        address = door_address(settings)
         http = f"{address}/v1"
         engine = make_engine(stack.settings, application="cli", pool_size=1)
         console = f"{address}/console/enter?token={make_link(engine, operator(), 'operator', None)} (works once)"

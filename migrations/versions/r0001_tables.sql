@@ -282,7 +282,7 @@ CREATE TABLE api_key (
     )
 );
 
--- The console: the secret that signs sessions, links that sign in once, and what people changed there.
+-- The console: the secret that signs sessions, links that sign in once, who did, and what people changed there.
 CREATE TABLE console_secret (
     one boolean CONSTRAINT pk_console_secret PRIMARY KEY DEFAULT true,
     secret text NOT NULL,
@@ -296,6 +296,17 @@ CREATE TABLE console_link (
     tenant text,
     expires_at timestamptz NOT NULL,
     CONSTRAINT ck_console_link_role CHECK (role IN ('reader', 'editor', 'operator'))
+);
+
+CREATE TABLE console_session (
+    id uuid CONSTRAINT pk_console_session PRIMARY KEY,
+    name text NOT NULL,
+    role text NOT NULL,
+    tenant text,
+    key_id text,
+    began_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz,
+    CONSTRAINT ck_console_session_role CHECK (role IN ('reader', 'editor', 'operator'))
 );
 
 CREATE TABLE audit_log (

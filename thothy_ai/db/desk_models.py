@@ -109,6 +109,22 @@ class ConsoleLinkRow(Base):
     __table_args__ = (CheckConstraint("role IN ('reader', 'editor', 'operator')", name="role"),)
 
 
+class ConsoleSessionRow(Base):
+    """Someone who signed in to the console. `tenant` NULL: of all tenants."""
+
+    __tablename__ = "console_session"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    role: Mapped[str]
+    tenant: Mapped[str | None]
+    key_id: Mapped[str | None]  # of the API key that signed in; NULL: a link
+    began_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    ended_at: Mapped[datetime | None]  # before its time: by signing out, or by an operator
+
+    __table_args__ = (CheckConstraint("role IN ('reader', 'editor', 'operator')", name="role"),)
+
+
 class AuditRow(Base):
     """A change that a person made in the console. `tenant` NULL: it concerns more than one."""
 

@@ -28,7 +28,7 @@ from thothy_ai.http.console.jobs import JobPages
 from thothy_ai.http.console.keys import KeyPages
 from thothy_ai.http.console.now import NowPage
 from thothy_ai.http.console.review import ReviewPages
-from thothy_ai.http.console.sessions import COOKIE, viewer_of_key
+from thothy_ai.http.console.sessions import COOKIE, check_csrf, viewer_of_key
 from thothy_ai.http.console.site import HEADERS, MAX_FORM, ROOT, Site, back_to, is_valid
 from thothy_ai.http.console.webhooks import WebhookPages
 from thothy_ai.http.errors import ApiError
@@ -141,7 +141,15 @@ class Console:
             raise ApiError(401, "the link was used already, or is too old: `thothy console` makes another", code="link")
         return await self.site.read(lambda: self.site.sign_in(request, viewer, ROOT))
 
-    async def _sign_out(self, _: Request) -> Response:
+    async def _sign_out(self, request: Request) -> Response:
+        """End the session, so that no copy of its cookie is of use."""
+        viewer = await self.site.viewer(request)
+        if viewer is not None:
+            async with request.form(max_fields=1) as form:
+                check_csrf(viewer, form.get("csrf"))
+            async with self.site.recorded(viewer, "sign out", viewer.name) as record:
+                await self.site.read(lambda: self.site.sessions.end(session=viewer.session))
+                record.before, record.after = {"signed_in": True}, {"signed_in": False}
         answer = RedirectResponse(f"{ROOT}/sign-in", 303, HEADERS)
         answer.delete_cookie(COOKIE, ROOT)
         return answer

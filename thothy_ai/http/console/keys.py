@@ -1,15 +1,17 @@
-"""Keys of the HTTP API: list, create and revoke them."""
+"""Keys of the HTTP API: list, create and revoke them; and who is signed in, by a key or a link."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from thothy_ai.db.api_keys import SCOPES, KeyLimits, create_key, id_of, revoke_key
+from thothy_ai.db.api_keys import SCOPES, USUAL, KeyLimits, create_key, id_of, revoke_key
 from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import ROOT, Site, is_valid
 from thothy_ai.http.errors import ApiError
@@ -17,6 +19,10 @@ from thothy_ai.settings.values import check_tenant
 
 NAME = re.compile(r"[^\x00-\x1f\x7f]{0,100}")
 MAX_DAYS = 3650
+MOST = {"requests_per_minute": 10**9, "tokens_per_minute": 10**12, "concurrent_requests": 10**6, "days": MAX_DAYS}
+SECONDS = "interactive_seconds_per_day"
+MOST_SECONDS = 1e9
+SHOWN = 200  # sessions
 
 
 class KeyPages:
@@ -28,6 +34,7 @@ class KeyPages:
             site.page("/keys", self._show, ViewerRole.OPERATOR),
             site.action("/keys/create", self._create),
             site.action("/keys/revoke", self._revoke),
+            site.action("/keys/sign-out", self._sign_out),
         ]
 
     async def _show(self, request: Request, viewer: Viewer) -> Response:
@@ -36,30 +43,53 @@ class KeyPages:
     async def _page(self, request: Request, viewer: Viewer, tenant: str, made: str | None = None) -> Response:
         """The keys that the viewer sees, and the one that was just made, which is shown this once."""
         known = (await self._site.keys()).values()
-        keys = [key for key in known if viewer.sees(key.tenant)]
+        sessions = await self._site.read(lambda: self._site.sessions.open(viewer.tenant, SHOWN))
         return self._site.render(
-            request, viewer, "keys.html", keys=keys, is_valid=is_valid, scopes=SCOPES, tenant=tenant, made=made
+            request,
+            viewer,
+            "keys.html",
+            keys=[key for key in known if viewer.sees(key.tenant)],
+            is_valid=is_valid,
+            scopes=SCOPES,
+            usual=USUAL,
+            tenant=tenant,
+            made=made,
+            sessions=sessions,
+            shown=SHOWN,
         )
 
     async def _create(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         tenant, name = str(form.get("tenant", "")).strip(), str(form.get("name", "")).strip()
-        scopes = [scope for scope in SCOPES if scope in form.getlist("scope")]
+        scopes = [str(scope) for scope in form.getlist("scope")]
         try:
             check_tenant(tenant)
         except ValueError as error:
             raise ApiError(400, f"tenant: {error}", code="invalid_value") from None
         if not viewer.sees(tenant):
             raise ApiError(403, f"you may make keys of {viewer.tenant!r} only", code="tenant")
-        if not scopes:
-            raise ApiError(400, "scope: choose one or more", code="invalid_value")
+        if not scopes or not set(scopes) <= set(SCOPES):
+            raise ApiError(400, f"scope: choose one or more of {', '.join(SCOPES)}", code="invalid_value")
         if not NAME.fullmatch(name):
             raise ApiError(400, "name: expected at most 100 characters, none a control character", code="invalid_value")
-        until, limits = _expiry_in(form), KeyLimits(requests_per_minute=_whole_in(form, "requests_per_minute"))
+        limits = KeyLimits(
+            _whole_in(form, "requests_per_minute"),
+            _whole_in(form, "tokens_per_minute"),
+            _whole_in(form, "concurrent_requests"),
+            _seconds_in(form),
+        )
+        days = _whole_in(form, "days")
+        until = None if days is None else datetime.now(UTC) + timedelta(days=days)
         async with self._site.recorded(viewer, "create key", name or tenant) as record:
             made = await self._site.read(
                 lambda: create_key(self._site.database, tenant, scopes, limits, name=name, expires_at=until)
             )
-            record.after = {"id": id_of(made), "tenant": tenant, "scopes": scopes, "expires_at": until}
+            record.after = {
+                "id": id_of(made),
+                "tenant": tenant,
+                "scopes": scopes,
+                "expires_at": until,
+                **asdict(limits),
+            }
         return await self._page(request, viewer, tenant, made)
 
     async def _revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
@@ -68,23 +98,49 @@ class KeyPages:
             raise ApiError(404, "there is no such key", code="not_found")
         async with self._site.recorded(viewer, "revoke key", key.id) as record:
             await self._site.read(lambda: revoke_key(self._site.database, key.id))
-            record.before, record.after = {"tenant": key.tenant, "name": key.name}, {"revoked": True}
+            before = {
+                "tenant": key.tenant,
+                "name": key.name,
+                "scopes": sorted(key.scopes),
+                "revoked_at": key.revoked_at,
+            }
+            record.before, record.after = before, {"revoked": True}
         return self._site.done(request, f"{ROOT}/keys", f"{key.name or key.id} is revoked, and refused within seconds")
+
+    async def _sign_out(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+        """End one session, or all of a key, which stays valid."""
+        key, given = str(form.get("key", "")) or None, str(form.get("session", ""))
+        try:
+            session = UUID(given) if given else None
+        except ValueError:
+            raise ApiError(400, "session: expected the id of a session", code="invalid_value") from None
+        if (key is None) == (session is None):
+            raise ApiError(400, "expected a session, or a key whose sessions are to end", code="invalid_value")
+        async with self._site.recorded(viewer, "end sessions", key or given) as record:
+            sessions, tenant = self._site.sessions, viewer.tenant
+            names = await self._site.read(lambda: sessions.end(session=session, key=key, tenant=tenant))
+            record.before, record.after = {"signed_in": names}, {"signed_in": []}
+        says = f"{len(names):,} {'session is' if len(names) == 1 else 'sessions are'} over within seconds"
+        return self._site.done(request, f"{ROOT}/keys", says)
 
 
 def _whole_in(form: FormData, name: str) -> int | None:
-    given = str(form.get(name, "")).strip()
+    """A whole number that a form may give."""
+    given, most = str(form.get(name, "")).strip(), MOST[name]
     if not given:
         return None
-    if len(given) > 10 or not given.isdecimal() or not 1 <= int(given) <= 10**9:
-        raise ApiError(400, f"{name}: expected a whole number from 1 on", code="invalid_value")
+    if not given.isascii() or not given.isdecimal() or len(given) > 13 or not 1 <= int(given) <= most:
+        raise ApiError(400, f"{name}: expected a whole number from 1 to {most:,}", code="invalid_value")
     return int(given)
 
 
-def _expiry_in(form: FormData) -> datetime | None:
-    days = _whole_in(form, "days")
-    if days is None:
+def _seconds_in(form: FormData) -> float | None:
+    if not (given := str(form.get(SECONDS, "")).strip()):
         return None
-    if days > MAX_DAYS:
-        raise ApiError(400, f"days: expected at most {MAX_DAYS}", code="invalid_value")
-    return datetime.now(UTC) + timedelta(days=days)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0.001 <= seconds <= MOST_SECONDS:  # NaN is neither
+        raise ApiError(400, f"{SECONDS}: expected a number from 0.001 to {MOST_SECONDS:,.0f}", code="invalid_value")
+    return seconds

@@ -1,7 +1,7 @@
 """Who looks at the console: sign-in by a key or a link that works once, and sessions in a signed cookie.
 
-A session names its viewer and ends after half a day, and within seconds once its key is revoked. Each has a token of
-its own that forms send back, so that no other site's page can act for a viewer.
+A session names its viewer and ends after half a day; and within seconds once the viewer signs out, an operator ends it,
+or its key is revoked. Each has a token of its own that forms send back: no other site's page can act for a viewer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 from itsdangerous import BadData, URLSafeTimedSerializer
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Row
+from uuid_utils.compat import uuid7
 
 from thothy_ai.db.api_keys import ApiKey
 from thothy_ai.db.console_links import use_link
@@ -41,6 +43,7 @@ class Viewer:
     tenant: str | None
     key: str | None
     csrf: str
+    session: UUID
 
     @property
     def signature(self) -> str:
@@ -63,32 +66,56 @@ def viewer_of_key(key: ApiKey) -> Viewer | None:
         return None
     role = ViewerRole.OPERATOR if "admin" in scopes else ViewerRole.EDITOR if "review" in scopes else ViewerRole.READER
     name = "".join(char for char in key.name if char.isprintable()).strip() or key.id
-    return Viewer(name, role, key.tenant, key.id, token_urlsafe(16))
+    return Viewer(name, role, key.tenant, key.id, token_urlsafe(16), uuid7())
 
 
 class Sessions:
-    """Signs sessions and makes links. The secret is the installation's, so that each server reads others' cookies."""
+    """Signs sessions, and records them so that they can be ended.
+
+    The secret is the installation's, so that each server reads others' cookies.
+    """
 
     def __init__(self, database: Engine) -> None:
         self._database = database
         self._signer: URLSafeTimedSerializer | None = None
 
-    def cookie(self, viewer: Viewer) -> str:
-        """The value of a session's cookie."""
-        return str(self._serializer().dumps([viewer.name, int(viewer.role), viewer.tenant, viewer.key, viewer.csrf]))
+    def begin(self, viewer: Viewer) -> str:
+        """Record a session, and return the value of its cookie."""
+        session = {
+            "id": viewer.session, "name": viewer.name, "role": viewer.role.name.lower(), "tenant": viewer.tenant,
+            "key_id": viewer.key,
+        }  # fmt: skip
+        with self._database.begin() as connection:
+            connection.execute(statement("http/begin_session"), session)
+        values = [viewer.name, int(viewer.role), viewer.tenant, viewer.key, viewer.csrf, viewer.session.hex]
+        return str(self._serializer().dumps(values))
 
     def viewer(self, cookie: str) -> Viewer | None:
         """The viewer of a session; None if it is not ours, or over."""
         try:
-            name, role, tenant, key, csrf = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
-        except BadData:
+            name, role, tenant, key, csrf, session = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
+        except (BadData, ValueError):
             return None
-        return Viewer(name, ViewerRole(role), tenant, key, csrf)
+        return Viewer(name, ViewerRole(role), tenant, key, csrf, UUID(session))
 
     def enter(self, token: str) -> Viewer | None:
         """The viewer of a link, which works once; None if it was used, or is too old."""
         row = use_link(self._database, token)
-        return Viewer(row.name, ViewerRole[row.role.upper()], row.tenant, None, token_urlsafe(16)) if row else None
+        if row is None:
+            return None
+        return Viewer(row.name, ViewerRole[row.role.upper()], row.tenant, None, token_urlsafe(16), uuid7())
+
+    def open(self, tenant: str | None, limit: int) -> list[Row[Any]]:
+        """Who is signed in to this tenant; None: to any."""
+        wanted = {"seconds": SESSION_SECONDS, "tenant": tenant, "limit": limit}
+        with self._database.connect() as connection:
+            return list(connection.execute(statement("http/open_sessions"), wanted))
+
+    def end(self, *, session: UUID | None = None, key: str | None = None, tenant: str | None = None) -> list[str]:
+        """End a session, or all of a key; returns the names of those who are signed out."""
+        wanted = {"id": session, "key_id": key, "tenant": tenant}
+        with self._database.begin() as connection:
+            return [row.name for row in connection.execute(statement("http/end_sessions"), wanted)]
 
     def _serializer(self) -> URLSafeTimedSerializer:
         if self._signer is None:

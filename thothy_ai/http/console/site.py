@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -26,6 +28,7 @@ from thothy_ai.admin.top.queue import Paced
 from thothy_ai.db.api_keys import ApiKey, list_keys
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
+from thothy_ai.errors import DatabaseError
 from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
@@ -36,8 +39,9 @@ Change = Callable[[Request, Viewer, FormData], Awaitable[Response]]
 
 ROOT = "/console"
 NOTICE = "thothy_notice"  # the cookie of what the last action did, which the next page shows
+MAX_NOTICE = 500  # characters
 SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session still holds
-KEYS_SECONDS = 2.0  # after which a session of a revoked key ends
+ACCESS_SECONDS = 2.0  # after which a session that was ended, or whose key was revoked, is refused
 MAX_FIELDS = 2_000  # of a form
 MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -59,6 +63,14 @@ class ChangeRecord:
     after: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownAccess:
+    """All API keys by id, and the sessions that were ended."""
+
+    keys: dict[str, ApiKey]
+    ended: frozenset[UUID]
+
+
 class Site:
     """Owns the sessions and the templates; reads and changes the record on threads."""
 
@@ -66,7 +78,8 @@ class Site:
         self.settings, self.database = settings, database
         self.sessions = Sessions(database)
         self.ending = False  # streams end once it is True
-        self._keys = Paced(self._read_keys, KEYS_SECONDS)
+        self._known: KnownAccess | None = None
+        self._access = Paced(self._read_access, ACCESS_SECONDS)
         self._templates = Environment(
             loader=PackageLoader("thothy_ai.http.console"),
             autoescape=True,
@@ -122,14 +135,17 @@ class Site:
         if (cookie := request.cookies.get(COOKIE)) is None:
             return None
         viewer = await self.read(lambda: self.sessions.viewer(cookie))
-        if viewer is None or viewer.key is None:
-            return viewer
-        key = (await self.keys()).get(viewer.key)
-        return viewer if key is not None and is_valid(key) else None
+        if viewer is None:
+            return None
+        known, _ = await self.read(self._access.value)
+        if viewer.session in known.ended:
+            return None
+        key = known.keys.get(viewer.key) if viewer.key is not None else None
+        return viewer if viewer.key is None or (key is not None and is_valid(key)) else None
 
     async def keys(self) -> dict[str, ApiKey]:
-        """All API keys by id, as they were at most `KEYS_SECONDS` ago."""
-        return (await self.read(self._keys.value))[0]
+        """All API keys by id, as they were at most `ACCESS_SECONDS` ago."""
+        return (await self.read(self._access.value))[0].keys
 
     async def read(self, ask: Callable[[], T]) -> T:
         """The result of a function that waits for the database. Raises `DatabaseError`."""
@@ -145,7 +161,7 @@ class Site:
     ) -> Response:
         """A whole page, with the notice of the last action."""
         notice = request.cookies.get(NOTICE)
-        context = {"viewer": viewer, "path": request.url.path, "notice": notice and unquote(notice), **values}
+        context = {"viewer": viewer, "path": request.url.path, "notice": notice and _read_notice(notice), **values}
         answer = HTMLResponse(self._templates.get_template(template).render(context), status, HEADERS)
         if notice is not None:
             answer.delete_cookie(NOTICE, ROOT)
@@ -158,7 +174,7 @@ class Site:
     def sign_in(self, request: Request, viewer: Viewer, to: str) -> Response:
         """Begin a session and go on to a page."""
         answer = RedirectResponse(to, 303, HEADERS)
-        cookie, secure = self.sessions.cookie(viewer), request.url.scheme == "https"
+        cookie, secure = self.sessions.begin(viewer), request.url.scheme == "https"
         answer.set_cookie(COOKIE, cookie, SESSION_SECONDS, path=ROOT, httponly=True, samesite="lax", secure=secure)
         return answer
 
@@ -166,7 +182,7 @@ class Site:
         """Go back to a page, which says once what was done."""
         answer = RedirectResponse(to, 303, HEADERS)
         secure = request.url.scheme == "https"
-        answer.set_cookie(NOTICE, quote(says[:500]), 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
+        answer.set_cookie(NOTICE, _notice(says), 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
         return answer
 
     @asynccontextmanager
@@ -196,9 +212,17 @@ class Site:
         with self.database.begin() as connection:
             connection.execute(statement(name), values)
 
-    def _read_keys(self) -> dict[str, ApiKey]:
-        with self.database.connect() as connection:
-            return {key.id: key for key in list_keys(connection)}
+    def _read_access(self) -> KnownAccess:
+        try:
+            with reaching(self.settings), self.database.connect() as connection:
+                keys = {key.id: key for key in list_keys(connection)}
+                ended = frozenset(connection.scalars(statement("http/ended_sessions")))
+        except DatabaseError:
+            if self._known is None:
+                raise
+            return self._known  # a page that is open says that Postgres is away, and goes on
+        self._known = KnownAccess(keys, ended)
+        return self._known
 
 
 def allow(viewer: Viewer, role: ViewerRole) -> None:
@@ -271,6 +295,18 @@ def ago(moment: datetime | None) -> Markup:
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
         exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), text
     )
+
+
+def _notice(says: str) -> str:
+    """A notice as a cookie: a browser drops one of more than 4,096 bytes, whatever the writing."""
+    return urlsafe_b64encode(says[:MAX_NOTICE].encode("utf-8", "replace")).decode("ascii")
+
+
+def _read_notice(cookie: str) -> str | None:
+    try:
+        return urlsafe_b64decode(cookie).decode("utf-8")
+    except ValueError:
+        return None
 
 
 def _check_texts(given: FormData | QueryParams) -> None:

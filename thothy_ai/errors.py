@@ -147,7 +147,7 @@ class NeedsEditError(JobEndedError):
 
 
 class ArtifactRejectedError(JobEndedError):
-    """A person has rejected the job's artifact: `detail` says who, and why."""
+    """A person has rejected the job's artifact, or the text that it follows is another now: `detail` says more."""
 
 
 class InvalidDecisionError(ThothyError):

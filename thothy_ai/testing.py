@@ -42,6 +42,7 @@ from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep, 
 from thothy_ai.producer import AsyncJob, AsyncProducer, EnqueueOptions, Job, Jobs, Producer, Snapshot
 from thothy_ai.producer.drafts import load_kinds, settle
 from thothy_ai.producer.operations import Pause, Query, Rows, Wait, drive, drive_async
+from thothy_ai.queue.follow_ups import settled
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.outcomes import Retry
@@ -64,6 +65,7 @@ Text = str | Mapping[str, Any]  # what the model writes; a mapping stands for it
 Answer = Artifact | Rejection | Text | Sequence[Text]
 
 AT_ONCE = Retry(0.0, 0.0)
+CHANGES = (Action.EDIT, Action.SEND_BACK)  # which make the next version
 LOOK_SECONDS = 0.02  # between two looks for jobs that have become due, while a caller waits
 
 
@@ -105,6 +107,11 @@ class _Job:
         )  # fmt: skip
 
     @property
+    def snapshot_row(self) -> dict[str, Any]:
+        """As a row of `producer/snapshot`."""
+        return {name: getattr(self.snapshot, name) for name in Snapshot.__slots__}
+
+    @property
     def result(self) -> dict[str, Any] | None:
         """As a row of `producer/artifacts`."""
         if self.artifact is None:
@@ -136,6 +143,8 @@ class _Job:
         names = ("version", "action", "decided_by", "note", "voice")
         self.decisions.append({**{name: given[name] for name in names}, "decided_at": datetime.now(UTC)})
         before, self.review = self.current_version, given["after"]
+        if given["action"] is Action.REOPEN and self.reason == ReviewState.SUPERSEDED:
+            self.reason = None
         if given["action"] is Action.EDIT:
             self.version += 1
             found = {"problem": given["problem"], "findings": json.loads(given["findings"])}
@@ -246,33 +255,24 @@ class InMemoryQueue:
     def ask(self, query: Query, tenant: str) -> Rows:
         """What Postgres answers to a producer."""
         given = query.parameters
-        if query.name == "worker/follow_ups":
-            with self._lock:
-                return cast("Rows", [self._insert(row) for row in json.loads(str(given["rows"]))])
+        answers: dict[str, Callable[[_Job], Iterable[object]]] = {
+            "queue/cancel": lambda job: [_cancelled(job)] if job.finished_at is None else [],
+            "queue/change": lambda job: [_changed(job, given)] if job.state is JobState.QUEUED else [],
+            "producer/snapshot": lambda job: [job.snapshot_row],
+            "producer/snapshots": lambda job: [job.snapshot_row],
+            "producer/artifacts": lambda job: [job.result] if job.result is not None else [],
+            "queue/current_version": lambda job: [job.current_version],
+            "queue/decisions": lambda job: job.decisions,
+            "queue/decide": lambda job: job.decide(given),
+            "queue/follow_ups_of": lambda job: self._made(job.id),
+            "queue/supersede": lambda job: self._supersede([job.id]),
+        }
         with self._lock:
+            if query.name == "queue/follow_ups":
+                return cast("Rows", [self._insert(row) for row in json.loads(str(given["rows"]))])
             wanted = cast("Iterable[UUID]", given["ids"] if "ids" in given else [given["id"]])
             found = [job for id_ in wanted if (job := self._jobs.get(id_)) is not None and job.tenant == tenant]
-            match query.name:
-                case "queue/cancel":
-                    rows = [_cancelled(job) for job in found if job.finished_at is None]
-                case "queue/change":
-                    wanted = json.loads(str(given["change"]))
-                    rows = [_changed(job, wanted) for job in found if job.state is JobState.QUEUED]
-                case "producer/snapshot" | "producer/snapshots":
-                    rows = [{name: getattr(job.snapshot, name) for name in Snapshot.__slots__} for job in found]
-                case "producer/artifacts":
-                    rows = [result for job in found if (result := job.result) is not None]
-                case "queue/current_version":
-                    rows = [job.current_version for job in found]
-                case "queue/decisions":
-                    rows = [decision for job in found for decision in job.decisions]
-                case "queue/decide":
-                    rows = [row for job in found for row in job.decide(given)]
-                case "producer/follow_ups":
-                    rows = [{"id": job.id} for job in self._jobs.values() if job.parent == given["id"]]
-                case name:
-                    raise NotImplementedError(name)
-        return cast("Rows", rows)
+            return cast("Rows", [row for job in found for row in answers[query.name](job)])
 
     def _run(self, job: _Job, now: datetime) -> None:
         if job.options.deadline is not None and job.options.deadline <= now:
@@ -293,12 +293,36 @@ class InMemoryQueue:
             findings = [finding.stored for finding in found]
             job.artifact = {"body": None if rejected else body, "draft": draft, "findings": findings}
             job.output = finish.judged
-        for follow_up in finish.follow_ups:
-            self._insert(follow_up.row())
+        if finish.state is JobState.SUCCEEDED and finish.needs is None:
+            rows, stale = settled([follow_up.row() for follow_up in finish.follow_ups], self._made(job.id))
+            self._supersede(stale)
+            for row in rows:
+                self._insert(row)
         return None
 
+    def _made(self, parent: UUID) -> list[dict[str, Any]]:
+        """Rows of `queue/follow_ups_of`."""
+        changed = [each["decided_at"] for each in self._jobs[parent].decisions if each["action"] in CHANGES]
+        return [
+            {"id": job.id, "digest": job.digest, "of_this_version": not changed or job.enqueued_at > changed[-1]}
+            for job in self._jobs.values()
+            if job.parent == parent and job.reason != ReviewState.SUPERSEDED
+        ]
+
+    def _supersede(self, ids: Iterable[UUID]) -> list[UUID]:
+        """What `queue/supersede` does."""
+        taken = list(ids)
+        for job in [self._jobs[id_] for id_ in taken]:
+            theirs = [each["id"] for each in self._made(job.id)]
+            if job.state is JobState.QUEUED:
+                job.end(JobState.CANCELLED, datetime.now(UTC))
+            job.reason, job.detail = ReviewState.SUPERSEDED, "the text that it follows is another now"
+            job.review = ReviewState.SUPERSEDED if job.state is JobState.SUCCEEDED else None
+            taken += self._supersede(theirs)
+        return taken
+
     def _insert(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep a row of `worker/follow_ups`."""
+        """Keep a row of `queue/follow_ups`."""
         deadline = datetime.fromisoformat(row["deadline"]) if row["deadline"] else None
         request = json.loads(row["request"]) | ({row["text_field"]: row["content"]} if row["text_field"] else {})
         made = _Job(
@@ -437,7 +461,8 @@ def _cancelled(job: _Job) -> dict[str, Any]:
     return {"id": job.id, "state": job.state}
 
 
-def _changed(job: _Job, wanted: dict[str, Any]) -> dict[str, Any]:
+def _changed(job: _Job, given: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = json.loads(given["change"])
     for name in {"deadline", "not_before"} & wanted.keys():
         wanted[name] = wanted[name] and datetime.fromisoformat(wanted[name])
     options = replace(job.options, **wanted)

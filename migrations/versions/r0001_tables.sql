@@ -50,7 +50,7 @@ CREATE TABLE job (
         (state IN ('succeeded', 'dead', 'cancelled', 'expired')) = (finished_at IS NOT NULL)
     ),
     CONSTRAINT ck_job_dead CHECK (state <> 'dead' OR reason IS NOT NULL),
-    CONSTRAINT ck_job_review CHECK (review IN ('needs_review', 'needs_edit', 'held', 'approved', 'rejected')),
+    CONSTRAINT ck_job_review CHECK (review IN ('needs_review', 'needs_edit', 'held', 'approved', 'rejected', 'superseded')),
     CONSTRAINT ck_job_reviewed CHECK (review IS NULL OR state = 'succeeded')
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 

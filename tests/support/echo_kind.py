@@ -1,5 +1,6 @@
-"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`. On `raise` its validator raises an
-error, on `stall` it hangs in a regular expression that never returns to Python, on `exit` it ends its process.
+"""A kind for tests of the queue: it refuses what begins with `retry` or `hopeless`, and has a finding in `doubt`. On
+`raise` its validator raises an error, on `stall` it hangs in a regular expression that never returns to Python, on
+`exit` it ends its process.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ def _checks(_: Echo, artifact: EchoArtifact) -> Iterator[Rejection | None]:
         yield Rejection(RejectionReason.PROMPT_TOO_LONG, "not a word of it")
     if artifact.echo.startswith("retry"):
         yield Rejection(RejectionReason.REPETITION, "again")
+    if artifact.echo.startswith("doubt"):
+        yield Rejection(RejectionReason.NUMBER_NOT_IN_SOURCE, "no number", part="echo")
 
 
-def _follow_ups(request: Echo, _: EchoArtifact) -> tuple[Echo, ...]:
-    return tuple(Echo(text=f"{request.text} {number}") for number in range(request.more))
+def _follow_ups(request: Echo, artifact: EchoArtifact) -> tuple[Echo, ...]:
+    return tuple(Echo(text=f"{artifact.echo} {number}") for number in range(request.more))
 
 
 KIND = JobKind(

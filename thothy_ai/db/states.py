@@ -70,6 +70,7 @@ class ReviewState(StrEnum):
     HELD = "held"
     APPROVED = "approved"
     REJECTED = "rejected"
+    SUPERSEDED = "superseded"  # it follows a text that is another now
 
 
 class Action(StrEnum):

@@ -81,6 +81,11 @@ class Judgement:
         return not self.accepted and (self.reason is None or self.reason.retryable)
 
     @property
+    def needs_review(self) -> bool:
+        """Whether a person reviews what was accepted, before its follow-ups are made."""
+        return self.accepted and bool(self.findings) and self.policy is Policy.REVIEW
+
+    @property
     def previous(self) -> Previous | None:
         """What the plan of the next attempt gets of this one, if it was rejected."""
         return None if self.reason is None else Previous(self.reason, self.detail, self.body)

@@ -1,7 +1,8 @@
 """What people decide on an artifact: which decisions there are, what an edit makes of it, and who was first. No I/O.
 
     (clean), needs_review, needs_edit, held ── approve ──▶ approved ─┐
-                                            ── reject ───▶ rejected ─┴─ reopen ──▶ held
+                                            ── reject ───▶ rejected ─┼─ reopen ──▶ held
+                                                         superseded ─┘
                                             ── hold ─────▶ held
                                             ── edit ─────▶ the next version: needs_review; needs_edit for a draft
                                             ── send_back ▶ the next version, by another attempt
@@ -48,7 +49,7 @@ MAX_EDIT_CHARS = 4_000_000  # as JSON; the longest artifact is a translation
 MAX_EXAMPLE_CHARS = 1_500  # of an approved artifact, in the prompts of others
 CLEAN: Final = "clean"  # a succeeded job for which nobody waits
 UNDECIDED: Final = (CLEAN, ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, ReviewState.HELD)
-DECIDED: Final = (ReviewState.APPROVED, ReviewState.REJECTED)
+DECIDED: Final = (ReviewState.APPROVED, ReviewState.REJECTED, ReviewState.SUPERSEDED)
 NEEDS_NOTE: Final = {
     Action.REJECT: "say why nobody should publish it",
     Action.SEND_BACK: "say what the next attempt is to do otherwise",
@@ -226,12 +227,16 @@ class CurrentVersion:
             )
         if self.state is not JobState.SUCCEEDED:
             return NothingToDecideError(self.job_id, self.state)
+        if version == self.version and self.review is ReviewState.SUPERSEDED:
+            return InvalidDecisionError(
+                "action", f"version {version} follows a text that is another now: reopen it first"
+            )
         if version == self.version and decision.action == Action.REOPEN:
             return InvalidDecisionError("action", f"version {version} is not decided: there is nothing to reopen")
         return InvalidDecisionError("version", f"{version} is not the version to decide on, which is {self.version}")
 
     def follow_ups(self) -> list[dict[str, Any]]:
-        """The jobs that the artifact asks for, as rows of `worker/follow_ups`. Raises `InvalidDecisionError`."""
+        """The jobs that the artifact asks for, as rows of `queue/follow_ups`. Raises `InvalidDecisionError`."""
         artifact = self.artifact
         if artifact is None:
             return []

@@ -29,6 +29,7 @@ from thothy_ai.producer.gathering import Ended, Gathering
 from thothy_ai.producer.listener import Listener, Waiter
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, read_artifact
 from thothy_ai.queue.changes import Change, too_late
+from thothy_ai.queue.follow_ups import settled
 from thothy_ai.settings import Settings
 
 J = TypeVar("J")
@@ -144,9 +145,13 @@ def decide(job_id: UUID, version: int, decision: Decision) -> Transaction[Curren
     current = yield from current_version(job_id)
     if not made:
         raise current.refusal(version, decision)
-    rows = current.follow_ups() if decision.action is Action.APPROVE else []
-    if rows and not (yield Query("producer/follow_ups", {"id": job_id})):  # of a draft that gates had rejected
-        yield Query("worker/follow_ups", {"rows": json.dumps(rows)})
+    if decision.action in {Action.APPROVE, Action.REJECT}:
+        wanted = current.follow_ups() if decision.action is Action.APPROVE else []
+        rows, stale = settled(wanted, (yield Query("queue/follow_ups_of", {"ids": [job_id]})))
+        if stale:
+            yield Query("queue/supersede", {"ids": stale})
+        if rows:
+            yield Query("queue/follow_ups", {"rows": json.dumps(rows)})
     return current
 
 

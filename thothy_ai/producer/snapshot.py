@@ -78,8 +78,8 @@ class Snapshot:
         return self.state is JobState.SUCCEEDED
 
     def error(self) -> JobEndedError | None:
-        """The error of a job that ended without an artifact, or whose artifact a person has rejected."""
-        if self.review is ReviewState.REJECTED:
+        """The error of a job that ended without an artifact, or whose artifact was rejected or superseded."""
+        if self.review in {ReviewState.REJECTED, ReviewState.SUPERSEDED}:
             return ArtifactRejectedError(self.id, self.review, None, self.detail)
         return ENDED[self.state](self.id, self.state, self.reason, self.detail) if self.state in ENDED else None
 

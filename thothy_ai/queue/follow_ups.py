@@ -1,7 +1,9 @@
-"""Follow-ups: the jobs that an artifact asks for, which are like their parent, as rows of `worker/follow_ups`."""
+"""Follow-ups: the jobs that an artifact asks for, which are like their parent, as rows of `queue/follow_ups`."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -49,3 +51,25 @@ def follow_up_row(parent: Parent, wanted: Canonical, job_id: UUID | None = None)
         "text_digest": kept.digest,
         "content": kept.text,
     }
+
+
+def settled(
+    rows: Sequence[dict[str, Any]], made: Sequence[Mapping[Any, Any]]
+) -> tuple[list[dict[str, Any]], list[UUID]]:
+    """What is to be inserted of the rows that the version that stands asks for, and which follow-ups it supersedes.
+
+    `made` are those of the parent, as rows of `queue/follow_ups_of`: one of an earlier version that this one asks for,
+    too, stays, and those of this version are not made twice.
+    """
+    if rows and any(each["of_this_version"] for each in made):
+        return [], []
+    left = defaultdict[str, list[UUID]](list)
+    for each in made:
+        left[each["digest"]].append(each["id"])
+    new = []
+    for row in rows:
+        if same := left[row["digest"]]:
+            del same[0]
+        else:
+            new.append(row)
+    return new, [id_ for ids in left.values() for id_ in ids]

@@ -1,6 +1,6 @@
 """How attempts end: turns a verdict, an engine error or a stop into a `Finish`. Pure.
 
-accepted                                      succeeded; a person reviews what has findings
+accepted                                      succeeded; a person reviews what has findings, before its follow-ups
 rejected, another sample may be accepted      queued at once, failure counted        as below when they are used up
 rejected for good                             succeeded if there is a draft for a person to edit, otherwise dead
 budget spent                                  dead
@@ -64,7 +64,6 @@ def judged(
         is_draft=judgement.policy is Policy.REVIEW and _has_draft(claim, judgement.body),
     )
     if judgement.accepted:
-        reviewed = judgement.findings and judgement.policy is Policy.REVIEW
         return Finish(
             claim.id,
             claim.attempt,
@@ -72,8 +71,10 @@ def judged(
             Outcome.SUCCEEDED,
             usage=usage,
             judged=output,
-            follow_ups=tuple(FollowUp(claim, wanted) for wanted in judgement.follow_ups),
-            needs=ReviewState.NEEDS_REVIEW if reviewed else None,
+            follow_ups=()
+            if judgement.needs_review
+            else tuple(FollowUp(claim, wanted) for wanted in judgement.follow_ups),
+            needs=ReviewState.NEEDS_REVIEW if judgement.needs_review else None,
         )
     ended = Finish(claim.id, claim.attempt, JobState.QUEUED, Outcome.REJECTED, usage=usage, judged=output)
     reason = Rejection(judgement.reason or RejectionReason.VALIDATOR_ERROR, judgement.detail)

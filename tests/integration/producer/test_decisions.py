@@ -8,13 +8,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
 
 from tests.support.decided import FINDING, written
-from tests.support.echo_kind import EchoArtifact
-from tests.support.queue_bench import Queue, runner_bench
+from tests.support.echo_kind import Echo, EchoArtifact
+from tests.support.queue_bench import Queue, eventually, runner_bench
 from tests.support.webhook_bench import deliveries
 from thothy_ai.admin.artifacts import list_artifacts
 from thothy_ai.db.states import JobState, ReviewState
@@ -140,17 +141,110 @@ def test_an_edit_is_checked_by_the_same_rules_and_a_person_has_the_last_word(que
     assert broken.decide("approve", by="Ann").current.review is ReviewState.APPROVED
 
 
-def test_what_a_person_saves_has_its_follow_ups_once(queue: Queue) -> None:
-    job_id = written(queue, ReviewState.NEEDS_EDIT, deadline=datetime.now(UTC) + timedelta(hours=1), priority=3)
-    queue.rows("""UPDATE job_request SET request = '{"text": "ok", "more": 2}'""")
-    artifact = artifact_of(queue, job_id).decide("approve", by="Ann")
-    artifact.decide("reopen", by="Ann").decide("approve", by="Ann")
-    made = queue.rows(
-        "SELECT request ->> 'text', priority, deadline IS NOT NULL FROM job JOIN job_request ON job_id = id"
-        " WHERE parent_id = :id ORDER BY 1",
-        id=job_id,
-    )
-    assert made == [("ok 0", 3, True), ("ok 1", 3, True)]
+FOLLOW_UPS = """
+    SELECT request ->> 'text', state, review FROM job JOIN job_request ON job_id = id WHERE parent_id = :id ORDER BY id
+"""
+
+
+def asking(queue: Queue, review: ReviewState | None, **options: Any) -> UUID:
+    """A job of the kind `echo` whose artifact asks for two follow-ups, and waits for a person."""
+    job_id = written(queue, review, **options)
+    queue.rows("""UPDATE job_request SET request = '{"text": "ok", "more": 2}' WHERE job_id = :id""", id=job_id)
+    return job_id
+
+
+@pytest.mark.parametrize("review", [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT])
+def test_what_is_approved_has_its_follow_ups_once(queue: Queue, review: ReviewState) -> None:
+    job_id = asking(queue, review, deadline=datetime.now(UTC) + timedelta(hours=1), priority=3)
+    artifact = artifact_of(queue, job_id).decide("hold", by="Ann").decide("edit", by="Ann", body=EDITED)
+    assert not queue.rows(FOLLOW_UPS, id=job_id), "nobody has approved it"
+    approved = artifact.decide("approve", by="Ann")
+    with pytest.raises(DecisionConflictError):
+        artifact.decide("approve", by="Bo")
+    approved.decide("reopen", by="Ann").decide("approve", by="Ann")
+    made = [("Other words. 0", "queued", None), ("Other words. 1", "queued", None)]
+    assert queue.rows(FOLLOW_UPS, id=job_id) == made
+    inherited = queue.rows("SELECT priority, deadline IS NOT NULL FROM job WHERE parent_id = :id", id=job_id)
+    assert inherited == [(3, True)] * 2
+
+
+def test_an_approval_without_its_follow_ups_is_none(queue: Queue) -> None:
+    job_id = asking(queue, ReviewState.NEEDS_REVIEW)
+    artifact = artifact_of(queue, job_id)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with patch("thothy_ai.producer.operations.settled", killed), pytest.raises(KeyboardInterrupt):
+        artifact.decide("approve", by="Ann")
+    assert queue.job(job_id).review == "needs_review"
+    assert not queue.rows("SELECT job_id FROM decision")
+    artifact.decide("approve", by="Ann")
+    assert len(queue.rows(FOLLOW_UPS, id=job_id)) == 2
+
+
+def test_follow_ups_of_a_version_that_no_longer_stands_are_superseded(queue: Queue) -> None:
+    """Whether they wait, run or have run, and theirs; those that the next version asks for, too, stay."""
+    job_id = asking(queue, ReviewState.NEEDS_REVIEW)
+    first = artifact_of(queue, job_id).decide("approve", by="Ann")
+    waits, ran = (row.id for row in queue.rows("SELECT id FROM job WHERE parent_id = :id ORDER BY id", id=job_id))
+    queue.rows("UPDATE job SET state = 'succeeded', finished_at = now(), attempt = 1 WHERE id = :id", id=ran)
+    theirs = written(queue)
+    queue.rows("UPDATE job SET parent_id = :ran WHERE id = :id", ran=ran, id=theirs)
+    held = first.decide("reopen", by="Ann")
+    same = held.decide("edit", by="Ann", body={"echo": "The first words."}).decide("approve", by="Ann")
+    assert [row.id for row in queue.rows("SELECT id FROM job WHERE parent_id = :id", id=job_id)] == [waits, ran]
+    other = same.decide("reopen", by="Ann").decide("edit", by="Ann", body=EDITED).decide("approve", by="Ann")
+    superseded = [("The first words. 0", "cancelled", None), ("The first words. 1", "succeeded", "superseded")]
+    made = [("Other words. 0", "queued", None), ("Other words. 1", "queued", None)]
+    assert queue.rows(FOLLOW_UPS, id=job_id) == superseded + made
+    assert {queue.job(each).reason for each in (waits, ran, theirs)} == {"superseded"}
+    with pytest.raises(ArtifactRejectedError, match="the text that it follows is another now"):
+        queue.producer.job(theirs).result(timeout=0)
+    shown = [(row["verdict"], row["reason"]) for row in list_artifacts(queue.engine, job_id=theirs)]
+    assert shown == [("rejected", "superseded")]
+    with pytest.raises(InvalidDecisionError, match="follows a text that is another now: reopen it first"):
+        artifact_of(queue, theirs).decide("approve", by="Ann")
+    assert artifact_of(queue, theirs).decide("reopen", by="Ann").decide("approve", by="Ann").current.reason is None
+    other.decide("reopen", by="Ann").decide("reject", by="Ann", note="no news")
+    assert {state for _, state, _ in queue.rows(FOLLOW_UPS, id=job_id)} == {"cancelled", "succeeded"}
+
+
+@pytest.mark.parametrize(("again", "states"), [("ok then", ["succeeded"]), ("ok now", ["succeeded", "succeeded"])])
+def test_what_is_sent_back_has_no_second_set_of_follow_ups(queue: Queue, again: str, states: list[str]) -> None:
+    job_id = queue.producer.enqueue(Echo(text="ok then", more=1)).id
+    with runner_bench(queue) as bench:
+        bench.settle()
+    artifact_of(queue, job_id).decide("send_back", by="Ann", note="Name the river.")
+    queue.rows("UPDATE job_request SET request = request || CAST(:new AS jsonb) WHERE job_id = :id",
+               new=json.dumps({"text": again}), id=job_id)  # fmt: skip
+    with runner_bench(queue) as bench:
+        bench.settle()
+    made = queue.rows(FOLLOW_UPS, id=job_id)
+    assert [state for _, state, _ in made] == states
+    assert [text for text, _, review in made if review is None] == [f"{queue.producer.job(job_id).result().echo} 0"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "state", "review"), [(True, "cancelled", None), (False, "succeeded", "superseded")]
+)
+def test_what_is_superseded_while_it_runs_asks_for_nothing(
+    queue: Queue, stopped: bool, state: str, review: str | None
+) -> None:
+    job_id = queue.producer.enqueue(Echo(text="ok then", more=1)).id
+    with runner_bench(queue) as bench:
+        bench.client.held = True
+        bench.hand_over()
+        eventually(lambda: queue.job(job_id).state == "running")
+        if stopped:
+            queue.ask("queue/supersede", ids=[job_id])
+        else:  # the worker has not heard of it when the output comes
+            queue.rows("UPDATE job SET reason = 'superseded'")
+        bench.client.held = stopped
+        bench.settle()
+    job = queue.job(job_id)
+    assert (job.state, job.reason, job.review) == (state, "superseded", review)
+    assert not queue.rows(FOLLOW_UPS, id=job_id)
 
 
 def test_a_draft_of_the_gates_is_published_by_a_person_as_it_is(queue: Queue) -> None:

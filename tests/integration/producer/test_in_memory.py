@@ -85,3 +85,33 @@ def test_people_decide_alike_on_both(queue: Queue) -> None:
     in_memory = InMemoryQueue(queue.settings)
     in_memory.answer(Echo, {"echo": "ok and all of it"})
     assert decided(in_memory.producer, in_memory.run) == recorded
+
+
+@pytest.mark.parametrize("text", ["doubt it", "retry it"])
+def test_follow_ups_come_with_the_approval_on_both(queue: Queue, text: str) -> None:
+    def followed(producer: Producer, settle: Callable[[], object], ended: Callable[[], list[Any]]) -> list[Any]:
+        job = producer.enqueue(Echo(text=text, more=1), max_attempts=1)
+        settle()
+        seen = [ended()]
+        approved = job.artifact().decide("edit", by="Ann", body={"echo": "ok then"}).decide("approve", by="Ann")
+        settle()
+        seen.append(ended())
+        other = approved.decide("reopen", by="Ann").decide("edit", by="Ann", body={"echo": "ok now"})
+        other.decide("approve", by="Ann")
+        settle()
+        seen.append(ended())
+        other.decide("reopen", by="Ann").decide("reject", by="Ann", note="no news")
+        return [*seen, ended()]
+
+    def recorded() -> list[Any]:
+        return [tuple(row) for row in queue.rows("SELECT state, review, reason FROM job ORDER BY id")]
+
+    with runner_bench(queue, policies={"*": "review"}) as bench:
+        real = followed(queue.producer, bench.settle, recorded)
+    memory = InMemoryQueue(queue.settings.model_copy(update={"policies": {"*": Policy.REVIEW}}))
+    memory.answer(Echo, lambda request: {"echo": request.text})
+    states = followed(
+        memory.producer, memory.run, lambda: [(job.state, job.review, job.reason) for job in memory.jobs()]
+    )
+    assert states == real
+    assert [len(each) for each in real] == [1, 2, 3, 3]

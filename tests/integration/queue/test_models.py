@@ -108,6 +108,6 @@ def test_a_model_is_inherited_by_follow_ups(queue: Queue) -> None:
         "source_key": "s", "digest": "d", "max_attempts": 3, "max_compute_seconds": None, "request": "{}",
     }  # fmt: skip
     named = row | {"id": str(uuid4()), "model": "large"}
-    queue.ask("worker/follow_ups", rows=json.dumps([row, named]))
+    queue.ask("queue/follow_ups", rows=json.dumps([row, named]))
     made = {str(found.id): found.model for found in queue.rows("SELECT id, model FROM job WHERE parent_id IS NOT NULL")}
     assert made == {row["id"]: "small", named["id"]: "large"}

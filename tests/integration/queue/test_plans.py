@@ -43,6 +43,8 @@ HOT: dict[str, dict[str, object]] = {
     "worker/heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
     "worker/hold": ONE,
     "worker/finish": {"rows": f'[{{"id": "{uuid4()}", "attempt": 1}}]', "worker": "w"},
+    "queue/follow_ups_of": {"ids": [uuid4()]},
+    "queue/supersede": {"ids": [uuid4()]},
     "queue/dispatch": {"ids": [uuid4()], "engine": "a"},
     "queue/due": NEXT,
     "queue/dispatch_next": {**NEXT, "engine": "a", "lowest": 0, "places": 64, "urgent_places": 32},

@@ -144,7 +144,7 @@ def test_an_async_producer_of_the_same_queue(queue: InMemoryQueue) -> None:
             assert await later.cancel()
 
     asyncio.run(produce())
-    assert [request.text for request in queue.requests(Echo)] == ["1", "2", "1 0", "3"]
+    assert [request.text for request in queue.requests(Echo)] == ["1", "2", "ok 0", "3"]
 
 
 def test_it_needs_no_server_s_library() -> None:

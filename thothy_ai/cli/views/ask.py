@@ -61,10 +61,9 @@ class AskView:
         self._end_text()
         judged = attempt.judgement
         if judged is not None and judged.accepted:
-            more = (
-                f"; a worker would queue {count(len(judged.follow_ups), 'follow-up job')}" if judged.follow_ups else ""
-            )
-            self._note(f"accepted{more}")
+            more = f"; a worker would queue {count(len(judged.follow_ups), 'follow-up job')}"
+            waits = " once a person has approved it" if judged.needs_review else ""
+            self._note(f"accepted{more}{waits}" if judged.follow_ups else "accepted")
         elif judged is not None:
             self._note(f"rejected: {judged.reason}: {judged.detail}")
         elif attempt.last is not None and attempt.last.finish_reason is FinishReason.LENGTH:

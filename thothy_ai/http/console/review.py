@@ -33,7 +33,7 @@ from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, visible
 from thothy_ai.http.errors import ApiError
 from thothy_ai.jobs.publishing.html import html
-from thothy_ai.producer.decisions import CurrentVersion, Decision, leaves
+from thothy_ai.producer.decisions import DECIDED, CurrentVersion, Decision, leaves
 
 LISTED = 200  # artifacts that wait
 FIELD = "field:"  # begins the name of an input
@@ -203,7 +203,7 @@ def _as_artifact(current: CurrentVersion) -> dict[str, Any]:
 
 def _actions(current: CurrentVersion) -> list[Action]:
     """What may be decided on this version."""
-    if current.review in {ReviewState.APPROVED, ReviewState.REJECTED}:
+    if current.review in DECIDED:
         return [Action.REOPEN]
     draft = current.problem is not None or current.body is None
     usual = [Action.EDIT, Action.REJECT, Action.SEND_BACK, Action.HOLD]

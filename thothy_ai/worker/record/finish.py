@@ -67,7 +67,7 @@ class FollowUp:
     id: UUID = field(default_factory=uuid7)
 
     def row(self) -> dict[str, Any]:
-        """What the statement `worker/follow_ups` reads."""
+        """What the statement `queue/follow_ups` reads."""
         return follow_up_row(self.parent, self.wanted, self.id)
 
 
@@ -96,6 +96,11 @@ class Finish:
     @property
     def attempt_ref(self) -> AttemptRef:
         return self.id, self.attempt
+
+    @property
+    def settles_again(self) -> bool:
+        """Whether its artifact stands, and an earlier one of its job may have had follow-ups."""
+        return self.state is JobState.SUCCEEDED and self.needs is None and self.attempt > 1
 
     @property
     def may_be_outdated(self) -> bool:

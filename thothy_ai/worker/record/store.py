@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
+from thothy_ai.queue.follow_ups import settled
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
 from thothy_ai.worker.record.claims import AttemptRef, Claim, ClaimResult, GroupSizes
@@ -143,15 +145,24 @@ class JobStore:
                 rows = json.dumps([finish.row() for finish in finishes])
                 ended = await connection.execute(statement("worker/finish"), {"rows": rows, "worker": self._worker})
                 states = {(row.id, row.attempt): JobState(row.state) for row in ended}
-                follow_ups = [
-                    follow_up.row()
-                    for finish in finishes
-                    if finish.attempt_ref in states
-                    for follow_up in finish.follow_ups
-                ]
-                if follow_ups:
-                    await connection.execute(statement("worker/follow_ups"), {"rows": json.dumps(follow_ups)})
+                await self._follow(connection, [each for each in finishes if each.attempt_ref in states])
         return Finished(states, outdated)
+
+    async def _follow(self, connection: AsyncConnection, finishes: Sequence[Finish]) -> None:
+        """Insert the follow-ups of these; those of artifacts that were sent back make room for them."""
+        made = defaultdict[UUID, list[Any]](list)
+        if again := [finish.id for finish in finishes if finish.settles_again]:
+            for row in (await connection.execute(statement("queue/follow_ups_of"), {"ids": again})).mappings():
+                made[row["parent_id"]].append(row)
+        rows, stale = list[dict[str, Any]](), list[UUID]()
+        for finish in finishes:
+            new, old = settled([follow_up.row() for follow_up in finish.follow_ups], made[finish.id])
+            rows += new
+            stale += old
+        if stale:
+            await connection.execute(statement("queue/supersede"), {"ids": stale})
+        if rows:
+            await connection.execute(statement("queue/follow_ups"), {"rows": json.dumps(rows)})
 
     async def _outdated(self, connection: AsyncConnection, finishes: Sequence[Finish]) -> frozenset[AttemptRef]:
         """The attempts whose accepted output may be nearly the same as another one that was accepted meanwhile.

@@ -14,6 +14,7 @@ from thothy_ai.engine.api import Usage
 from thothy_ai.jobs import Finding, Policy, Rejection, RejectionReason
 from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.plans.advance import Judgement
+from thothy_ai.queue.canonical import Canonical
 from thothy_ai.worker import outcomes
 from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.outcomes import Retry
@@ -84,8 +85,10 @@ def test_a_rejected_output_is_the_end_when_no_draw_is_left_or_none_can_help(
     ("policy", "needs"), [(Policy.REVIEW, ReviewState.NEEDS_REVIEW), (Policy.PUBLISH, None), (Policy.STRICT, None)]
 )
 def test_a_person_reviews_what_was_accepted_with_findings(policy: Policy, needs: ReviewState | None) -> None:
-    finish = outcomes.judged(CLAIM, replace(ACCEPTED, findings=(DOUBT,), policy=policy), "raw", USAGE)
+    asked = (Canonical("echo", "{}", "s"),)
+    finish = outcomes.judged(CLAIM, replace(ACCEPTED, findings=(DOUBT,), policy=policy, follow_ups=asked), "raw", USAGE)
     assert (finish.state, finish.needs) == (JobState.SUCCEEDED, needs)
+    assert len(finish.follow_ups) == (0 if needs else 1), "they come with the approval"
     assert finish.judged is not None
     assert finish.judged.findings == (DOUBT,)
     assert outcomes.judged(CLAIM, ACCEPTED, "raw", USAGE).needs is None

@@ -1,8 +1,9 @@
 -- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key,
 -- channel, audience and brief, the source, the parent job, and the model. A filter that is NULL lets everything through.
--- A person has the last word: what they approved is accepted, in their version, and what they rejected is not.
+-- A person has the last word: what they approved is accepted, in their version, and what they rejected is not, and neither is
+-- what follows a text that is another now.
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final AS verdict,
-    CASE final WHEN 'rejected' THEN coalesce(artifact.reason, 'rejected') END AS reason, review,
+    CASE final WHEN 'rejected' THEN coalesce(artifact.reason, review) END AS reason, review,
     CASE WHEN published THEN version END AS approved_version,
     idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, request -> 'brief' AS brief,
     source_key, parent_id,
@@ -29,7 +30,7 @@ CROSS JOIN LATERAL (
     ) ELSE false END AS published
 ) AS approved
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN published THEN 'accepted' WHEN review = 'rejected' THEN 'rejected' ELSE verdict END AS final
+    SELECT CASE WHEN published THEN 'accepted' WHEN review IN ('rejected', 'superseded') THEN 'rejected' ELSE verdict END AS final
 ) AS decided
 WHERE {selected_jobs}
     AND (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)

@@ -24,7 +24,8 @@ WITH current AS (
     WHERE job_id = current.id AND verdict = 'accepted' AND :action = 'send_back'
 ), settled AS (
     UPDATE job
-    SET review = :after, version = CASE :action WHEN 'edit' THEN version + 1 ELSE version END
+    SET review = :after, version = CASE :action WHEN 'edit' THEN version + 1 ELSE version END,
+        reason = CASE WHEN :action <> 'reopen' OR reason <> 'superseded' THEN reason END
     FROM current
     WHERE job.id = current.id AND :action <> 'send_back'
     RETURNING job.id, state

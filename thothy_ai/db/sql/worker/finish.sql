@@ -26,9 +26,17 @@ WITH given AS (
         END,
         failures = job.failures + given.failures, engine_deaths = job.engine_deaths + given.engine_deaths,
         worker = NULL, lease_until = NULL,
-        reason = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.reason END,
-        detail = CASE WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.detail END,
-        review = CASE WHEN given.state = 'succeeded' THEN needs END
+        reason = CASE
+            WHEN job.reason = 'superseded' THEN job.reason  -- while it ran
+            WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.reason
+        END,
+        detail = CASE
+            WHEN job.reason = 'superseded' THEN job.detail
+            WHEN given.state <> 'queued' OR NOT cancel_requested THEN given.detail
+        END,
+        review = CASE WHEN given.state = 'succeeded' THEN
+            CASE WHEN job.reason = 'superseded' THEN 'superseded' ELSE needs END
+        END
     FROM ours JOIN given USING (id, attempt)
     WHERE job.id = ours.id
     RETURNING job.id, job.attempt, job.tenant, job.kind, job.state, job.started_at

@@ -1,4 +1,4 @@
--- Inserts the jobs that accepted artifacts ask for, with their requests, and wakes the dispatcher. Texts as in
+-- Inserts the jobs that artifacts ask for, with their requests, and wakes the dispatcher. Texts as in
 -- `producer/enqueue`; a new one takes the id of its first job. A job that names no model and whose kind names none runs
 -- on its parent's.
 -- `rows` is a JSON array of rows of `queue.follow_ups`. The caller has fenced the parents in this transaction.
@@ -9,6 +9,7 @@ WITH given AS (
         source_key text, digest text, max_attempts smallint, max_compute_seconds float8, model text, request text,
         text_field text, text_digest text, content text
     )
+    WHERE (SELECT reason FROM job AS parent WHERE parent.id = follow_up.parent_id) IS DISTINCT FROM 'superseded'
 ), texts AS (
     SELECT DISTINCT ON (tenant, text_digest) id, tenant, text_digest, content
     FROM given

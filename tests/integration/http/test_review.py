@@ -54,6 +54,10 @@ def test_what_waits_is_edited_and_approved(queue: Queue, api: httpx.Client) -> N
     approved = decided(api, job_id, {"x-key": "thothy_1"}, version=2, by=None, action="approve").json()
     assert approved["review"] == "approved"
     assert [each["decided_by"] for each in approved["decisions"]] == ["Ann (thothy_1)", "thothy_1"]
+    for form in ("jsonl", "csv", "md", "html"):
+        exported = api.get("/artifacts/export", params={"approved": True, "format": form}).text
+        assert "Other words." in exported, form
+        assert "The first words." not in exported, form
 
 
 def test_what_cannot_be_decided_is_refused(queue: Queue, api: httpx.Client) -> None:

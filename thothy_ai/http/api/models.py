@@ -112,6 +112,9 @@ class ArtifactQuery(ArtifactFilters):
 class ExportQuery(ArtifactFilters):
     """Which artifacts are exported, and how they are written."""
 
+    verdict: Annotated[
+        ArtifactVerdict, Field(description="What people approved is accepted; what they rejected is not.")
+    ] = ArtifactVerdict.ACCEPTED
     format: Annotated[
         Literal["jsonl", "csv", "md", "html"],
         Field(description="Lines of JSON, a table, Markdown documents one after the other, or a page."),
@@ -193,7 +196,10 @@ class JobList(Answered):
 
 
 class ArtifactAnswer(Answered):
-    """An output of a job, with the verdict on it. `body` is NULL if it did not parse; `text` is what was written."""
+    """An output of a job, with the verdict on it. `text` is what the model wrote.
+
+    `body` has its fields, or those that a person approved; it is NULL if the output did not parse.
+    """
 
     job_id: UUID
     kind: str

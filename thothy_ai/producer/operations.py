@@ -69,12 +69,15 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
 
     Raises `IdempotencyConflictError`, and `InvalidJobError` for a brief that is not stored.
     """
-    drafts = yield from with_stored_briefs(drafts, tenant)
+    asked, drafts = drafts, (yield from with_stored_briefs(drafts, tenant))
     holders: list[RowMapping] = []
     for part in portions(drafts):
         (inserted,) = yield Query(*insertion(part, tenant, batch.id if batch else None))
         if inserted["taken"]:
             holders += yield Query("producer/jobs_by_key", {"keys": taken_keys(part, inserted["taken"])})
+    if holders:  # a first job may have got another version of a stored brief just now
+        again = {draft.id: draft for draft in (yield from with_stored_briefs(asked, tenant))}
+        drafts = [again[draft.id] for draft in drafts]
     drafts = settle(drafts, holders)
     count = len({draft.id for draft in drafts if not draft.existed})
     if batch is None or not count:
@@ -85,15 +88,21 @@ def enqueue(drafts: list[Draft], tenant: str, batch: BatchDraft | None) -> Trans
 
 
 def with_stored_briefs(drafts: list[Draft], tenant: str) -> Transaction[list[Draft]]:
-    """The drafts with the stored briefs that they name. Raises `InvalidJobError`, naming the entry."""
+    """The drafts with the stored briefs that they name. Raises `InvalidJobError`, naming the entry.
+
+    One whose idempotency key is taken has the version that the first job got, whatever has been stored since.
+    """
     named = {draft.id: brief for draft in drafts if draft.unbriefed and (brief := named_brief(draft.unbriefed))}
     if not named:
         return drafts
+    keys = sorted({key for draft in drafts if draft.id in named and (key := draft.options.idempotency_key)})
+    rows = (yield Query("producer/requests_by_key", {"keys": keys})) if keys else ()
+    first = {row["idempotency_key"]: row["request"] for row in rows}
     wanted = [{"name": brief.name, "version": brief.version} for brief in dict.fromkeys(named.values())]
     rows = yield Query("producer/briefs", {"wanted": json.dumps(wanted)})
     stored = {(row["name"], row["asked"]): dict(row) for row in rows}
     return [
-        briefed(draft, brief, stored.get((brief.name, brief.version)), tenant)
+        briefed(draft, brief, stored.get((brief.name, brief.version)), first.get(draft.options.idempotency_key), tenant)
         if (brief := named.get(draft.id))
         else draft
         for draft in drafts

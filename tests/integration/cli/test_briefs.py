@@ -6,15 +6,17 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
 
 from tests.support.command_line import SOURCE, Run, one_line
-from thothy_ai.errors import InvalidJobError
-from thothy_ai.jobs import Hook
+from thothy_ai.errors import IdempotencyConflictError, InvalidJobError
+from thothy_ai.jobs import Hook, TrendSummary
 from thothy_ai.jobs.api.brief import Brief
-from thothy_ai.producer import AsyncProducer, Producer
+from thothy_ai.producer import AsyncProducer, EnqueueOptions, Producer, drafts
+from thothy_ai.producer.operations import with_stored_briefs
 from thothy_ai.settings import Settings
 
 SPRING = 'angle = "who buys"\nmust_mention = ["crocks"]\nlimits = {x = 200}\n'
@@ -91,6 +93,65 @@ def test_a_stored_brief_may_bring_the_sources(run: Run, save: Any) -> None:
     save("spring", SPRING)
     refused = one_line(run("enqueue", "hook", "--brief", "spring", exit_code=2))
     assert "source: is missing: the brief 'spring' has no sources" in refused
+
+
+def test_a_request_that_is_sent_again_is_the_same_job_whatever_was_stored_since(
+    run: Run, save: Any, settings: Settings
+) -> None:
+    save("spring", SPRING)
+    save("dossier", json.dumps(DOSSIER))
+    spring, dossier = Brief(name="spring"), TrendSummary(brief=Brief(name="dossier"))
+    with Producer(settings) as producer:
+        first = producer.enqueue(Hook(source=SOURCE, brief=spring), idempotency_key="k")
+        whole = producer.enqueue(dossier, idempotency_key="d")
+        save("spring", '{"angle": "who makes them"}')
+        save("dossier", '{"angle": "no sources"}')
+        again = producer.enqueue(Hook(source=SOURCE, brief=spring), idempotency_key="k")
+        assert (again.id, again.existed) == (first.id, True)
+        other, once_more = producer.enqueue_many(
+            [
+                Hook(source=SOURCE, brief=spring),
+                (Hook(source=SOURCE, brief=spring), EnqueueOptions(idempotency_key="k")),
+            ]
+        )
+        assert (once_more.id, other.existed) == (first.id, False)
+        assert request_of(run, str(other.id))["brief"]["version"] == 2
+        run("briefs", "remove", "spring", "--yes")
+        assert producer.enqueue(Hook(source=SOURCE, brief=spring), idempotency_key="k").id == first.id
+        assert producer.enqueue(dossier, idempotency_key="d").id == whole.id
+        for changed in (
+            Hook(source=SOURCE, brief=spring, audience="founders"),
+            Hook(source=SOURCE, brief=Brief(name="dossier")),
+        ):
+            with pytest.raises(IdempotencyConflictError):
+                producer.enqueue(changed, idempotency_key="k")
+
+
+def test_a_version_that_is_stored_while_two_send_a_request_changes_nothing(
+    run: Run, save: Any, settings: Settings
+) -> None:
+    save("spring", SPRING)
+    request, entered = Hook(source=SOURCE, brief=Brief(name="spring")), []
+    insertion = drafts.insertion
+
+    def late(*args: Any) -> Any:
+        """Between the look at what is stored and the insertion, another producer is faster."""
+        if not entered:
+            entered.append(True)
+            with Producer(settings) as other:
+                entered.append(other.enqueue(request, idempotency_key="k").id)
+        return insertion(*args)
+
+    def found(*args: Any) -> Any:
+        save("spring", '{"angle": "who makes them"}') if entered == [True] else None
+        return with_stored_briefs(*args)
+
+    with (
+        patch("thothy_ai.producer.operations.insertion", late),
+        patch("thothy_ai.producer.operations.with_stored_briefs", found),
+        Producer(settings) as producer,
+    ):
+        assert producer.enqueue(request, idempotency_key="k").id == entered[1]
 
 
 def test_a_brief_that_is_not_stored_is_refused_with_its_entry(run: Run, save: Any, settings: Settings) -> None:

@@ -39,6 +39,7 @@ from thothy_ai.jobs import (
 from thothy_ai.jobs.api.kind import A
 from thothy_ai.jobs.api.plan import Outputs
 from thothy_ai.plans.advance import Judgement, PlanError, PlannedJob, PlanStep, advance, judgement_of
+from thothy_ai.plans.drafts import usefulness
 from thothy_ai.producer import AsyncJob, AsyncProducer, EnqueueOptions, Job, Jobs, Producer, Snapshot
 from thothy_ai.producer.drafts import load_kinds, settle
 from thothy_ai.producer.operations import Pause, Query, Rows, Wait, drive, drive_async
@@ -91,7 +92,8 @@ class _Job:
     finished_at: datetime | None = None
     previous: dict[str, Any] | None = None
     artifact: dict[str, Any] | None = None  # as a row of `producer/artifacts`, before anybody has decided
-    output: Judged | None = None  # of the last attempt
+    output: Judged | None = None  # that is accepted or, of a job that is given up, the best draft
+    drafts: list[Judged] = field(default_factory=list)  # that a person may edit
     review: ReviewState | None = None
     version: int = 1
     edit: dict[str, Any] | None = None  # as a row of `artifact_version`
@@ -152,6 +154,7 @@ class _Job:
         if given["action"] is Action.SEND_BACK:
             self.version += 1
             self.previous = {"reason": "sent_back", "detail": "", "artifact": before["body"], "note": given["note"]}
+            self.drafts = [replace(self.output, body=before["body"], findings=())] if self.output else []
             self.artifact = self.edit = self.finished_at = None
             self.state, self.failures = JobState.QUEUED, (self.options.max_attempts or 1) - 1
         return [{"id": self.id}]
@@ -175,7 +178,7 @@ class _Job:
         return Claim(
             self.id, 0, self.attempt, self.tenant, self.kind, self.failures, options.max_attempts or 1,
             options.max_compute_seconds, 0, options.priority, options.deadline, self.source_key, self.request,
-            previous=self.previous,
+            previous=self.previous and {**self.previous, "drafted": bool(self.drafts)},
         )  # fmt: skip
 
 
@@ -280,19 +283,22 @@ class InMemoryQueue:
         finish = self._attempt(job.claim())
         job.failures += finish.failures
         job.state, job.reason, job.detail = finish.state, finish.reason, finish.detail
-        body = finish.judged.body if finish.judged is not None else None
+        if finish.is_draft and finish.judged is not None:
+            if (job.previous or {}).get("note"):  # what was sent back is nobody's choice any more
+                job.drafts.clear()
+            job.drafts.append(finish.judged)
         if finish.outcome is Outcome.REJECTED:
+            body = finish.judged.body if finish.judged is not None else None
             job.previous = {"reason": finish.reason, "detail": finish.detail or "", "artifact": body}
         if finish.state is JobState.QUEUED:
             return job.end(JobState.CANCELLED, now) if job.cancel_requested else None
         job.finished_at = datetime.now(UTC)
         job.review = finish.needs
         if finish.state is JobState.SUCCEEDED:
-            rejected, found = finish.outcome is Outcome.REJECTED, finish.judged.findings if finish.judged else ()
-            draft = body or (job.previous or {}).get("artifact")
-            findings = [finding.stored for finding in found]
-            job.artifact = {"body": None if rejected else body, "draft": draft, "findings": findings}
-            job.output = finish.judged
+            accepted = finish.judged if finish.outcome is Outcome.SUCCEEDED else None
+            job.output = kept = accepted or max(reversed(job.drafts), key=lambda of: usefulness(of.body, of.findings))
+            findings = [finding.stored for finding in kept.findings]
+            job.artifact = {"body": accepted and accepted.body, "draft": kept.body, "findings": findings}
         if finish.state is JobState.SUCCEEDED and finish.needs is None:
             rows, stale = settled([follow_up.row() for follow_up in finish.follow_ups], self._made(job.id))
             self._supersede(stale)

@@ -40,7 +40,7 @@ MEANINGS = {
     ),
     "max_compute_seconds": (
         "number above 0",
-        "How many compute-seconds its attempts may use together; then it is dead: `budget_spent`. Default: no limit.",
+        "Compute-seconds that its attempts may use together; then it is given up: `budget_spent`. Default: no limit.",
     ),
     "model": (
         "name",

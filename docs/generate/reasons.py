@@ -190,7 +190,7 @@ FAILURES: dict[str, Reason] = {
         "The kind's own code raised an error.", LATER, "Fix the kind; the worker's log has the trace."
     ),
     "budget_spent": Reason(
-        "The job's attempts have used its `max_compute_seconds`.",
+        "The job's attempts have used its `max_compute_seconds`. A draft of an earlier attempt is kept for an edit.",
         NO,
         "Redrive it, which grants the budget again, or enqueue it with a larger one.",
     ),

@@ -135,6 +135,7 @@ CREATE TABLE artifact (
     provenance jsonb,
     verification jsonb,
     findings jsonb NOT NULL DEFAULT '[]',
+    draft boolean NOT NULL DEFAULT false,
     signature bigint[],
     CONSTRAINT pk_artifact PRIMARY KEY (job_id, kind, locale, attempt),
     CONSTRAINT ck_artifact_verdict CHECK (verdict IN ('accepted', 'rejected')),
@@ -153,7 +154,7 @@ CREATE TABLE job_event (
     CONSTRAINT pk_job_event PRIMARY KEY (job_id, at, event),
     CONSTRAINT ck_job_event_event CHECK (
         event IN (
-            'retried', 'lost', 'republished', 'dead', 'rejected', 'cancelled', 'expired', 'released', 'redriven',
+            'retried', 'lost', 'republished', 'dead', 'rejected', 'kept', 'cancelled', 'expired', 'released', 'redriven',
             'changed'
         )
     )

@@ -27,6 +27,8 @@ NOT_EXPIRED: Final = "(deadline IS NULL OR deadline > now())"
 
 UNDELIVERED: Final = "delivered_at IS NULL AND dead_at IS NULL"
 UNDECIDED: Final = "review IN ('needs_review', 'needs_edit', 'held')"  # of a job: a person has the next word
+# An attempt at the job left a draft that a person may edit.
+DRAFTED: Final = "EXISTS (SELECT FROM artifact WHERE artifact.job_id = job.id AND artifact.draft)"
 OPEN_BATCH: Final = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
@@ -182,7 +184,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     # A person who sent it back did so with a note.
     "rejected_before": "CASE WHEN claimed.failures > 0 OR claimed.version > 1 THEN ("
     "SELECT jsonb_build_object('reason', coalesce(earlier.reason, artifact.reason),"
-    " 'detail', coalesce(earlier.detail, ''), 'artifact', coalesce(edited.body, artifact.body), 'note', note)"
+    " 'detail', coalesce(earlier.detail, ''), 'artifact', coalesce(edited.body, artifact.body), 'note', note,"
+    " 'drafted', EXISTS (SELECT FROM artifact AS kept WHERE kept.job_id = claimed.id AND kept.draft))"
     " FROM attempt AS earlier LEFT JOIN artifact ON artifact.job_id = earlier.job_id"
     " AND artifact.attempt = earlier.attempt"
     " LEFT JOIN decision ON decision.job_id = earlier.job_id AND decision.attempt = earlier.attempt"
@@ -211,6 +214,12 @@ FRAGMENTS: Final[dict[str, str]] = {
     "notify_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
     "undecided": UNDECIDED,
+    # Of a row of `job` that is given up: what becomes of it, and what a person is to do then. As `worker/outcomes`.
+    "given_up": f"CASE WHEN {DRAFTED} THEN 'succeeded' ELSE 'dead' END",
+    "needs_of_given_up": f"CASE WHEN {DRAFTED} THEN"
+    " CASE job.reason WHEN 'superseded' THEN job.reason ELSE 'needs_edit' END END",
+    # Of a job that was lost just now, its `state` since.
+    "event_of_lost": "CASE state WHEN 'queued' THEN 'lost' WHEN 'succeeded' THEN 'kept' ELSE state END",
     # The artifact that was accepted or, if none was, the draft that is most useful to who edits it: the one with most
     # fields, against which least was found. What was sent back is nobody's choice once there is another.
     "best_draft": "artifact.attempt > coalesce((SELECT max(sent.attempt) FROM decision AS sent"

@@ -251,6 +251,7 @@ class ArtifactRow(Base):
     provenance: Mapped[dict[str, Any] | None]  # version of the prompts, model, seeds, sampling; what each step took
     verification: Mapped[dict[str, Any] | None]  # claims with their labels, and what that took
     findings: Mapped[list[dict[str, Any]]] = mapped_column(server_default=sql("'[]'"))  # as `Finding.stored`
+    draft: Mapped[bool] = mapped_column(server_default=sql("false"))  # a person may edit it if no attempt is accepted
     signature: Mapped[list[int] | None]  # for the search of near-duplicates: equal elements are probably similar texts
 
     __table_args__ = (

@@ -66,7 +66,7 @@ class ReviewState(StrEnum):
     """What a succeeded job waits for a person to do, or what the person decided. Without one, nothing waits."""
 
     NEEDS_REVIEW = "needs_review"  # it passed all gates, and has findings
-    NEEDS_EDIT = "needs_edit"  # gates rejected each draft; the best one is kept
+    NEEDS_EDIT = "needs_edit"  # no attempt was accepted; the best draft is kept
     HELD = "held"
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -92,6 +92,7 @@ class Event(StrEnum):
     REPUBLISHED = "republished"
     DEAD = "dead"
     REJECTED = "rejected"
+    KEPT = "kept"  # no attempt follows, and a person may edit the best draft
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     RELEASED = "released"

@@ -6,22 +6,26 @@ where nothing is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from thothy_ai.jobs.api.kind import Policy
+from thothy_ai.jobs.api.verdict import Finding
 from thothy_ai.plans.advance import Judgement
 
 
 def kept_attempt(judgements: Sequence[Judgement]) -> int | None:
-    """The index of the accepted attempt or, if a person may edit drafts, of the best draft: the one with most fields,
-    against which least was found, the latest of equal ones.
-    """
+    """The index of the accepted attempt or, if a person may edit drafts, of the best one, the latest of equal ones."""
 
-    def usefulness(index: int) -> tuple[bool, int, float, int]:
+    def rank(index: int) -> tuple[bool, tuple[int, float], int]:
         judged = judgements[index]
-        weight = sum(finding.weight for finding in judged.findings)
-        return judged.accepted, len(judged.body or ()), -weight, index
+        return judged.accepted, usefulness(judged.body, judged.findings), index
 
-    best = max(range(len(judgements)), key=usefulness)
+    best = max(range(len(judgements)), key=rank)
     found = judgements[best]
     return best if found.accepted or (found.body and found.policy is Policy.REVIEW) else None
+
+
+def usefulness(body: Mapping[str, Any] | None, findings: Iterable[Finding]) -> tuple[int, float]:
+    """How useful a draft is to who edits it, to be compared: by its fields, then by how little was found against it."""
+    return len(body or ()), -sum(finding.weight for finding in findings)

@@ -8,6 +8,7 @@ DISPATCHED = Counter("thothy_dispatched", "Jobs published to Redis.")
 LIST_LENGTH = Gauge("thothy_redis_list_length", "Hints waiting in Redis, those of urgent jobs included.")
 URGENT_LENGTH = Gauge("thothy_redis_urgent_length", "Hints of urgent jobs waiting in Redis.")
 JOBS = Counter("thothy_jobs", "Jobs that ended, by kind and outcome.", ["kind", "outcome"])
+NEEDED = Counter("thothy_reviews_needed", "Artifacts that a person is to review or to edit.", ["kind", "needs"])
 RULE_FAILURES = Counter("thothy_reaper_rule_failures", "Failed runs of a housekeeping rule.", ["rule"])
 RULE_AGE = Gauge(
     "thothy_reaper_rule_age_seconds",

@@ -22,14 +22,14 @@ from typing import Any
 
 from thothy_ai.db.fragments import ENGINE_SILENCE_SECONDS
 from thothy_ai.db.schema import MONTHS_AHEAD, refuse_other_schema
-from thothy_ai.db.states import JobState
+from thothy_ai.db.states import JobState, ReviewState
 from thothy_ai.errors import DatabaseError
 from thothy_ai.queue.books import Books
 from thothy_ai.queue.broker import Broker
 from thothy_ai.queue.dispatches import worker_silence
 from thothy_ai.queue.hints import Hint
 from thothy_ai.queue.leader import Leader
-from thothy_ai.queue.metrics import JOBS, LEASES_LOST, REPUBLISHED
+from thothy_ai.queue.metrics import JOBS, LEASES_LOST, NEEDED, REPUBLISHED
 from thothy_ai.queue.redis_server import refuse_unusable_redis
 from thothy_ai.queue.retention import Retention
 from thothy_ai.queue.rules import Rule, Rules
@@ -184,6 +184,8 @@ def _log_ended(why: str, rows: Sequence[Any]) -> None:
     for row in rows:
         if JobState(row.state).terminal:
             JOBS.labels(row.kind, row.state).inc()
+        if row.state == JobState.SUCCEEDED:  # it was given up, and left a draft
+            NEEDED.labels(row.kind, ReviewState.NEEDS_EDIT).inc()
     for state, jobs in Counter(row.state for row in rows).items():
         logger.warning("%d jobs are %s: %s", jobs, state, why)
 

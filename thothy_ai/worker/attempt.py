@@ -176,7 +176,7 @@ class AttemptRunner:
         )
         text = calls.log.text
         if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
-            return outcomes.dead(claim, judgement.reason, judgement.detail)
+            return outcomes.hopeless(claim, judgement.reason, judgement.detail)
         finish = outcomes.judged(claim, judgement, text, calls.usage, calls.provenance(judgement.version, examples))
         return await self.compared(claim, replace(finish, answered_at=calls.answered_at))
 
@@ -204,7 +204,7 @@ class AttemptRunner:
     def _refused(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:
         """It was refused, or failed as it ran."""
         if isinstance(error, REFUSALS):
-            return outcomes.dead(claim, error.code, str(error))
+            return outcomes.hopeless(claim, error.code, str(error))
         if isinstance(error, EngineNotAcceptingError):
             self._monitor.await_new_session(calls.usage.engine_session_id)
             return outcomes.released(claim, error.code)

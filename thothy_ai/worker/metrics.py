@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from prometheus_client import Counter, Gauge, Histogram
 
 from thothy_ai.db.states import JobState, Outcome
-from thothy_ai.queue.metrics import JOBS
+from thothy_ai.queue.metrics import JOBS, NEEDED
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import Finish
 
 ATTEMPTS = Counter("thothy_attempts", "Attempts that ended, by kind and outcome.", ["kind", "outcome"])
 ARTIFACTS = Counter("thothy_artifacts", "Outputs that were judged.", ["kind", "verdict", "reason"])
 CLEAN = Counter("thothy_artifacts_clean", "Accepted artifacts in which nothing was found.", ["kind"])
-NEEDED = Counter("thothy_reviews_needed", "Artifacts that a person is to review or to edit.", ["kind", "needs"])
 GPU_SECONDS = Counter("thothy_gpu_seconds", "Seconds of the device, a GPU or a CPU, that attempts used.", ["kind"])
 WASTED_SECONDS = Counter(
     "thothy_wasted_seconds",
@@ -58,7 +57,7 @@ def count(kind: str, finish: Finish, state: JobState | None) -> None:
         COMMIT_SECONDS.observe(time.monotonic() - finish.answered_at)
     GPU_SECONDS.labels(kind).inc(finish.usage.engine.compute_seconds)
     SAVED_TOKENS.labels(kind).inc(finish.usage.saved_tokens)
-    if finish.outcome is not Outcome.SUCCEEDED and finish.needs is None:
+    if finish.outcome is not Outcome.SUCCEEDED and not (finish.is_draft and finish.needs):
         reason = finish.reason or finish.outcome
         WASTED_SECONDS.labels(kind, reason).inc(finish.usage.engine.compute_seconds)
     if state is JobState.QUEUED:

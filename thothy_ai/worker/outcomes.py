@@ -2,15 +2,19 @@
 
 accepted                                      succeeded; a person reviews what has findings, before its follow-ups
 rejected, another sample may be accepted      queued at once, failure counted        as below when they are used up
-rejected for good                             succeeded if there is a draft for a person to edit, otherwise dead
-budget spent                                  dead
-refused by the engine or the API, malformed   dead at once
-fault of the kind                             queued after a delay, failure counted  dead when failures are used up
+rejected for good, budget spent               given up
+refused by the engine                         given up at once
+refused by the API, malformed, unknown kind   dead at once
+fault of the kind                             queued after a delay, failure counted  given up when failures are used up
 fault of the engine                           queued after a delay, nothing counted; after many as that of the kind
-engine lost                                   queued, engine death counted           dead at the fourth
+engine lost                                   queued, engine death counted           given up at the fourth
 shutdown; engine away, stopped or accepting
 nothing new; connection to a live engine lost queued at once, nothing counted
 cancelled, deadline passed                    cancelled, expired
+
+A job that is given up succeeds if one of its attempts left a draft that a person may edit, whatever the others ended
+with, and is dead otherwise. Of one that cannot be read nobody could check an edit: it stays dead. Nobody wants what was
+cancelled, and what has expired is too late: neither waits for a person.
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ def judged(
         verification,
         judgement.signature,
         judgement.findings,
-        is_draft=judgement.policy is Policy.REVIEW and _has_draft(claim, judgement.body),
+        editable=judgement.policy is Policy.REVIEW and bool(judgement.body),
     )
     if judgement.accepted:
         return Finish(
@@ -76,7 +80,16 @@ def judged(
             else tuple(FollowUp(claim, wanted) for wanted in judgement.follow_ups),
             needs=ReviewState.NEEDS_REVIEW if judgement.needs_review else None,
         )
-    ended = Finish(claim.id, claim.attempt, JobState.QUEUED, Outcome.REJECTED, usage=usage, judged=output)
+    ended = Finish(
+        claim.id,
+        claim.attempt,
+        JobState.QUEUED,
+        Outcome.REJECTED,
+        Event.REJECTED,
+        usage=usage,
+        judged=output,
+        drafted=claim.drafted,
+    )
     reason = Rejection(judgement.reason or RejectionReason.VALIDATOR_ERROR, judgement.detail)
     return _rejected(ended, reason, again=judgement.retryable and not _used_up(claim))
 
@@ -84,30 +97,39 @@ def judged(
 def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:
     """An accepted output that is nearly the same as one that was accepted meanwhile."""
     judged = finish.judged and replace(finish.judged, verdict=ArtifactVerdict.REJECTED, signature=())
-    return _rejected(replace(finish, judged=judged, follow_ups=()), rejection, again=not _used_up(claim))
+    finish = replace(finish, judged=judged, follow_ups=(), drafted=claim.drafted)
+    return _rejected(finish, rejection, again=not _used_up(claim))
 
 
 def _rejected(finish: Finish, rejection: Rejection, *, again: bool) -> Finish:
-    """An output was rejected: once no attempt follows, a person may edit the best draft."""
-    kept = not again and finish.judged is not None and finish.judged.is_draft
-    return replace(
+    """An output was rejected."""
+    rejected = replace(
         finish,
-        state=JobState.QUEUED if again else JobState.SUCCEEDED if kept else JobState.DEAD,
+        state=JobState.QUEUED,
         outcome=Outcome.REJECTED,
-        event=Event.REJECTED if again or kept else Event.DEAD,
+        event=Event.REJECTED,
         reason=str(rejection.reason),
         detail=_detail(rejection.detail),
         failures=1,
-        needs=ReviewState.NEEDS_EDIT if kept else None,
+        needs=None,
     )
+    return rejected if again else _given_up(rejected)
 
 
-def _has_draft(claim: Claim, body: Mapping[str, Any] | None) -> bool:
-    return bool(body or (claim.previous and claim.previous["artifact"]))
+def _given_up(finish: Finish) -> Finish:
+    """No attempt follows: a person may edit the best draft, if there is one."""
+    if not (finish.drafted or finish.is_draft):
+        return replace(finish, state=JobState.DEAD, event=Event.DEAD)
+    return replace(finish, state=JobState.SUCCEEDED, event=Event.KEPT, needs=ReviewState.NEEDS_EDIT)
+
+
+def hopeless(claim: Claim, reason: str, detail: str, usage: AttemptUsage = NO_USAGE) -> Finish:
+    """Every other attempt would fail, too."""
+    return _given_up(replace(dead(claim, reason, detail), usage=usage, drafted=claim.drafted))
 
 
 def dead(claim: Claim, reason: str, detail: str) -> Finish:
-    """Every other attempt would fail, too."""
+    """It cannot be read, or its answer is an error: neither another attempt nor an edit helps."""
     return Finish(
         claim.id, claim.attempt, JobState.DEAD, Outcome.FAILED, Event.DEAD, reason, _detail(detail), failures=1
     )
@@ -123,35 +145,38 @@ def failed(
     claim: Claim, reason: str, detail: str, retry: Retry, chance: float, usage: AttemptUsage = NO_USAGE
 ) -> Finish:
     """It failed, and may succeed later."""
-    again = not _used_up(claim)
-    return Finish(
+    ended = Finish(
         claim.id,
         claim.attempt,
-        JobState.QUEUED if again else JobState.DEAD,
+        JobState.QUEUED,
         Outcome.FAILED,
-        Event.RETRIED if again else Event.DEAD,
+        Event.RETRIED,
         reason,
         _detail(detail),
         delay_seconds=retry.delay(claim.failures + 1, chance),
         failures=1,
         usage=usage,
+        drafted=claim.drafted,
     )
+    return _given_up(ended) if _used_up(claim) else ended
 
 
 def engine_died(claim: Claim, detail: str, usage: AttemptUsage = NO_USAGE) -> Finish:
     """The engine died while the job was in flight."""
-    killer = claim.engine_deaths + 1 >= MAX_ENGINE_DEATHS
-    return Finish(
+    ended = Finish(
         claim.id,
         claim.attempt,
-        JobState.DEAD if killer else JobState.QUEUED,
+        JobState.QUEUED,
         Outcome.LOST,
-        Event.DEAD if killer else Event.LOST,
-        "engine_killer" if killer else "engine_lost",
+        Event.LOST,
+        "engine_lost",
         _detail(detail),
         engine_deaths=1,
         usage=usage,
+        drafted=claim.drafted,
     )
+    killer = claim.engine_deaths + 1 >= MAX_ENGINE_DEATHS
+    return _given_up(replace(ended, reason="engine_killer")) if killer else ended
 
 
 def budget_spent(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
@@ -159,7 +184,7 @@ def budget_spent(claim: Claim, usage: AttemptUsage = NO_USAGE) -> Finish:
     used = claim.used_seconds + usage.engine.compute_seconds
     before = f"; the last output was rejected: {claim.previous['reason']}" if claim.previous else ""
     detail = f"{used:.4g} of {claim.max_compute_seconds:g} seconds are used{before}"
-    return replace(dead(claim, "budget_spent", detail), usage=usage)
+    return hopeless(claim, "budget_spent", detail, usage)
 
 
 def released(claim: Claim, reason: str, detail: str | None = None, usage: AttemptUsage = NO_USAGE) -> Finish:
@@ -189,16 +214,16 @@ def stopped(claim: Claim, reason: StopReason | None, usage: AttemptUsage = NO_US
 
 def unstorable(finish: Finish, detail: str) -> Finish:
     """Postgres refuses this row: end the job without the output that cannot be written."""
-    return replace(
+    ended = replace(
         finish,
-        state=JobState.DEAD,
         outcome=Outcome.FAILED,
-        event=Event.DEAD,
         reason="unstorable",
         detail=_detail(detail),
         judged=None,
         follow_ups=(),
+        needs=None,
     )
+    return _given_up(ended)
 
 
 def storable(text: str) -> str:

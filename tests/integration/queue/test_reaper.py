@@ -83,6 +83,20 @@ def test_a_job_whose_failures_are_used_up_is_dead(queue: Queue) -> None:
     assert (queue.job(job_id).reason, queue.outcomes(job_id)) == ("lease_lost", ["lost", "lost"])
 
 
+def test_the_draft_of_a_job_whose_worker_is_lost_at_last_is_kept_for_a_person(queue: Queue) -> None:
+    [job_id] = queue.enqueue("ok", max_attempts=2)
+    rejected = """
+        INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, draft)
+        SELECT id, kind, 'en', 1, tenant, 'rejected', 'repetition', '{}', '', true FROM job"""
+    queue.rows(rejected)
+    queue.rows("UPDATE job SET failures = 1, attempt = 1")
+    with reaping(queue):
+        run_away(queue, job_id)
+        eventually(lambda: queue.job(job_id).state == "succeeded")
+    assert (queue.job(job_id).review, queue.job(job_id).reason) == ("needs_edit", "lease_lost")
+    assert [row.event for row in queue.rows("SELECT event FROM job_event")] == ["kept"]
+
+
 def test_a_lease_that_holds_is_left_alone(queue: Queue) -> None:
     [held] = queue.enqueue("ok")
     run_away(queue, held, lease_seconds=60)

@@ -194,6 +194,18 @@ def test_a_rejected_draft_is_kept_for_a_person_and_the_best_one_is_theirs(queue:
     assert caught.value.reason == "repetition"
 
 
+def test_a_draft_outlives_the_end_of_its_job_s_budget(queue: Queue) -> None:
+    with plan_bench(queue, policies={"parts": "review"}) as bench:
+        job_id = work(bench, "retry it", max_compute_seconds=0.6, max_attempts=9)
+        bench.settle()
+    job = queue.job(job_id)
+    assert (job.state, job.review, job.reason) == ("succeeded", "needs_edit", "budget_spent")
+    assert attempts(queue, job_id) == [("rejected", 0.5), ("failed", 0.25)]
+    with pytest.raises(NeedsEditError) as caught:
+        queue.producer.job(job_id).result(timeout=0)
+    assert caught.value.draft == {"text": "retry it"}
+
+
 def test_the_right_language_goes_on(queue: Queue) -> None:
     client = FakeClient(delay=1)
     client.said = ['{"echo": "Families in Freiburg buy cargo bikes in place of a second car, and the one dealer there']

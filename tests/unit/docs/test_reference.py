@@ -74,7 +74,7 @@ def _reasons_in_calls() -> Iterator[str]:
 
 def _reason_arguments(call: ast.Call) -> Iterator[ast.expr]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    at = {"released": 1, "dead": 1, "failed": 1, "Finish": 5}.get(name)
+    at = {"released": 1, "dead": 1, "hopeless": 1, "failed": 1, "Finish": 5}.get(name)
     if at is not None and len(call.args) > at:
         yield call.args[at]
     yield from (keyword.value for keyword in call.keywords if keyword.arg == "reason")

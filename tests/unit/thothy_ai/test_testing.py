@@ -16,6 +16,7 @@ from tests.support.plan_kind import Parts, PartsArtifact
 from thothy_ai.errors import (
     JobExpiredError,
     JobFailedError,
+    NeedsEditError,
     ResultTimeoutError,
     UnknownJobError,
     WaitTimeoutError,
@@ -50,6 +51,17 @@ def test_a_rejection_uses_the_attempts_up(queue: InMemoryQueue) -> None:
     with pytest.raises(JobFailedError, match="off_topic: about pots"):
         job.result(timeout=60)
     assert (job.refresh().attempt, job.refresh().failures) == (2, 2)
+
+
+def test_the_best_draft_is_kept_for_a_person_whatever_the_last_attempt_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_extra", {})
+    queue = InMemoryQueue(Settings.load(kinds=("tests.support.plan_kind",), policies={"parts": "review"}))
+    written = iter(["retry this", "no JSON"])
+    queue.answer(Parts, lambda _: {"echo": word} if (word := next(written)) != "no JSON" else word)
+    job = queue.producer.enqueue(Parts(parts=("one",)), max_attempts=2)
+    with pytest.raises(NeedsEditError) as caught:
+        job.result(timeout=60)
+    assert caught.value.draft == {"text": "retry this"}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Claim:
     source_key: str
     request: Any
     used_seconds: float = 0.0
-    previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact
+    previous: dict[str, Any] | None = None  # the last rejected attempt: reason, detail, artifact, note, drafted
     tries: int = 1  # attempts since the job was enqueued or redriven, this one included
     waited_seconds: float = 0.0  # since it might first run, or run again
     session_id: UUID | None = None  # of the engine that it was claimed for
@@ -46,6 +46,11 @@ class Claim:
     def overdraws(self, seconds: float = 0.0) -> bool:
         """Whether the job's budget is spent, `seconds` of this attempt included."""
         return self.max_compute_seconds is not None and self.used_seconds + seconds >= self.max_compute_seconds
+
+    @property
+    def drafted(self) -> bool:
+        """Whether an earlier attempt left a draft that a person may edit."""
+        return self.previous is not None and bool(self.previous["drafted"])
 
     @property
     def hint(self) -> Hint:

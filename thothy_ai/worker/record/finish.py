@@ -39,10 +39,7 @@ NO_USAGE = AttemptUsage()
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An output and the validators' verdict.
-
-    `is_draft` says that a person may edit this output or an earlier one if it is rejected and no attempt follows.
-    """
+    """An output and the validators' verdict; `editable` says that a person may edit it if it is rejected."""
 
     verdict: ArtifactVerdict
     locale: str
@@ -52,7 +49,7 @@ class Judged:
     verification: dict[str, Any] | None = None
     signature: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
-    is_draft: bool = False
+    editable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +89,12 @@ class Finish:
     compared_with: tuple[UUID, ...] = ()  # jobs whose artifacts resemble this output's, and are others
     comparisons: int = 0
     answered_at: float | None = None  # monotonic: when the engine's result arrived
+    drafted: bool = False  # an earlier attempt left a draft that a person may edit
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether a person may edit the output that was rejected."""
+        return self.outcome is Outcome.REJECTED and self.judged is not None and self.judged.editable
 
     @property
     def attempt_ref(self) -> AttemptRef:
@@ -146,6 +149,7 @@ class Finish:
             "verification": output.verification if output else None,
             "findings": [finding.stored for finding in output.findings] if output else [],
             "signature": (output.signature or None) if output else None,
+            "draft": self.is_draft,
             "needs": self.needs,
         }
 

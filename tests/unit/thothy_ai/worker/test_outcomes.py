@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from thothy_ai.worker import outcomes
 from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.outcomes import Retry
 from thothy_ai.worker.record.claims import Claim
-from thothy_ai.worker.record.finish import AttemptUsage
+from thothy_ai.worker.record.finish import AttemptUsage, Finish
 
 CLAIM = Claim(
     id=UUID("01890000-0000-7000-8000-000000000001"),
@@ -37,6 +38,7 @@ CLAIM = Claim(
     request={},
 )
 LAST = replace(CLAIM, attempt=7, failures=2)
+DRAFTED = replace(LAST, previous={"reason": "truncated", "detail": "", "artifact": None, "drafted": True})
 RETRY = Retry(base_seconds=2, cap_seconds=300)
 USAGE = AttemptUsage(UUID(int=5), Usage(10, 4, 5, 0.25))
 ACCEPTED = Judgement(True, None, "", "en", "1", {"echo": "ok then"})
@@ -96,7 +98,7 @@ def test_a_person_reviews_what_was_accepted_with_findings(policy: Policy, needs:
 
 def test_a_person_edits_the_best_draft_of_a_job_that_gates_rejected() -> None:
     last = outcomes.judged(LAST, rejected(RejectionReason.TRUNCATED, Policy.REVIEW), "raw", USAGE)
-    assert (last.state, last.outcome, last.event) == (JobState.SUCCEEDED, Outcome.REJECTED, Event.REJECTED)
+    assert (last.state, last.outcome, last.event) == (JobState.SUCCEEDED, Outcome.REJECTED, Event.KEPT)
     assert (last.reason, last.failures, last.needs) == ("truncated", 1, ReviewState.NEEDS_EDIT)
     first = outcomes.judged(CLAIM, rejected(RejectionReason.TRUNCATED, Policy.REVIEW), "raw", USAGE)
     assert (first.state, first.needs) == (JobState.QUEUED, None)
@@ -108,8 +110,32 @@ def test_a_person_edits_the_best_draft_of_a_job_that_gates_rejected() -> None:
 def test_without_any_draft_there_is_nothing_to_edit() -> None:
     unread = replace(rejected(RejectionReason.EMPTY, Policy.REVIEW), body=None)
     assert outcomes.judged(LAST, unread, "", USAGE).state is JobState.DEAD
-    earlier = replace(LAST, previous={"reason": "truncated", "detail": "", "artifact": {"echo": "ok"}})
-    assert outcomes.judged(earlier, unread, "", USAGE).needs is ReviewState.NEEDS_EDIT
+    assert outcomes.judged(DRAFTED, unread, "", USAGE).needs is ReviewState.NEEDS_EDIT
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda claim: outcomes.budget_spent(replace(claim, max_compute_seconds=1.0)),
+        lambda claim: outcomes.failed(claim, "kind_error", "x", RETRY, 0.5),
+        lambda claim: outcomes.hopeless(claim, "prompt_too_long", "9000 tokens"),
+        lambda claim: outcomes.engine_died(replace(claim, engine_deaths=3), "gone"),
+        lambda claim: outcomes.unstorable(outcomes.judged(claim, rejected(RejectionReason.EMPTY), "", USAGE), "no"),
+    ],
+    ids=["budget", "failures", "refused by the engine", "engine killer", "unstorable"],
+)
+def test_a_job_that_is_given_up_keeps_the_draft_of_an_earlier_attempt(end: Callable[[Claim], Finish]) -> None:
+    kept, gone = end(DRAFTED), end(LAST)
+    assert (kept.state, kept.needs, kept.event) == (JobState.SUCCEEDED, ReviewState.NEEDS_EDIT, Event.KEPT)
+    assert (gone.state, gone.needs, gone.event) == (JobState.DEAD, None, Event.DEAD)
+    assert (kept.outcome, kept.reason, kept.is_draft) == (gone.outcome, gone.reason, False)
+
+
+def test_nobody_can_edit_what_cannot_be_read_nor_wants_what_is_cancelled_or_too_late() -> None:
+    assert outcomes.dead(DRAFTED, "unknown_kind", "x").state is JobState.DEAD
+    assert outcomes.refused(DRAFTED, 400, "invalid_value", "x", {}).state is JobState.DEAD
+    for reason in (StopReason.CANCELLED, StopReason.EXPIRED):
+        assert outcomes.stopped(DRAFTED, reason).needs is None
 
 
 def test_what_can_never_succeed_is_dead_at_once() -> None:

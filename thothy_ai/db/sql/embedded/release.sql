@@ -14,7 +14,8 @@ WITH orphaned AS (
     SELECT orphaned.*, deaths > 0 AND engine_deaths >= {deaths_to_run_alone} AS kills FROM orphaned JOIN job USING (id)
 ), released AS (
     UPDATE job
-    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN 'dead' ELSE 'queued' END,
+    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN {given_up} ELSE 'queued' END,
+        review = CASE WHEN kills AND NOT cancel_requested THEN {needs_of_given_up} END,
         finished_at = CASE WHEN cancel_requested OR kills THEN now() END,
         not_before = now(), engine_deaths = engine_deaths + deaths, worker = NULL, lease_until = NULL,
         reason = CASE WHEN cancel_requested THEN NULL WHEN kills THEN 'engine_killer' ELSE 'worker_lost' END,
@@ -27,7 +28,7 @@ WITH orphaned AS (
     SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, since, 'lost', 'worker_lost' FROM released
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
-    SELECT id, CASE WHEN state = 'queued' THEN 'lost' ELSE state END, 'worker ' || lost_worker || ' ended' FROM released
+    SELECT id, {event_of_lost}, 'worker ' || lost_worker || ' ended' FROM released
 ), recalled AS (
     UPDATE job
     SET state = 'queued'

@@ -19,7 +19,8 @@ WITH running AS (
     FROM counted JOIN job USING (id)
 ), stopped AS (
     UPDATE job
-    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN 'dead' ELSE 'queued' END,
+    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN {given_up} ELSE 'queued' END,
+        review = CASE WHEN kills AND NOT cancel_requested THEN {needs_of_given_up} END,
         finished_at = CASE WHEN cancel_requested OR kills THEN now() END,
         not_before = now(), worker = NULL, lease_until = NULL, engine_deaths = engine_deaths + deaths,
         reason = CASE WHEN cancel_requested THEN NULL WHEN kills THEN 'engine_killer' ELSE cause END, detail = NULL
@@ -33,7 +34,7 @@ WITH running AS (
     FROM stopped
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
-    SELECT id, CASE state WHEN 'queued' THEN outcome ELSE state END, why
+    SELECT id, CASE state WHEN 'queued' THEN outcome WHEN 'succeeded' THEN 'kept' ELSE state END, why
     FROM stopped
 ), recalled AS (
     UPDATE job SET state = 'queued' WHERE state = 'dispatched'

@@ -19,7 +19,7 @@ WITH current AS (
     WHERE :action = 'edit'
 ), withdrawn AS (
     UPDATE artifact
-    SET verdict = 'rejected', reason = 'sent_back', signature = NULL
+    SET verdict = 'rejected', reason = 'sent_back', signature = NULL, draft = true
     FROM current
     WHERE job_id = current.id AND verdict = 'accepted' AND :action = 'send_back'
 ), settled AS (

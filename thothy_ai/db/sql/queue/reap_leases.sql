@@ -9,8 +9,9 @@ WITH silent AS (
 ), reaped AS (
     UPDATE job
     SET state = CASE
-            WHEN cancel_requested THEN 'cancelled' WHEN failed >= max_attempts THEN 'dead' ELSE 'queued'
+            WHEN cancel_requested THEN 'cancelled' WHEN failed >= max_attempts THEN {given_up} ELSE 'queued'
         END,
+        review = CASE WHEN failed >= max_attempts AND NOT cancel_requested THEN {needs_of_given_up} END,
         finished_at = CASE WHEN cancel_requested OR failed >= max_attempts THEN now() END,
         not_before = now() + make_interval(
             secs => random() * least(CAST(:retry_cap_seconds AS float8), :retry_base_seconds * power(2, least(failures, 30)))
@@ -25,7 +26,7 @@ WITH silent AS (
     SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, since, 'lost', reason, detail FROM reaped
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
-    SELECT id, CASE WHEN state = 'queued' THEN 'lost' ELSE state END, concat_ws(': ', reason, detail) FROM reaped
+    SELECT id, {event_of_lost}, concat_ws(': ', reason, detail) FROM reaped
 ), notified AS (
     SELECT {notify_waiters}
     FROM (SELECT id, (row_number() OVER () - 1) / {ids_per_notification} AS part FROM reaped WHERE state <> 'queued') AS parts

@@ -21,7 +21,8 @@ WITH lost AS (
     SELECT lost.*, deaths > 0 AND engine_deaths >= {deaths_to_run_alone} AS kills FROM lost JOIN job USING (id)
 ), reaped AS (
     UPDATE job
-    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN 'dead' ELSE 'queued' END,
+    SET state = CASE WHEN cancel_requested THEN 'cancelled' WHEN kills THEN {given_up} ELSE 'queued' END,
+        review = CASE WHEN kills AND NOT cancel_requested THEN {needs_of_given_up} END,
         finished_at = CASE WHEN cancel_requested OR kills THEN now() END,
         not_before = now(), engine_deaths = engine_deaths + deaths, worker = NULL, lease_until = NULL,
         reason = CASE WHEN kills THEN 'engine_killer' ELSE 'machine_lost' END,
@@ -34,7 +35,7 @@ WITH lost AS (
     SELECT id, attempt, tenant, kind, lost_worker, engine_session_id, since, 'lost', 'machine_lost', detail FROM reaped
 ), noted AS (
     INSERT INTO job_event (job_id, event, detail)
-    SELECT id, CASE WHEN state = 'queued' THEN 'lost' ELSE state END, concat_ws(': ', reason, detail) FROM reaped
+    SELECT id, {event_of_lost}, concat_ws(': ', reason, detail) FROM reaped
 ), notified AS (
     SELECT {notify_waiters}
     FROM (

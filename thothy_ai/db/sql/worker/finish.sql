@@ -9,7 +9,7 @@ WITH given AS (
         prompt_tokens integer, cached_tokens integer, output_tokens integer, compute_seconds float8,
         verification_seconds float8, saved_tokens integer,
         verdict text, locale text, body jsonb, text text, provenance jsonb, verification jsonb,
-        findings jsonb, signature bigint[], needs text
+        findings jsonb, draft boolean, signature bigint[], needs text
     )
 ), ours AS (
     SELECT job.id, job.attempt
@@ -51,10 +51,10 @@ WITH given AS (
 ), judged AS (
     INSERT INTO artifact (
         job_id, kind, locale, attempt, tenant, verdict, reason, body, text, provenance, verification,
-        findings, signature
+        findings, draft, signature
     )
     SELECT id, kind, locale, attempt, tenant, verdict, CASE WHEN verdict = 'rejected' THEN reason END, body, text,
-        provenance, verification, coalesce(findings, '[]'), signature
+        provenance, verification, coalesce(findings, '[]'), draft, signature
     FROM ended JOIN given USING (id, attempt)
     WHERE verdict IS NOT NULL
     ON CONFLICT DO NOTHING

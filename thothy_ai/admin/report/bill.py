@@ -22,6 +22,7 @@ from thothy_ai.settings.values import prices_by_name
 
 HOUR: Final = 3600.0
 Dimension = Literal["kind", "model", "tenant", "key", "hour"]
+NO_MODEL, NO_KEY = "(no engine)", "(no key)"  # what a line without one is called
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("kind", "model", "tenant", "key", "hour")
 
 
@@ -177,3 +178,10 @@ class Bill:
                 for row in self.restated
             ],
         }
+
+
+def money(amount: float | None) -> str:
+    """Two decimals, or six below 1; a dash for None."""
+    if amount is None:
+        return "-"
+    return f"{amount:,.2f}" if amount >= 1 or not amount else f"{amount:,.6f}"

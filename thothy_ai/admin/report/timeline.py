@@ -59,6 +59,8 @@ class Bin:
     cached_tokens: int = 0
     output_tokens: int = 0
     resident_seconds: float = 0.0  # device-seconds
+    waits: Percentiles | None = None  # of the jobs whose first attempt ended
+    runs: Percentiles | None = None
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
@@ -123,6 +125,9 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
         of.cached_tokens += row.cached_tokens
         of.output_tokens += row.output_tokens
         used[USES[Outcome(row.outcome)]] += row.compute_seconds
+    for row in rows("timeline_times", origin=origin, step=step):
+        bins[row.bin].waits = Percentiles(row.waited, *row.waits) if row.waited else None
+        bins[row.bin].runs = Percentiles(row.ran, *row.runs)
     for session in rows("report_sessions"):
         for of in bins:
             shared = min(of.end, session.until_at) - max(of.start, session.since_at)

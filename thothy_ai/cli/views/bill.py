@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from thothy_ai.admin.report.bill import Bill, BillLine, Dimension
+from thothy_ai.admin.report.bill import NO_KEY, NO_MODEL, Bill, BillLine, Dimension, money
 from thothy_ai.admin.report.usage import UsageRow
 from thothy_ai.cli.views.tables import Column, count, folded
 from thothy_ai.cli.views.times import local
 
-NO_MODEL, NO_KEY = "(no engine)", "(no key)"
 IDLE, ALL = "idle", "all"
 
 
@@ -135,10 +134,3 @@ def label(name: str, dimension: Dimension) -> str:
         if dimension == "hour"
         else name or (NO_KEY if dimension == "key" else NO_MODEL)
     )
-
-
-def money(amount: float | None) -> str:
-    """Two decimals, or six below 1; a dash for None."""
-    if amount is None:
-        return "-"
-    return f"{amount:,.2f}" if amount >= 1 or not amount else f"{amount:,.6f}"

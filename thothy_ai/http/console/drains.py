@@ -1,8 +1,12 @@
-"""Past drains and the bill: how long the queue took to empty, what was spent, and what for."""
+"""Past drains and the bill: how long the queue took to empty, what was spent, and what for.
+
+A drain has a page of its own, whose address names the moment at which it began. Every table can be had as CSV.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,14 +14,28 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from thothy_ai.admin.export.table import csv_line
-from thothy_ai.admin.report.bill import DIMENSIONS, Bill, Dimension, Prices
+from thothy_ai.admin.report.bill import DIMENSIONS, Dimension, Prices
 from thothy_ai.admin.report.drain_report import DrainReport, drain_report
 from thothy_ai.admin.report.recorded_drains import RecordedDrain, list_drains
+from thothy_ai.admin.report.timeline import Percentiles, Timeline, report_with_timeline
+from thothy_ai.db.states import JobState
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import HEADERS, Site, for_all_tenants
 from thothy_ai.http.errors import ApiError
 
 WINDOWS = {"1 h": 1, "24 h": 24, "7 d": 7 * 24, "30 d": 30 * 24}  # hours
+ENDS = (JobState.SUCCEEDED, JobState.DEAD, JobState.EXPIRED, JobState.CANCELLED)
+MOMENT = timedelta(microseconds=1)
+Rows = Iterator[Iterable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a page is about: a window that ends now, or a recorded drain."""
+
+    report: DrainReport
+    drains: Sequence[RecordedDrain]
+    timeline: Timeline | None = None  # of a drain
 
 
 class DrainPages:
@@ -25,50 +43,89 @@ class DrainPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.routes = [site.page("/drains", self._show), site.page("/drains/bill.csv", self._csv)]
+        self.routes = [
+            site.page("/drains", self._show),
+            site.page("/drains/{table}.csv", self._csv),
+            site.page("/drains/{began}", self._show_one),
+            site.page("/drains/{began}/{table}.csv", self._csv),
+        ]
 
     async def _show(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
-        window, since = _window(request)
-        until = datetime.now(UTC)
-        report, drains = await self._site.read(lambda: (self._report(since), self._drains(since, until)))
-        by = _dimension(request)
-        return self._site.render(
-            request,
-            viewer,
-            "drains.html",
-            windows=list(WINDOWS),
-            window=window,
-            report=report,
-            bill=report.bill,
-            lines=report.bill.by(by),
-            by=by,
-            dimensions=DIMENSIONS,
-            drains=list(reversed(drains)),
-            bars=_bars(drains),
-            waste=sorted(((key.label, spent) for key, spent in report.total.wasted.items()), key=lambda each: -each[1]),
-        )
+        window, span = await self._window(request)
+        drains = list(reversed(span.drains))
+        about = {"windows": list(WINDOWS), "window": window, "drains": drains, "bars": _bars(span.drains)}
+        return self._site.render(request, viewer, "drains.html", **about, **_spent(span.report, _dimension(request)))
+
+    async def _show_one(self, request: Request, viewer: Viewer) -> Response:
+        for_all_tenants(viewer)
+        span = await self._drain(request.path_params["began"])
+        about = {"drain": span.drains[0], "timeline": span.timeline, "ends": ENDS}
+        return self._site.render(request, viewer, "drain.html", **about, **_spent(span.report, _dimension(request)))
 
     async def _csv(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
-        _, since = _window(request)
-        by = _dimension(request)
-        report = await self._site.read(lambda: self._report(since))
-        headers = {**HEADERS, "content-disposition": f'attachment; filename="bill-by-{by}.csv"'}
-        return StreamingResponse(_bill_rows(report.bill, by), media_type="text/csv; charset=utf-8", headers=headers)
+        table, began, by = request.path_params["table"], request.path_params.get("began"), _dimension(request)
+        span = (await self._window(request))[1] if began is None else await self._drain(began)
+        tables: dict[str, Callable[[], Rows]] = {
+            "bill": lambda: _bill_rows(span.report, by),
+            "waste": lambda: _waste_rows(span.report),
+            "yields": lambda: _yield_rows(span.report),
+            "drains": lambda: _drain_rows(span.drains),
+        }
+        if (timeline := span.timeline) is not None:
+            tables["timeline"] = lambda: _timeline_rows(timeline)
+        if table not in tables:
+            raise ApiError(404, f"expected one of {', '.join(tables)}, got {table!r}", code="not_found")
+        name = f"bill-by-{by}" if table == "bill" else table
+        headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.csv"'}
+        lines = map(csv_line, tables[table]())
+        return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
 
-    def _report(self, since: datetime) -> DrainReport:
-        return drain_report(self._site.database, since, prices=Prices.of(self._site.settings))
+    async def _window(self, request: Request) -> tuple[str, Span]:
+        """The window that an address names, and its name."""
+        name = request.query_params.get("window", "24 h")
+        if name not in WINDOWS:
+            raise ApiError(400, f"window: expected one of {', '.join(WINDOWS)}", code="invalid_value")
+        until = datetime.now(UTC)
+        since, database, prices = until - timedelta(hours=WINDOWS[name]), self._site.database, self._prices()
+        return name, await self._site.read(
+            lambda: Span(drain_report(database, since, prices=prices), list_drains(database, since, until))
+        )
 
-    def _drains(self, since: datetime, until: datetime) -> list[RecordedDrain]:
-        return list_drains(self._site.database, since, until)
+    async def _drain(self, began: str) -> Span:
+        """The drain that began at this moment."""
+        unknown = ApiError(404, f"no drain that began at {began!r} is recorded", code="not_found")
+        try:
+            moment = datetime.fromisoformat(began)
+            since, until = moment.astimezone(UTC), moment.astimezone(UTC) + MOMENT
+        except (ValueError, OverflowError):
+            raise unknown from None
+        database, prices = self._site.database, self._prices()
+        drains = await self._site.read(lambda: list_drains(database, since, until))
+        found = [drain for drain in drains if drain.started_at == since]
+        if not found:
+            raise unknown
+        end = found[0].ended_at + MOMENT  # its last job ended at that moment
+        report, timeline = await self._site.read(lambda: report_with_timeline(database, since, end, prices))
+        return Span(report, found, timeline)
+
+    def _prices(self) -> Prices:
+        return Prices.of(self._site.settings)
 
 
-def _window(request: Request) -> tuple[str, datetime]:
-    name = request.query_params.get("window", "24 h")
-    if name not in WINDOWS:
-        raise ApiError(400, f"window: expected one of {', '.join(WINDOWS)}", code="invalid_value")
-    return name, datetime.now(UTC) - timedelta(hours=WINDOWS[name])
+def _spent(report: DrainReport, by: Dimension) -> dict[str, Any]:
+    """What both pages show of a report: yields by kind, waste by reason, and the bill."""
+    waste = sorted(report.total.wasted.items(), key=lambda each: -each[1])
+    return {
+        "report": report,
+        "bill": report.bill,
+        "lines": report.bill.by(by),
+        "by": by,
+        "dimensions": DIMENSIONS,
+        "waste": [(key.label, report.total.attempts[key], seconds) for key, seconds in waste],
+        "yields": {kind: of for kind, of in report.kinds.items() if of.with_output},
+    }
 
 
 def _dimension(request: Request) -> Dimension:
@@ -79,7 +136,7 @@ def _dimension(request: Request) -> Dimension:
     raise ApiError(400, f"by: expected one of {', '.join(DIMENSIONS)}", code="invalid_value")
 
 
-def _bars(drains: list[RecordedDrain]) -> list[dict[str, Any]]:
+def _bars(drains: Sequence[RecordedDrain]) -> list[dict[str, Any]]:
     """A bar per drain for a plot of 100 by 100: how many jobs, and the part of them that succeeded."""
     most = max((drain.jobs for drain in drains), default=0) or 1
     width = 100 / max(len(drains), 1)
@@ -95,18 +152,47 @@ def _bars(drains: list[RecordedDrain]) -> list[dict[str, Any]]:
     ]
 
 
-def _bill_rows(bill: Bill, by: Dimension) -> Iterator[str]:
-    """A line per name, as a spreadsheet reads them; no cell is a formula."""
-    head = (
+def _bill_rows(report: DrainReport, by: Dimension) -> Rows:
+    yield (
         by, "attempts", "accepted", "rejected", "dead", "busy_seconds", "useful_seconds", "wasted_seconds",
         "idle_seconds", "cost", "wasted_cost", "currency",
     )  # fmt: skip
-    yield csv_line(head)
+    bill = report.bill
     for name, line in bill.by(by).items():
         used = line.usage
-        yield csv_line(
-            (
-                name, used.attempts, used.accepted, used.rejected, used.dead, used.busy_seconds, used.useful_seconds,
-                used.wasted_seconds, line.idle_seconds, line.cost, line.wasted_cost, bill.prices.currency,
-            )
+        yield (
+            name, used.attempts, used.accepted, used.rejected, used.dead, used.busy_seconds, used.useful_seconds,
+            used.wasted_seconds, line.idle_seconds, line.cost, line.wasted_cost, bill.prices.currency,
         )  # fmt: skip
+
+
+def _waste_rows(report: DrainReport) -> Rows:
+    yield "outcome", "reason", "attempts", "wasted_seconds"
+    for key, seconds in report.total.wasted.items():
+        yield key.outcome, key.reason, report.total.attempts[key], seconds
+
+
+def _yield_rows(report: DrainReport) -> Rows:
+    counts = ("succeeded", "failed", "with_output", "with_artifact", "clean", "decided", "approved")
+    yield "kind", *counts, "form_yield", "clean_yield"
+    for kind, of in report.kinds.items():
+        yield kind, *(getattr(of, name) for name in counts), of.form_yield, of.clean_yield
+
+
+def _drain_rows(drains: Sequence[RecordedDrain]) -> Rows:
+    for number, drain in enumerate(drains):
+        values = drain.to_json()
+        if not number:
+            yield values
+        yield values.values()
+
+
+def _timeline_rows(timeline: Timeline) -> Rows:
+    percentiles = [f"{what}_{name}" for what in ("wait", "run") for name in Percentiles._fields[1:]]
+    tokens = ("computed_tokens", "cached_tokens", "output_tokens")
+    yield "start", "end", *ENDS, *percentiles, *tokens, "resident_seconds"
+    for of in timeline.bins:
+        times = [None if each is None else each[place] for each in (of.waits, of.runs) for place in (1, 2, 3)]
+        used = (getattr(of, name) for name in tokens)
+        counts = (of.jobs.get(state, 0) for state in ENDS)
+        yield of.start.isoformat(), of.end.isoformat(), *counts, *times, *used, of.resident_seconds

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from thothy_ai.admin.durations import per_time, spell, spell_whole
+from thothy_ai.admin.report.bill import money
 from thothy_ai.admin.top.queue import Paced
 from thothy_ai.db.api_keys import ApiKey, list_keys
 from thothy_ai.db.connect import reaching
@@ -97,6 +98,8 @@ class Site:
             "share": share,
             "short": short,
             "exact": exact,
+            "money": money,
+            "stamp": stamp,
         }
         self._templates.globals |= {"Role": ViewerRole, "root": ROOT}
 
@@ -283,6 +286,11 @@ def share(part: float | None) -> str:
 def short(value: object) -> str:
     """The end of an id, by which the CLI finds it, too."""
     return str(value)[-8:]
+
+
+def stamp(moment: datetime) -> str:
+    """A moment to the microsecond, as an address names it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def ago(moment: datetime | None) -> Markup:

@@ -61,6 +61,10 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "The text has words in quotation marks that the source lacks, or gives a quotation to another speaker.",
         "Use a larger model.",
     ),
+    RejectionReason.FOREIGN_TAG: (
+        "A tag is in another language than the summary.",
+        "Change the tag.",
+    ),
     RejectionReason.FORMALITY: (
         "The text addresses its reader formally where informally was asked for, or the reverse.",
         "Use a larger model.",

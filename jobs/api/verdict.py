@@ -35,6 +35,7 @@ class RejectionReason(StrEnum):
     REFUSAL = "refusal"  # "As an AI, I cannot ..."
     META_TALK = "meta_talk"  # talks about the text or the task: "The text discusses ..."
     OBEYS_SOURCE = "obeys_source"  # follows an instruction hidden in the source
+    FOREIGN_TAG = "foreign_tag"  # a tag in another language
     UNTRANSLATED = "untranslated"  # a translation that is, in part, its original
     PLACEHOLDER_LOST = "placeholder_lost"  # a placeholder, link, line break or other markup of the original
     GLOSSARY = "glossary"  # a glossary entry or a term not to be translated was ignored

@@ -22,6 +22,7 @@ from thothy_ai.jobs.checks.quotations import misquoted
 from thothy_ai.jobs.checks.refusals import meta_talk, refusal
 from thothy_ai.jobs.checks.repetition import loop, repetition
 from thothy_ai.jobs.checks.segments import sentences, words
+from thothy_ai.jobs.checks.tags import foreign_tags
 from thothy_ai.jobs.checks.terms import banned, glossary
 from thothy_ai.jobs.checks.titles import own_title, repeated_title
 from thothy_ai.jobs.checks.topic import echo, off_topic
@@ -29,10 +30,10 @@ from thothy_ai.jobs.checks.typography import slip
 from thothy_ai.jobs.checks.vocabulary import unknown_words
 
 __all__ = [
-    "address", "banned", "contradiction", "copied", "copied_passage", "echo", "empty", "glossary", "instructs",
-    "length", "loop", "mentions", "meta_talk", "misquoted", "near_duplicate", "new_name", "new_number",
+    "address", "banned", "contradiction", "copied", "copied_passage", "echo", "empty", "foreign_tags", "glossary",
+    "instructs", "length", "loop", "mentions", "meta_talk", "misquoted", "near_duplicate", "new_name", "new_number",
     "numbers_kept", "obeys_source", "off_topic", "own_title", "preserved", "proportion", "quoted", "refusal",
     "repeated_title", "repetition", "sentences", "signature", "slip", "surely_foreign", "too_long", "unfinished",
-    "unknown_name", "unknown_words", "unsafe_markup", "untranslated", "untranslated_passage", "without_instructions",
-    "words", "wrong_language",
+    "unknown_name", "unknown_words", "unsafe_markup", "untranslated", "untranslated_passage",
+    "without_instructions", "words", "wrong_language",
 ]  # fmt: skip

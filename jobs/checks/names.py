@@ -28,7 +28,7 @@ _ENDING = (  # of a name in Korean: its particles, and what a company is
 _KIND_OF_COMPANY = re.compile(
     " ?(?:公司|技[术術]|手[机機]|集[团團]|商城|物流|外卖|积木|卡|市場|グループ|Group|Motors|समूह|ग्रुप)$"
 )
-_NOUNS_CAPITALIZED = frozenset({"de", "lb"})
+NOUNS_CAPITALIZED = frozenset({"de", "lb"})
 _AFTER_LATIN = "\u0250"
 _MIN_PREFIX, _MAX_PREFIX = 4, 8
 
@@ -53,12 +53,12 @@ def new_name(
     plain = _HASHTAG.sub(" ", text)
     if countries := _ordinary(language).countries:
         plain = countries.sub(lambda match: match[0].lower(), plain)
-    strict = title_case or foreign or language in _NOUNS_CAPITALIZED
+    strict = title_case or foreign or language in NOUNS_CAPITALIZED
     for sentence in () if transliterated else sentences(plain, locale):
         for name in _names(sentence, language, strict=strict):
             if not known.has(name):
                 return _rejection(name, "is not in the source", text)
-    tells_names = not transliterated and language not in _NOUNS_CAPITALIZED
+    tells_names = not transliterated and language not in NOUNS_CAPITALIZED
     if tells_names and (mixed := mixed_name(plain, with_allowed)):
         return _rejection(mixed, "is of two names of the source", text)
     famous, each_famous = _famous()

@@ -26,19 +26,24 @@ def unknown_words(text: str, original: str, locale: str) -> Rejection | None:
 
     Needs the word lists of `simplemma`; without them, every text passes.
     """
-    language = {"no": "nb"}.get(primary(locale), primary(locale))
-    if language not in _LISTED or not has_word_lists():
+    if (language := listed(locale)) is None:
         return None
     theirs = {word.casefold() for word in _WORD.findall(original)}
     found = [word for sentence in sentences(text, locale) for word in _WORD.findall(sentence) if word.islower()]
     own = [word for word in found if word not in theirs]
     if len(own) < _MIN_WORDS:
         return None
-    unknown = [word for word in own if not _is_known(word, language)]
+    unknown = [word for word in own if not is_known(word, language)]
     if len(unknown) < _MAX_UNKNOWN * len(own):
         return None
     detail = f"{len(unknown)} of {len(own)} words are in no dictionary: {', '.join(dict.fromkeys(unknown))}"
     return Rejection(RejectionReason.UNKNOWN_WORDS, detail)
+
+
+def listed(locale: str) -> str | None:
+    """The language of a locale if there is a dictionary that is large enough, and simplemma, which has it."""
+    language = {"no": "nb"}.get(primary(locale), primary(locale))
+    return language if language in _LISTED and has_word_lists() else None
 
 
 @cache
@@ -48,15 +53,16 @@ def has_word_lists() -> bool:
 
 
 @lru_cache(maxsize=65_536)
-def _is_known(word: str, language: str) -> bool:
-    from simplemma import is_known  # noqa: PLC0415  150 ms, and 2 to 33 MB for each language that is asked for
+def is_known(word: str, language: str) -> bool:
+    """Whether a dictionary of a language has a word, or both parts of it where words are made of several."""
+    from simplemma import is_known as is_listed  # noqa: PLC0415  150 ms, and 2 to 33 MB for each language that is asked for
 
-    if is_known(word, language, low_memory=True):
+    if is_listed(word, language, low_memory=True):
         return True
     if language not in _COMPOUNDING:
         return False
     parts = ((word[:end], word[end:]) for end in range(_MIN_PART, len(word) - _MIN_PART + 1))
     return any(
-        is_known(first.removesuffix("s"), language, low_memory=True) and is_known(last, language, low_memory=True)
+        is_listed(first.removesuffix("s"), language, low_memory=True) and is_listed(last, language, low_memory=True)
         for first, last in parts
     )

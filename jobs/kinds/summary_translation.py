@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan
 from thothy_ai.jobs.api.verdict import Finding, Place, Rejection, Verdict
@@ -21,6 +22,7 @@ from thothy_ai.jobs.kinds.trend_summary.values import (
     TrendSummaryArtifact,
 )
 from thothy_ai.jobs.plans.by_size import BySize
+from thothy_ai.jobs.plans.judging import findings_of
 from thothy_ai.jobs.plans.outputs import rejection_of
 
 _BREAK = "\n\n"  # between fields; a translation keeps its paragraphs, and a field is on one line
@@ -54,7 +56,8 @@ class SummaryTranslationPlan:
             artifact = SummaryTranslationArtifact.model_validate(values)
         except ValidationError as error:
             return Verdict.reject(rejection_of(error))
-        findings = tuple(_placed(finding, artifact) for finding in verdict.findings)
+        tags = findings_of(_tags(request, artifact), artifact.model_dump(mode="json"), request.target_locale)
+        findings = (*(_placed(finding, artifact) for finding in verdict.findings), *tags)
         return replace(verdict, artifact=artifact, findings=findings)
 
     def checks(self, request: SummaryTranslation, artifact: SummaryTranslationArtifact) -> Iterator[Rejection | None]:
@@ -63,6 +66,11 @@ class SummaryTranslationPlan:
         for found in self.plan.checks(_passage(request), TranslationArtifact(text=text)):
             path, *span = _field(artifact, *found.span) if found and found.span else ("", 0, 0)
             yield found and found._replace(part=path, span=(span[0], span[1]) if path else None)
+        yield from _tags(request, artifact)
+
+
+def _tags(request: SummaryTranslation, artifact: TrendSummaryArtifact) -> Iterator[Rejection]:
+    return checks.foreign_tags(artifact.tags, " ".join(request.keep), request.target_locale)
 
 
 def _passage(request: SummaryTranslation) -> Translation:

@@ -66,6 +66,7 @@ _ADVICE: Final = {
     Reason.TOO_SHORT: "it was too short ({detail}). Write more, from the source.",
     Reason.REPETITION: "it repeated itself. Say each thing once.",
     Reason.WRONG_LANGUAGE: "it was not in {language}.",
+    Reason.FOREIGN_TAG: "{detail}. Write all tags in {language}.",
     Reason.COPIED_FROM_SOURCE: "it copied the source ({detail}). Use your own words, quotations apart.",
     Reason.OFF_TOPIC: "it was not about the source's subject. Keep to what the source says.",
     Reason.NUMBER_NOT_IN_SOURCE: "{detail}. Write each figure as the source has it, or leave it out.",

@@ -18,7 +18,6 @@ from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Value
 from thothy_ai.jobs.plans.verification import ArtifactClaim, claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema
-from thothy_ai.jobs.text.language import language
 
 __all__ = ["KIND", "KeyPoint", "TrendSummary", "TrendSummaryArtifact"]
 
@@ -84,9 +83,10 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             checks.banned(joined, request.must_avoid, request.locale),
             checks.unsafe_markup(joined),
             checks.new_number(joined, request.source, request.locale),
-            checks.surely_foreign(joined, request.locale) if language(joined) == "en" else None,
         )
         yield from (PartFault(("tags",), rejection) for rejection in found if rejection)
+        for rejection in checks.foreign_tags(values["tags"], request.source, request.locale):
+            yield PartFault(("tags",), rejection)
         for number, tag in enumerate(values["tags"]):
             if doubt := checks.unknown_name(tag, request.source, request.locale, request.own_names):
                 yield PartFault(("tags",), doubt.at("tags", number))

@@ -30,6 +30,7 @@ WITHOUT_TEXTS = {
     RejectionReason.VALIDATOR_ERROR,
     # Of rules that came after the texts were written and labelled; docs/validators.md calls them unmeasured.
     RejectionReason.MISQUOTED,
+    RejectionReason.FOREIGN_TAG,
     RejectionReason.FORMALITY,
     RejectionReason.TOO_MANY_SENTENCES,
     RejectionReason.REPEATS_TITLE,

@@ -27,6 +27,7 @@ CHECKS: dict[str, Check] = {
     "numbers_kept": lambda text, source, locale: checks.numbers_kept(text, source, "en", locale),
     "new_name": lambda text, source, locale: checks.new_name(text, source, locale, ["Acme"]),
     "unknown_name": checks.unknown_name,
+    "foreign_tags": lambda text, source, locale: list(checks.foreign_tags(text.split(","), source, locale)),
     "wrong_language": lambda text, source, locale: checks.wrong_language(text, locale),
     "off_topic": lambda text, source, locale: checks.off_topic(text, source, locale, 0.3, "the topic of parking bikes"),
     "refusal": lambda text, source, locale: checks.refusal(text, source),

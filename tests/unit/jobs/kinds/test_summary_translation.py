@@ -98,6 +98,15 @@ def test_a_number_in_doubt_is_at_its_place_in_its_field() -> None:
     assert (again.part, again.span) == ("key_points.0.point", (21, 33))
 
 
+def test_a_tag_that_stays_in_the_language_of_the_original_is_in_doubt() -> None:
+    verdict = judged(scripted(GERMAN | {"travel": "night travel"}))
+    assert verdict.accepted
+    (finding,) = verdict.findings
+    assert (finding.reason, finding.place) == (RejectionReason.FOREIGN_TAG, ("tags.1", 0, 12))
+    assert verdict.artifact is not None
+    assert [each.part for each in filter(None, KIND.plan.checks(REQUEST, verdict.artifact))] == ["tags.1"]
+
+
 def test_a_doubt_is_at_the_field_that_it_is_about() -> None:
     doubted = "Wer eine Reise plant, sollte früh buchen."
 

@@ -15,6 +15,7 @@ from thothy_ai.db.states import ReviewState
 from thothy_ai.producer import operations
 from thothy_ai.producer.decisions import CurrentVersion, Decision
 from thothy_ai.producer.operations import Query, Rows, Transaction, drive, rows_of
+from thothy_ai.queue.edits import CheckedEdit
 
 T = TypeVar("T")
 
@@ -54,9 +55,19 @@ def current_version(engine: Engine, job_id: UUID, tenant: str | None = None) -> 
     return _transact(engine, tenant, operations.current_version(job_id))
 
 
-def decide(engine: Engine, job_id: UUID, version: int, decision: Decision, tenant: str | None = None) -> CurrentVersion:
-    """Decide on this version; returns the one that is decided on next. Raises as `JobArtifact.decide`."""
-    return _transact(engine, tenant, operations.decide(job_id, version, decision))
+def decide(
+    engine: Engine,
+    job_id: UUID,
+    version: int,
+    decision: Decision,
+    checked: CheckedEdit | None,
+    tenant: str | None = None,
+) -> CurrentVersion:
+    """Decide on this version, by an edit that was `checked`; returns the one that is decided on next.
+
+    Raises as `JobArtifact.decide`.
+    """
+    return _transact(engine, tenant, operations.decide(job_id, version, decision, checked))
 
 
 def _transact(engine: Engine, tenant: str | None, operation: Transaction[T]) -> T:

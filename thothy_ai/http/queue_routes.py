@@ -17,6 +17,7 @@ from thothy_ai.http.api.review import ReviewOperations
 from thothy_ai.http.openai.batches import ApiBatches
 from thothy_ai.http.openai.files import Files
 from thothy_ai.http.record import DoorRecord
+from thothy_ai.plans.judges import EDIT_JUDGES, Judges
 from thothy_ai.producer import AsyncProducer, Producer
 from thothy_ai.settings import Settings
 
@@ -29,11 +30,12 @@ class QueueRoutes:
         self._database = make_engine(settings, application="serve")
         self._producer, self._waiting = Producer(settings), AsyncProducer(settings)
         self._jobs = JobOperations(settings, self._record, self._waiting, self._database)
+        self._judges = Judges(settings.kinds, settings.judge_seconds, EDIT_JUDGES, settings.gates_as_findings)
         parts = (
             self._jobs,
             BatchOperations(self._record, self._jobs, self._producer),
             ArtifactOperations(settings, self._jobs, self._database),
-            ReviewOperations(self._jobs, self._database),
+            ReviewOperations(self._jobs, self._database, self._judges),
             KindOperations(),
         )
         self.operations = [operation for part in parts for operation in part.operations]
@@ -50,6 +52,7 @@ class QueueRoutes:
 
     async def close(self) -> None:
         self._jobs.close()
+        await self._judges.close()
         await self._waiting.close()
         await self._record.close()
         await asyncio.to_thread(self._producer.close)

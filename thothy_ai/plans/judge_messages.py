@@ -1,4 +1,4 @@
-"""What crosses between a worker and the processes that run its kinds' code: tasks there, one answer to each back."""
+"""What crosses between a service and the processes that run its kinds' code: tasks there, one answer to each back."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from thothy_ai.engine.wire.codec import Codec, from_json, to_json
 from thothy_ai.jobs.api.plan import Early, Outputs
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans.advance import Judgement, PlannedJob, PlanStep
+from thothy_ai.queue.edits import CheckedEdit
 
 M = TypeVar("M")
 
@@ -50,6 +51,15 @@ class EarlyTask:
     text: str
     locale: str | None
     early: Early | None
+
+
+@dataclass(frozen=True, slots=True)
+class EditTask:
+    """Check a person's edit of what a job of this kind, with this request, wrote."""
+
+    kind: str
+    request: Any
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +122,7 @@ class JudgeCodec(Generic[M]):
         return found
 
 
-Task = StartTask | AdvanceTask | CompareTask | EarlyTask
-Answer = Started | PlanStep | Judgement | PlanFailed | Rejected | TaskFailed
-TASKS: JudgeCodec[Task] = JudgeCodec(StartTask, AdvanceTask, CompareTask, EarlyTask)
-ANSWERS: JudgeCodec[Answer] = JudgeCodec(Started, PlanStep, Judgement, PlanFailed, Rejected, TaskFailed)
+Task = StartTask | AdvanceTask | CompareTask | EarlyTask | EditTask
+Answer = Started | PlanStep | Judgement | PlanFailed | Rejected | CheckedEdit | TaskFailed
+TASKS: JudgeCodec[Task] = JudgeCodec(StartTask, AdvanceTask, CompareTask, EarlyTask, EditTask)
+ANSWERS: JudgeCodec[Answer] = JudgeCodec(Started, PlanStep, Judgement, PlanFailed, Rejected, CheckedEdit, TaskFailed)

@@ -26,6 +26,7 @@ from thothy_ai.plans.judge_messages import (
     Answer,
     CompareTask,
     EarlyTask,
+    EditTask,
     PlanFailed,
     Rejected,
     Started,
@@ -33,6 +34,7 @@ from thothy_ai.plans.judge_messages import (
     Task,
     TaskFailed,
 )
+from thothy_ai.queue.edits import check_edit
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)  # a terminal sends them to all: they are the worker's
@@ -85,6 +87,8 @@ def answer_to(task: Task) -> Answer:
             return Rejected(near_duplicate(task.kind, task.body, task.others))
         case EarlyTask():
             return Rejected(early_rejection(task.text, task.locale, task.early))
+        case EditTask():
+            return check_edit(task.kind, task.request, task.body)
         case StartTask():
             raise TypeError("the process is started once")
 

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -34,17 +34,20 @@ from thothy_ai.plans.judge_messages import (
     Answer,
     CompareTask,
     EarlyTask,
+    EditTask,
     PlanFailed,
     Rejected,
     StartTask,
     Task,
     TaskFailed,
 )
+from thothy_ai.queue.edits import CheckedEdit, unchecked
 
 START_SECONDS = 300.0  # a machine may be busy; imports take about one
 _END_SECONDS = 1.0  # for a process whose socket is closed to end by itself
 WAITING_FACTOR = 6  # a task may also wait for something: its limit of processor time, times this, in all
 MAX_DEFAULT_PROCESSES = 12
+EDIT_JUDGES = 2  # processes of a server, started for its first edit: one may hang
 _CHUNK = 2**16  # bytes of an answer that are read at once
 _ENDED = "the worker has ended"
 T = TypeVar("T")
@@ -119,6 +122,16 @@ class Judges:
         with suppress(JudgeError):
             return await self._rejection(EarlyTask(text, locale, early))
         return None
+
+    async def check_edit(self, kind: str, request: Any, body: Mapping[str, Any]) -> CheckedEdit:
+        """`check_edit`, in another process. An edit whose checks fail there has that as a finding: it is not lost."""
+        try:
+            answer = await self._do(EditTask(kind, request, dict(body)))
+        except JudgeError as error:
+            return CheckedEdit(dict(body), None, [unchecked(str(error))])
+        if not isinstance(answer, CheckedEdit):
+            raise TypeError(f"expected a checked edit, got {answer!r}")
+        return answer
 
     async def close(self) -> None:
         """End all processes, whatever they do."""

@@ -256,7 +256,9 @@ class AsyncJobArtifact:
     ) -> AsyncJobArtifact:
         """Decide on this version, as `JobArtifact.decide` does, with the same errors."""
         decision = Decision(action, by, note, body, voice)
-        operation = operations.decide(self.current.job_id, self.current.version, decision)
+        current = self.current
+        checked = await asyncio.to_thread(current.check, decision)
+        operation = operations.decide(current.job_id, current.version, decision, checked)
         return AsyncJobArtifact(self._producer, await self._producer._transact(operation))
 
 

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from pydantic import ValidationError
-from pydantic.config import ExtraValues
 from pydantic_core import PydanticCustomError
 from sqlalchemy import RowMapping
 
@@ -34,13 +33,11 @@ from thothy_ai.errors import (
     UnreadableArtifactError,
 )
 from thothy_ai.jobs import Artifact, registry
-from thothy_ai.jobs.api.verdict import Finding, RejectionReason, printable
-from thothy_ai.jobs.plans.judging import findings_of
-from thothy_ai.jobs.problems import first_problem
 from thothy_ai.jobs.publishing.plain import plain
 from thothy_ai.jobs.registry import UnknownKindError
 from thothy_ai.jobs.text.strings import check_encodable, strings_in
 from thothy_ai.queue.canonical import canonical
+from thothy_ai.queue.edits import CheckedEdit, artifact_of, check_edit
 from thothy_ai.queue.follow_ups import follow_up_row
 
 MAX_NAME_CHARS = 200
@@ -165,7 +162,7 @@ class CurrentVersion:
     @property
     def artifact(self) -> Artifact | None:
         """The artifact; None of a draft, which does not fit its class. Raises `UnreadableArtifactError`."""
-        found = self._parsed(self.body, extra="ignore")
+        found = artifact_of(self._kind, self.body, extra="ignore")
         return None if isinstance(found, str) else found
 
     @property
@@ -186,22 +183,20 @@ class CurrentVersion:
         except (UnreadableArtifactError, ValidationError):
             return ""
 
-    def parameters(self, version: int, decision: Decision) -> dict[str, object]:
-        """Of `queue/decide`, for a decision on this version.
+    def parameters(self, version: int, decision: Decision, checked: CheckedEdit | None) -> dict[str, object]:
+        """Of `queue/decide`, for a decision on this version; an edit was `checked`.
 
         Raises `InvalidDecisionError`, `UnreadableArtifactError`, and `refusal` of a job that has not succeeded.
         """
         if self.state is not JobState.SUCCEEDED:
             raise self.refusal(version, decision)
-        action, problem, findings, edit = Action(decision.action), None, list[dict[str, Any]](), None
-        after: ReviewState | None = _AFTER.get(action)
-        if action is Action.APPROVE and version == self.version:
-            found = self._parsed(self.body, extra="ignore")
+        action = Action(decision.action)
+        after: ReviewState | None = ReviewState.NEEDS_EDIT if checked and checked.problem else _AFTER.get(action)
+        kind = self._kind if action in {Action.APPROVE, Action.EDIT} else None
+        if kind and action is Action.APPROVE and version == self.version:
+            found = artifact_of(kind, self.body, extra="ignore")
             if isinstance(found, str):
                 raise InvalidDecisionError("action", f"version {version} is a draft, edit it first: {found}")
-        if decision.body is not None:
-            edit, problem, findings = self.checked(decision.body)
-            after = ReviewState.NEEDS_EDIT if problem else after
         return {
             "id": self.job_id,
             "version": version,
@@ -213,9 +208,9 @@ class CurrentVersion:
             "decided_by": decision.by.strip(),
             "note": decision.note,
             **self._example(decision),
-            "edit": None if edit is None else json.dumps(edit),
-            "problem": problem,
-            "findings": json.dumps(findings),
+            "edit": json.dumps(checked.body) if checked else None,
+            "problem": checked and checked.problem,
+            "findings": json.dumps(checked.findings if checked else []),
         }
 
     def refusal(self, version: int, decision: Decision) -> ThothyError:
@@ -271,31 +266,9 @@ class CurrentVersion:
         except UnknownKindError as error:
             raise UnreadableArtifactError(self.job_id, str(error)) from None
 
-    def _parsed(self, body: object, extra: ExtraValues | None = None) -> Artifact | str:
-        """The artifact with these fields, or which of them breaks the schema."""
-        artifact = self._kind.artifact
-        try:
-            found: Artifact = artifact.model_validate(body, extra=extra)
-        except ValidationError as error:
-            return ": ".join(filter(None, first_problem(error, artifact.model_fields)))
-        return found
-
-    def checked(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None, list[dict[str, Any]]]:
-        """An edit as it would be stored, why it would be only a draft, and what the checks find in it.
-
-        Raises `UnreadableArtifactError`.
-        """
-        kind, artifact = self._kind, self._parsed(body)
-        if isinstance(artifact, str):
-            return body, artifact, []
-        values = artifact.model_dump(mode="json")
-        checks = getattr(kind.plan, "checks", lambda *_: ())
-        try:
-            request = kind.parsed(self.request)
-            found = findings_of(filter(None, checks(request, artifact)), values, kind.locale(request))
-        except Exception as error:  # noqa: BLE001 - a kind may be third-party code
-            found = (Finding(RejectionReason.VALIDATOR_ERROR, printable(repr(error))),)
-        return values, None, [finding.stored for finding in found]
+    def check(self, decision: Decision) -> CheckedEdit | None:
+        """What the checks find in an edit, None for another decision. CPU-bound. Raises `UnreadableArtifactError`."""
+        return None if decision.body is None else check_edit(self._kind.name, self.request, decision.body)
 
 
 def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:

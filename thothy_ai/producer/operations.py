@@ -29,6 +29,7 @@ from thothy_ai.producer.gathering import Ended, Gathering
 from thothy_ai.producer.listener import Listener, Waiter
 from thothy_ai.producer.snapshot import PollSchedule, Snapshot, read_artifact
 from thothy_ai.queue.changes import Change, too_late
+from thothy_ai.queue.edits import CheckedEdit
 from thothy_ai.queue.follow_ups import settled
 from thothy_ai.settings import Settings
 
@@ -147,15 +148,19 @@ def current_version(job_id: UUID) -> Transaction[CurrentVersion]:
     return CurrentVersion.of(rows[0], (yield Query("queue/decisions", {"id": job_id})))
 
 
-def decide(job_id: UUID, version: int, decision: Decision) -> Transaction[CurrentVersion]:
-    """The version that is decided on next. Raises `UnknownJobError`, and as `CurrentVersion.refusal`."""
+def decide(job_id: UUID, version: int, decision: Decision, checked: CheckedEdit | None) -> Transaction[CurrentVersion]:
+    """The version that is decided on next; an edit was `checked` before, as the transaction is not to wait for that.
+
+    Raises `UnknownJobError`, and as `CurrentVersion.refusal`.
+    """
     current = yield from current_version(job_id)
-    made = yield Query("queue/decide", current.parameters(version, decision))
+    parameters = current.parameters(version, decision, checked)
+    wanted = current.follow_ups() if decision.action is Action.APPROVE and version == current.version else []
+    made = yield Query("queue/decide", parameters)
     current = yield from current_version(job_id)
     if not made:
         raise current.refusal(version, decision)
     if decision.action in {Action.APPROVE, Action.REJECT}:
-        wanted = current.follow_ups() if decision.action is Action.APPROVE else []
         rows, stale = settled(wanted, (yield Query("queue/follow_ups_of", {"ids": [job_id]})))
         if stale:
             yield Query("queue/supersede", {"ids": stale})

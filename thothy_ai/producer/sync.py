@@ -290,6 +290,5 @@ class JobArtifact:
         """
         decision = Decision(action, by, note, body, voice)
         current = self.current
-        return JobArtifact(
-            self._producer, self._producer._transact(operations.decide(current.job_id, current.version, decision))
-        )
+        operation = operations.decide(current.job_id, current.version, decision, current.check(decision))
+        return JobArtifact(self._producer, self._producer._transact(operation))

@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     judge_seconds: Seconds = Field(
         default=20,
         description="Seconds of processor time that the code of a kind may take for an output. A validator that takes"
-        " longer is ended, and the output is rejected as `validator_error`.",
+        " longer is ended, and the output is rejected as `validator_error`; of a person's edit, that is a finding.",
     )
 
     verification_precision: float = Field(

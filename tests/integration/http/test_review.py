@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 from starlette.types import Scope
 
-from tests.support.decided import written
+from tests.support.decided import FINDING, written
 from tests.support.door import PATIENCE, served_door
 from tests.support.engine_rows import register
 from tests.support.queue_bench import Queue
@@ -30,7 +31,7 @@ class Keyed(Everybody):
 def api(queue: Queue) -> Iterator[httpx.Client]:
     register(queue, "first", "m")
     with (
-        served_door(queue.settings, access=Keyed("default")) as address,
+        served_door(queue.settings.model_copy(update={"judge_seconds": 1}), access=Keyed("default")) as address,
         httpx.Client(base_url=f"{address}/api", timeout=PATIENCE) as client,
     ):
         yield client
@@ -82,3 +83,37 @@ def test_what_cannot_be_decided_is_refused(queue: Queue, api: httpx.Client) -> N
     assert refused() == (409, "decided", "version")
     assert "Ann chose to reject at " in decided(api, job_id, action="approve").json()["error"]["message"]
     assert api.get(f"/jobs/{UUID(int=1)}/artifact").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("echo", "review", "says"),
+    [
+        ("x" * 2**20, "needs_edit", "echo: must have at most 100 characters"),
+        ("", "needs_edit", "echo: "),
+        ("doubt it", "needs_review", "number_not_in_source"),
+        ("stall it", "needs_review", "validator_error"),
+    ],
+)
+def test_an_edit_is_kept_whatever_its_checks_say(
+    queue: Queue, api: httpx.Client, echo: str, review: str, says: str
+) -> None:
+    """Checks run in a process of their own: one that hangs holds up nobody, and is ended."""
+    job_id, other = written(queue), written(queue)
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(decided, api, job_id, action="edit", body={"echo": echo})
+        assert api.get(f"/jobs/{other}/artifact").status_code == 200
+        edited = answer.result().json()
+    assert (edited["version"], edited["body"], edited["review"]) == (2, {"echo": echo}, review)
+    assert str(edited["problem"] or edited["findings"][0]["reason"]).startswith(says)
+
+
+def test_findings_outside_the_text_and_purged_jobs_break_nothing(queue: Queue, api: httpx.Client) -> None:
+    outside = FINDING | {"start": -5, "end": 10**9, "source_start": 7, "source_end": 3}
+    job_id = written(queue, findings=(outside, FINDING | {"part": "no.such.field"}))
+    found = api.get(f"/jobs/{job_id}/artifact").json()["findings"]
+    assert [(each["part"], each["start"], each["end"]) for each in found] == [
+        ("echo", -5, 10**9),
+        ("no.such.field", 4, 9),
+    ]
+    queue.rows("DELETE FROM job")
+    assert decided(api, job_id, action="approve").status_code == 404

@@ -108,11 +108,12 @@ def test_of_many_at_once_one_decides(queue: Queue) -> None:
     assert sorted(told) == sorted(["me", *[first] * 7])
 
 
-def test_an_edit_that_breaks_the_schema_is_a_draft(queue: Queue) -> None:
-    artifact = artifact_of(queue, written(queue, ReviewState.NEEDS_EDIT)).decide("edit", by="Ann", body={"echo": ""})
+@pytest.mark.parametrize("echo", ["", "x" * 2**20])
+def test_an_edit_that_breaks_the_schema_is_a_draft(queue: Queue, echo: str) -> None:
+    artifact = artifact_of(queue, written(queue, ReviewState.NEEDS_EDIT)).decide("edit", by="Ann", body={"echo": echo})
     assert artifact.current.review is ReviewState.NEEDS_EDIT
     assert str(artifact.current.problem).startswith("echo: ")
-    assert (artifact.current.body, artifact.current.artifact) == ({"echo": ""}, None)
+    assert (artifact.current.body, artifact.current.artifact) == ({"echo": echo}, None)
     with pytest.raises(InvalidDecisionError, match="action: version 2 is a draft, edit it first: echo"):
         artifact.decide("approve", by="Ann")
     assert artifact.decide("edit", by="Ann", body=EDITED).decide("approve", by="Ann").current.version == 3

@@ -304,7 +304,7 @@ def _made(
     from thothy_ai.producer.decisions import Decision
 
     decision = Decision(action, by or user_name(), note, **more)
-    return review.decide(engine, current.job_id, version or current.version, decision)
+    return review.decide(engine, current.job_id, version or current.version, decision, current.check(decision))
 
 
 def _show(current: CurrentVersion) -> None:

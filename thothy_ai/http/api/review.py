@@ -16,14 +16,15 @@ from thothy_ai.http.api.jobs import JobOperations
 from thothy_ai.http.api.models import NewDecision, ReviewQuery, VersionAnswer, WaitingAnswer, WaitingList
 from thothy_ai.http.api.operations import Operation, OperationCall, missing
 from thothy_ai.http.errors import ApiError
+from thothy_ai.plans.judges import Judges
 from thothy_ai.producer.decisions import CurrentVersion, Decision
 
 
 class ReviewOperations:
-    """The operations of people who have the last word. Threads read `database`, and check edits."""
+    """The operations of people who have the last word. Threads read `database`, and `judges` check edits."""
 
-    def __init__(self, jobs: JobOperations, database: Engine) -> None:
-        self._jobs, self._database = jobs, database
+    def __init__(self, jobs: JobOperations, database: Engine, judges: Judges) -> None:
+        self._jobs, self._database, self._judges = jobs, database, judges
         artifact = "/api/jobs/{id}/artifact"
         self.operations = (
             Operation(
@@ -67,12 +68,18 @@ class ReviewOperations:
         job_id, tenant, key = call.id, call.caller.tenant, call.caller.key
         by = f"{wanted.by} ({key})" if wanted.by and key else wanted.by or key or ""  # the person whom a program names
 
-        def decided() -> CurrentVersion:
+        def current() -> tuple[Decision, CurrentVersion]:
             decision = Decision(wanted.action, by, wanted.note, wanted.body, wanted.voice)
-            return review.decide(self._database, job_id, wanted.version, decision, tenant)
+            return decision, review.current_version(self._database, job_id, tenant)
 
         try:
-            return VersionAnswer.model_validate(await self._jobs.read(decided))
+            decision, now = await self._jobs.read(current)
+            edit = decision.body
+            checked = None if edit is None else await self._judges.check_edit(now.kind, now.request, edit)
+            made = await self._jobs.read(
+                lambda: review.decide(self._database, job_id, wanted.version, decision, checked, tenant)
+            )
+            return VersionAnswer.model_validate(made)
         except UnknownJobError:
             raise missing("job", job_id) from None
         except InvalidDecisionError as error:

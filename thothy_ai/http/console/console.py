@@ -109,6 +109,7 @@ class Console:
     async def close(self) -> None:
         self._now.close()
         self._jobs.close()
+        await self.site.judges.close()
         self._database.dispose()
 
     async def _root(self, request: Request) -> Response:

@@ -126,15 +126,10 @@ class ReviewPages:
             return HTMLResponse(part, headers=HEADERS)
         texts = _texts_in(current, form)
 
-        def check() -> tuple[str | None, list[dict[str, Any]]]:
-            self._look(current, viewer, texts)
-            _, problem, findings = current.checked(_written(current, texts))
-            return problem, findings
-
-        problem, findings = await self._site.read(check)
-        return HTMLResponse(
-            self._site.fragment("piece_checked.html", problem=problem, findings=findings), headers=HEADERS
-        )
+        await self._site.read(lambda: self._look(current, viewer, texts))
+        checked = await self._site.judges.check_edit(current.kind, current.request, _written(current, texts))
+        part = self._site.fragment("piece_checked.html", problem=checked.problem, findings=checked.findings)
+        return HTMLResponse(part, headers=HEADERS)
 
     async def _decide(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         job_id: UUID = request.path_params["id"]
@@ -144,9 +139,10 @@ class ReviewPages:
             body = _written(current, _texts_in(current, form)) if action == Action.EDIT else None
             note = str(form.get("note", "")).strip() or None
             decision = Decision(action, viewer.signature, note=note, body=body)
+            checked = None if body is None else await self._site.judges.check_edit(current.kind, current.request, body)
             async with self._site.recorded(viewer, action.replace("_", " "), str(job_id)) as record:
                 now = await self._site.read(
-                    lambda: decide(self._site.database, job_id, version, decision, viewer.tenant)
+                    lambda: decide(self._site.database, job_id, version, decision, checked, viewer.tenant)
                 )
                 record.before = {"review": current.review, "version": version}
                 record.after = {"review": now.review, "version": now.version, "note": note}

@@ -32,6 +32,7 @@ from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseError
 from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
+from thothy_ai.plans.judges import EDIT_JUDGES, Judges
 from thothy_ai.settings import Settings
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class Site:
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings, self.database = settings, database
         self.sessions = Sessions(database)
+        self.judges = Judges(settings.kinds, settings.judge_seconds, EDIT_JUDGES, settings.gates_as_findings)
         self.ending = False  # streams end once it is True
         self._known: KnownAccess | None = None
         self._access = Paced(self._read_access, ACCESS_SECONDS)

@@ -105,6 +105,27 @@ async def test_a_validator_that_fails_rejects_its_output_and_nothing_else(text: 
     assert fine.accepted
 
 
+@pytest.mark.usefixtures("processor_time_alone")
+@pytest.mark.parametrize(
+    ("echo", "reason", "words"),
+    [
+        ("doubt it", "number_not_in_source", "no number"),
+        ("raise it", "validator_error", "ZeroDivisionError"),
+        ("exit it", "validator_error", "ended its process"),
+        ("stall it", "validator_error", "did not end within"),
+    ],
+)
+@on_a_loop
+async def test_an_edit_is_checked_there_and_never_lost(echo: str, reason: str, words: str) -> None:
+    async with judges(seconds=0.2, processes=1) as by:
+        edit = await by.check_edit("echo", {"text": "ok"}, {"echo": echo})
+        draft = await by.check_edit("echo", {"text": "ok"}, {"echo": ""})
+    assert (edit.body, edit.problem) == ({"echo": echo}, None)
+    assert [(each["reason"], words in each["detail"]) for each in edit.findings] == [(reason, True)]
+    assert (draft.body, draft.findings) == ({"echo": ""}, [])
+    assert str(draft.problem).startswith("echo: ")
+
+
 @on_a_loop
 async def test_while_one_hangs_the_others_go_on() -> None:
     async with judges(seconds=3600) as by:

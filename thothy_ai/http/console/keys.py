@@ -11,7 +11,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from thothy_ai.db.api_keys import SCOPES, USUAL, KeyLimits, create_key, id_of, revoke_key
+from thothy_ai.db.api_keys import SCOPES, USUAL, ApiKey, KeyLimits, create_key, id_of, list_keys, revoke_key
 from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import ROOT, Site, is_valid
 from thothy_ai.http.errors import ApiError
@@ -42,7 +42,7 @@ class KeyPages:
 
     async def _page(self, request: Request, viewer: Viewer, tenant: str, made: str | None = None) -> Response:
         """The keys that the viewer sees, and the one that was just made, which is shown this once."""
-        known = (await self._site.keys()).values()
+        known = (await self._site.read(self._read)).values()
         sessions = await self._site.read(lambda: self._site.sessions.open(viewer.tenant, SHOWN))
         return self._site.render(
             request,
@@ -93,7 +93,7 @@ class KeyPages:
         return await self._page(request, viewer, tenant, made)
 
     async def _revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        key = (await self._site.keys()).get(str(form.get("id", "")))
+        key = (await self._site.read(self._read)).get(str(form.get("id", "")))
         if key is None or not viewer.sees(key.tenant):
             raise ApiError(404, "there is no such key", code="not_found")
         async with self._site.recorded(viewer, "revoke key", key.id) as record:
@@ -106,6 +106,11 @@ class KeyPages:
             }
             record.before, record.after = before, {"revoked": True}
         return self._site.done(request, f"{ROOT}/keys", f"{key.name or key.id} is revoked, and refused within seconds")
+
+    def _read(self) -> dict[str, ApiKey]:
+        """All keys by id, those that were made a moment ago, too."""
+        with self._site.database.connect() as connection:
+            return {key.id: key for key in list_keys(connection)}
 
     async def _sign_out(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """End one session, or all of a key, which stays valid."""

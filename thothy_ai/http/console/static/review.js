@@ -7,6 +7,7 @@
     part.hidden = !on;
     if (id === "edit") by("#read").hidden = on;
     if (on) part.querySelector("textarea")?.focus();
+    else if (part.contains(document.activeElement)) document.activeElement.blur();
   };
   for (const button of document.querySelectorAll("[data-open]")) {
     button.addEventListener("click", () => show(button.dataset.open, document.getElementById(button.dataset.open).hidden));

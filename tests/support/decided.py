@@ -27,10 +27,11 @@ def written(
     review: ReviewState | None = ReviewState.NEEDS_REVIEW,
     body: dict[str, Any] | None = None,
     findings: tuple[dict[str, Any], ...] = (FINDING,),
+    source: str = "ok and all of it",
     **options: Any,
 ) -> UUID:
     """A job of the kind `echo` whose artifact a person may decide on."""
-    [job_id] = queue.enqueue("ok and all of it", **options)
+    [job_id] = queue.enqueue(source, **options)
     verdict = "rejected" if review is ReviewState.NEEDS_EDIT else "accepted"
     queue.rows(ENDED, id=job_id, review=review)
     stored = json.dumps(body or {"echo": "The first words."})

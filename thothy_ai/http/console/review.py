@@ -30,12 +30,13 @@ from thothy_ai.errors import (
     UnreadableArtifactError,
 )
 from thothy_ai.http.console.sessions import Viewer, ViewerRole
-from thothy_ai.http.console.site import HEADERS, ROOT, Site, visible
+from thothy_ai.http.console.site import HEADERS, ROOT, Site, cut, is_whole, visible
 from thothy_ai.http.errors import ApiError
 from thothy_ai.jobs.publishing.html import html
 from thothy_ai.producer.decisions import DECIDED, CurrentVersion, Decision, leaves
 
 LISTED = 200  # artifacts that wait
+MAX_SHOWN = 100_000  # characters of an artifact, its source and what is written: more is shown if it is asked for
 FIELD = "field:"  # begins the name of an input
 DONE = {
     Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
@@ -82,18 +83,22 @@ class ReviewPages:
         ids = [each.job_id for each in waiting]
         place = ids.index(job_id) if job_id in ids else -1
         numbered = list(enumerate(current.findings, start=1))
+        length = sum(map(len, (current.source, current.text or "", json.dumps(current.body), json.dumps(texts))))
+        whole = is_whole(request) or length <= MAX_SHOWN
         return self._site.render(
             request,
             viewer,
             "piece.html",
             current=current,
-            published=Markup(visible(html(piece_of(_as_artifact(current)), level=3, name="piece"))),  # noqa: S704 - it escapes
+            whole=whole,
+            published=Markup(visible(html(piece_of(_as_artifact(current)), level=3, name="piece"))) if whole else None,  # noqa: S704 - it escapes
             fields=_fields(current.body or {}, ours or {}, numbered),
             drafted=bool(ours),
             stale=texts if texts and version != current.version else None,
             findings=numbered,
             source=_marked(
-                current.source, [(number, each["source_start"], each["source_end"]) for number, each in numbered]
+                current.source if whole else cut(current.source, MAX_SHOWN // 4),
+                [(number, each["source_start"], each["source_end"]) for number, each in numbered],
             ),
             actions=_actions(current),
             before=ids[place - 1] if place > 0 else None,
@@ -152,7 +157,7 @@ class ReviewPages:
             raise ApiError(409, str(error), code="decided") from None
         await self._site.read(lambda: self._forget(job_id, viewer))
         to = f"{ROOT}/review/{job_id}"
-        if now.review in {None, ReviewState.APPROVED, ReviewState.REJECTED, ReviewState.HELD}:
+        if action != Action.REOPEN and now.review not in {ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT}:
             waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=1))
             to = f"{ROOT}/review/{waiting[0].job_id}" if waiting else f"{ROOT}/review"
         says = f"{current.kind} {str(job_id)[-8:]} was {DONE[Action(action)]}"

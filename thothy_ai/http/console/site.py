@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 from sqlalchemy import Engine
 from starlette.datastructures import FormData, QueryParams
@@ -46,6 +47,7 @@ SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session sti
 ACCESS_SECONDS = 2.0  # after which a session that was ended, or whose key was revoked, is refused
 MAX_FIELDS = 2_000  # of a form
 MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
+MAX_TEXT = 25_000  # characters of one text, unless a page is asked for in full: it is rendered on the door's event loop
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 HEADERS = {
     # Scripts and styles are files of ours; nothing comes from elsewhere, and no other page may frame this one.
@@ -89,7 +91,7 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
             undefined=StrictUndefined,
-            finalize=visible,
+            finalize=shown,
         )
         self._templates.filters |= {
             "ago": ago,
@@ -102,6 +104,7 @@ class Site:
             "exact": exact,
             "money": money,
             "stamp": stamp,
+            "cut": cut,
         }
         self._templates.globals |= {"Role": ViewerRole, "root": ROOT}
 
@@ -166,7 +169,13 @@ class Site:
     ) -> Response:
         """A whole page, with the notice of the last action."""
         notice = request.cookies.get(NOTICE)
-        context = {"viewer": viewer, "path": request.url.path, "notice": notice and _read_notice(notice), **values}
+        context = {
+            "viewer": viewer,
+            "path": request.url.path,
+            "whole": is_whole(request),
+            "notice": notice and _read_notice(notice),
+            **values,
+        }
         answer = HTMLResponse(self._templates.get_template(template).render(context), status, HEADERS)
         if notice is not None:
             answer.delete_cookie(NOTICE, ROOT)
@@ -259,6 +268,24 @@ def back_to(given: object, default: str) -> str:
         return default
     ours = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in given
     return given if ours else default
+
+
+def is_whole(request: Request) -> bool:
+    """Whether a page is asked for with its texts in full."""
+    return "whole" in request.query_params
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, and how much is left out."""
+    return text if len(text) <= most else f"{text[:most]} … and {len(text) - most:,} characters more"
+
+
+@pass_context
+def shown(context: Context, value: object) -> object:
+    """What a template prints, of bounded length."""
+    if isinstance(value, str) and not isinstance(value, Markup) and not context.get("whole"):
+        value = cut(value, MAX_TEXT)
+    return visible(value)
 
 
 def visible(value: object) -> object:

@@ -174,6 +174,38 @@ def test_a_conflict_keeps_what_was_written_and_shows_the_version_anew(
     assert [queue.job(job_id).review for job_id in (first, last)] == ["approved", "held"]
 
 
+FAILS = "t = t.replace('first', 'Ann'); open(f, 'w').write(t); sys.exit(3)"
+REFUSED = "open(f, 'w').write(t.replace('== echo', '') + 'Ann')"
+LATIN = "open(f, 'wb').write(b'== echo\\nAnn \\xe9\\n')"
+
+
+@pytest.mark.parametrize(
+    ("editor", "says", "kept", "code"),
+    [
+        (FAILS, "failed: Command", b"The Ann words.", 1),
+        (REFUSED, "Edit it again?", b"The first words.\nAnn", 0),
+        (LATIN, "is not UTF-8", b"Ann \xe9", 1),
+    ],
+)
+def test_what_was_written_is_kept_when_the_editor_fails_or_the_edit_is_refused(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, editor: str, says: str, kept: bytes, code: int
+) -> None:
+    job_id = written(queue)
+    script = tmp_path / "editor.py"
+    script.write_text(f"import sys; f = sys.argv[1]; t = open(f).read(); {editor}")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with on_terminal([*THOTHY, "review", "edit", str(job_id)], os.environ | queue.settings.environment()) as screen:
+        screen.wait_for(says)
+        if not code:
+            screen.press("n\r")
+        screen.wait_for("thothy review edit ")
+        assert screen.ended() == code
+    file = Path(screen.text.split("thothy review edit ")[1].split()[1])
+    assert kept in file.read_bytes()
+    assert not queue.rows(DECISIONS)
+
+
 def test_lists_and_exports_have_what_people_decided(queue: Queue) -> None:
     edited, draft, rejected, open_, needs_edit = (
         written(queue, review)

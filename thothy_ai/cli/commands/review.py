@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -248,6 +248,8 @@ def edit(
 
     Example: thothy review edit 3d9a4f10 hook.json
     """
+    from thothy_ai.cli.inputs.field_text import field_text
+
     if file is None and not stdin_is_a_terminal():
         usage("stdin is not a terminal: pass a file")
     with database() as engine:
@@ -255,7 +257,7 @@ def edit(
         body = _edited(current) if file is None else _read(file, current)
         if body is None:
             return typer.echo("Nothing was changed.")
-        with _kept(current, body if file is None else None):
+        with _kept(current, field_text(body) if file is None else None):
             current = _made(engine, current, version, Action.EDIT, by, note, body=body)
     return _show(current)
 
@@ -316,6 +318,7 @@ def _show(current: CurrentVersion) -> None:
 
 def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int | None:
     """How many decisions were made on this artifact; None to end."""
+    from thothy_ai.cli.inputs.field_text import field_text
     from thothy_ai.errors import DatabaseError, ThothyError, UnknownJobError
 
     made = 0
@@ -332,7 +335,7 @@ def _ask(engine: Engine, waiting: WaitingArtifact, by: str, place: str) -> int |
                 wanted = _wanted(key, current)
                 if wanted is None:
                     continue
-                with _kept(current, wanted.get("body")):
+                with _kept(current, field_text(wanted["body"]) if "body" in wanted else None):
                     current = _made(engine, current, current.version, by=by, **wanted)
             except (DatabaseError, UnknownJobError):
                 raise
@@ -420,16 +423,19 @@ def _edited(current: CurrentVersion) -> dict[str, Any] | None:
         f"Version {current.version} of a {current.kind}. Leave the lines that begin with == as they are; without the\n"
         f"fields of an item of a list, the item goes. Save to make the next version.\n{current.problem or ''}"
     )
-    text = field_text(body, about.rstrip())
+    text = shown = field_text(body, about.rstrip())
     while True:
-        changed = _in_editor(text)
-        if changed == text:
+        changed = _in_editor(current, text, shown)
+        if changed == shown:
             return None
         try:
             made = fields_of(changed, body)
         except InvalidDecisionError as error:
             print_text(str(error))
-            if not typer.confirm("Edit it again?", default=True):
+            with _kept(current, changed):
+                again = typer.confirm("Edit it again?", default=True)
+            if not again:
+                _keep(current, changed.encode())
                 return None
             text = changed
             continue
@@ -437,37 +443,41 @@ def _edited(current: CurrentVersion) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _kept(current: CurrentVersion, body: Mapping[str, Any] | None) -> Iterator[None]:
+def _kept(current: CurrentVersion, text: str | None) -> Iterator[None]:
     """What was written in $EDITOR, if it cannot become a version: kept in a file, and the person is told where."""
-    from thothy_ai.cli.inputs.field_text import field_text
-
     try:
         yield
     except BaseException:
-        if body is not None:
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", prefix="thothy-review-", suffix=".txt", delete=False
-            ) as file:
-                file.write(field_text(body))
-            typer.echo("What you wrote is kept, for this command:")
-            typer.echo(f"thothy review edit {short_id(current.job_id)} {file.name}")
+        if text is not None:
+            _keep(current, text.encode())
         raise
 
 
-def _in_editor(text: str) -> str:
-    """The text as the person's editor saves it."""
+def _keep(current: CurrentVersion, text: bytes) -> None:
+    with tempfile.NamedTemporaryFile(prefix="thothy-review-", suffix=".txt", delete=False) as file:
+        file.write(text)
+    typer.echo("What you wrote is kept, for this command:")
+    typer.echo(f"thothy review edit {short_id(current.job_id)} {file.name}")
+
+
+def _in_editor(current: CurrentVersion, text: str, shown: str) -> str:
+    """The text as the person's editor saves it; if that fails, what differs from what was `shown` first is kept."""
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="thothy-review-") as folder:
         file = Path(folder) / "artifact.txt"
         file.write_text(text, encoding="utf-8")
         try:
             subprocess.run([*command, str(file)], check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            fail(f"the editor {command[0]} failed: {error}; set EDITOR to another one")
-        try:
             return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"what the editor saved cannot be read: {error}")
+        except BaseException as error:
+            saved = file.read_bytes() if file.is_file() else text.encode()
+            if saved.strip() and saved != shown.encode():
+                _keep(current, saved)
+            if isinstance(error, UnicodeDecodeError):
+                fail(f"what the editor {command[0]} saved is not UTF-8: {error}")
+            if isinstance(error, OSError | subprocess.CalledProcessError):
+                fail(f"the editor {command[0]} failed: {error}; set EDITOR to another one")
+            raise
 
 
 def _read(file: Path, current: CurrentVersion) -> Any:

@@ -1,21 +1,27 @@
 """The piece of an artifact whose kind says nothing about it: made from its fields, by their names and types.
 
-A field that is named like a title is the title, texts are paragraphs, lists are lists, and other values are named. An
-item's evidence becomes a footnote.
+A field that is named like a title is the title, texts are paragraphs, lists are lists, and words and other values are
+named. An item's evidence becomes a footnote; items with titles, or several paragraphs, are sections.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from thothy_ai.jobs.publishing.piece import Block, Cited, Heading, Marked, Paragraph, Piece, Points, Quote
 
-_TITLES = ("title", "headline", "heading", "subject", "name")
+MAX_PHRASE_WORDS = 8
+_HEADINGS = ("title", "headline", "heading")
+_TITLES = (*_HEADINGS, "subject", "name")
 _STANDFIRSTS = ("standfirst", "summary", "lead", "subtitle", "deck")
 _TAGS = ("tags", "keywords", "hashtags")
 _EVIDENCE = ("quote", "quotes", "evidence", "citation", "citations")
+_PROSE = ("text", "body", "content", "markdown", "paragraph", "answer")
+_SENTENCE_ENDS = frozenset('.!?…:;。！？؟।"”»)')
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
 def piece_of_fields(values: Mapping[str, Any]) -> Piece:
@@ -29,37 +35,73 @@ def piece_of_fields(values: Mapping[str, Any]) -> Piece:
 
 
 def _taken(values: dict[str, Any], names: tuple[str, ...]) -> str:
-    """The first field of these names that is one line of text, which is taken out of the values."""
-    found = (name for name in names if isinstance(values.get(name), str) and values[name].strip())
+    """The first field of these names that is one paragraph of text, which is taken out of the values."""
+    found = (
+        name for name in names if isinstance(values.get(name), str) and not _BLANK_LINE.search(values[name].strip())
+    )
     return _line(values.pop(name)) if (name := next(found, "")) else ""
 
 
 def _blocks(values: Mapping[str, Any], level: int) -> Iterator[Block]:
-    given = {name: value for name, value in values.items() if value not in (None, "", [], {})}
-    several = sum(isinstance(value, list) for value in given.values()) > 1
+    """The fields in their order. After a section, each has a heading: it would be read as a part of that one."""
+    given = {name: value for name, value in values.items() if _line(value)}
+    headed = sum(isinstance(value, list) for value in given.values()) > 1
     for name, value in given.items():
-        match value:
-            case str():
-                yield Marked(value.strip())
-            case dict():
-                yield Heading(_label(name), level)
-                yield from _blocks(value, level + 1)
-            case list():
-                if several:
-                    yield Heading(_label(name), level)
-                yield Points(tuple(map(_item, value)))
-            case _:
-                yield Paragraph((Cited(f"{_label(name)}: {json.dumps(value)}"),))
+        sections = isinstance(value, list) and any(map(_is_section, value))
+        if sections and len(given) == 1:
+            yield from _sections(value, level)
+            break
+        headed = headed or sections or isinstance(value, dict)
+        if headed and isinstance(value, dict | list | str):
+            yield Heading(_label(name), level)
+        if isinstance(value, dict):
+            yield from _blocks(value, level + 1)
+        elif sections:
+            yield from _sections(value, level + 1)
+        elif isinstance(value, list):
+            yield Points(tuple(_item(each) for each in value if _line(each)))
+        elif isinstance(value, str) and (headed or len(given) == 1 or _is_prose(name, value)):
+            yield Marked(value.strip())
+        else:
+            yield Paragraph((Cited(f"{_label(name)}: {_line(value)}"),))
+
+
+def _sections(items: Sequence[Any], level: int) -> Iterator[Block]:
+    """Each item below its title, or its number."""
+    for number, item in enumerate(items, start=1):
+        rest = dict(item) if isinstance(item, Mapping) else {"text": item}
+        yield Heading(_taken(rest, _TITLES) or str(number), level)
+        yield from _blocks(rest, level + 1)
+
+
+def _is_section(item: object) -> bool:
+    """Whether an item is too much for a line of a list."""
+    if not isinstance(item, Mapping):
+        return isinstance(item, str) and bool(_BLANK_LINE.search(item.strip()))
+    values = [value for name, value in item.items() if name not in _EVIDENCE]
+    parts = [each for value in values for each in (value if isinstance(value, list) else [value])]
+    return any(isinstance(each, dict | list) or _is_section(each) for each in parts) or (
+        any(name in item for name in _HEADINGS) and len(item) > 1
+    )
+
+
+def _is_prose(name: str, text: str) -> bool:
+    """Whether a text stands for itself; a word such as "high" says nothing without the name of its field."""
+    long = len(text.split()) > MAX_PHRASE_WORDS or "\n" in text.strip()
+    return long or name in _PROSE or text.rstrip()[-1:] in _SENTENCE_ENDS
 
 
 def _item(value: object) -> Cited:
-    """An item of a list: its texts, and its evidence apart."""
+    """An item of a list: its texts, and its evidence apart. Of more than two, all but the first are named."""
     if not isinstance(value, dict):
         return Cited(_line(value))
     evidence = next((name for name in _EVIDENCE if name in value and len(value) > 1), "")
     spans = value.get(evidence) if isinstance(value.get(evidence), list) else [value.get(evidence)]
-    quotes = tuple(Quote(_line(span)) for span in spans or () if span)
-    return Cited(" – ".join(_line(each) for name, each in value.items() if name != evidence and each), quotes)
+    quotes = tuple(Quote(_line(span)) for span in spans or () if _line(span))
+    texts = {name: text for name, each in value.items() if name != evidence and (text := _line(each))}
+    first, *others = texts or [""]
+    named = [texts[name] if len(texts) == 2 else f"{_label(name).lower()}: {texts[name]}" for name in others]
+    return Cited(" – ".join((texts.get(first, ""), *named)), quotes)
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -68,7 +110,18 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _line(value: object) -> str:
-    return " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
+    """A value on one line, as a reader takes it; empty if nothing is in it."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return " ".join(value.split())
+        case dict():
+            return ", ".join(f"{_label(name).lower()}: {text}" for name, each in value.items() if (text := _line(each)))
+        case list() | tuple():
+            return ", ".join(filter(None, map(_line, value)))
+        case _:
+            return json.dumps(value)
 
 
 def _label(name: str) -> str:

@@ -39,6 +39,25 @@ def artifact(body: dict[str, Any] | None, **values: Any) -> dict[str, Any]:
         ({"quotes": [{"who": "Ada", "says": "yes"}]}, "- Ada – yes\n"),
         ({"title": "Only", "note": None, "list": []}, "# Only\n"),
         ({"title": "T", "heading": "H"}, "# T\n\nH\n"),
+        ({"summary": "A.\n\nB.", "verdict": "high"}, "A.\n\nB.\n\nVerdict: high\n"),
+        (
+            {"points": [{"point": "A", "strength": "high", "who": ["x", "y"]}]},
+            "- A – strength: high – who: x, y\n",
+        ),
+        ({"rows": [["a", "b"], [], ["c"]], "empty": {"a": None}}, "- a, b\n- c\n"),
+        ({"about": {"x": ["a"]}, "text": "T"}, "## About\n\n- a\n\n## Text\n\nT\n"),
+        (
+            {
+                "title": "T",
+                "sections": [{"heading": "One", "body": "P\n\nQ", "risk": "low"}, {"heading": "Two", "body": "R"}],
+            },
+            "# T\n\n## One\n\nP\n\nQ\n\nRisk: low\n\n## Two\n\nR\n",
+        ),
+        ({"steps": ["a\n\nb", "c"], "level": 3}, "## Steps\n\n### 1\n\na\n\nb\n\n### 2\n\nc\n\nLevel: 3\n"),
+        (
+            {"points": [{"text": "a", "evidence": [{"quote": "q", "page": 2}]}]},
+            "- a[^1]\n\n[^1]: “quote: q, page: 2”\n",
+        ),
         (None, "raw output\n"),
     ],
 )
@@ -48,7 +67,9 @@ def test_bodies(body: dict[str, Any] | None, expected: str) -> None:
 
 def test_fields_come_in_the_order_of_their_class() -> None:
     body = {"remark": "R", "body": "B", "heading": "H" * 200}
-    assert text_of(artifact(body, kind="report_section")) == f"{'H' * 200}\n\nB\n\nR", "of another version of the kind"
+    assert text_of(artifact(body, kind="report_section")) == f"{'H' * 200}\n\nB\n\nRemark: R", (
+        "of another version of the kind"
+    )
 
 
 @pytest.mark.parametrize("key", ["a: b", "- x", "---", 'quo"te', "# no", "null", "2026", "zwei\u2028Zeilen", "日本"])

@@ -49,9 +49,13 @@ def group_of(locale: str) -> str:
 
 
 def precision(reason: RejectionReason, locale: str) -> float:
-    """How often what a check says for this reason is right in a locale's language group, 0 to 1.
+    """How often what a check says for this reason is right in a locale's language group, 0 to 1."""
+    return estimated(*table("gates").get(reason, {}).get(group_of(locale), (0, 0)))
+
+
+def estimated(right: int, wrong: int) -> float:
+    """How often something is right that was right and wrong so often, 0 to 1.
 
     Of few texts, the estimate is cautious: one that was found rightly makes two thirds (Laplace's rule of succession).
     """
-    right, wrong = table("gates").get(reason, {}).get(group_of(locale), (0, 0))
     return round((right + 1) / (right + wrong + 2), 2) if right + wrong else UNMEASURED

@@ -13,7 +13,7 @@ depends_on = None
 
 FILES = ("r0001_planned_order.sql", "r0001_tables.sql", "r0001_functions.sql")  # indexes need the planned order first
 TABLES = (
-    "review_draft", "audit_log", "console_session", "console_link", "console_secret",
+    "review_draft", "measured_verifier", "audit_log", "console_session", "console_link", "console_secret",
     "api_batch", "stored_file", "webhook_delivery", "batch", "forecast_state", "forecast", "drain", "usage_progress",
     "interactive_usage", "usage_by_hour", "queue_pause", "queue_control", "api_key", "model_alias", "engine_session",
     "brief", "artifact_version", "decision", "job_event", "artifact", "attempt", "job_request", "source_text", "job",

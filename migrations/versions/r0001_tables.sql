@@ -204,6 +204,14 @@ CREATE TABLE brief (
     CONSTRAINT ck_brief_version CHECK (version > 0)
 );
 
+-- What `thothy eval verification` has measured last of a model that verifies claims.
+CREATE TABLE measured_verifier (
+    name text CONSTRAINT pk_measured_verifier PRIMARY KEY,
+    found integer NOT NULL,
+    false_alarms integer NOT NULL,
+    measured_at timestamptz NOT NULL DEFAULT now()
+);
+
 -- Who looks at an artifact in the console, and what they have written there and not decided yet.
 CREATE TABLE review_draft (
     job_id uuid NOT NULL CONSTRAINT fk_review_draft_job_id REFERENCES job (id) ON DELETE CASCADE,

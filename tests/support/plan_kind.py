@@ -22,7 +22,7 @@ from thothy_ai.jobs import (
 )
 from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.jobs.api.plan import stopped
-from thothy_ai.jobs.api.verdict import Verification, VerifiedClaim
+from thothy_ai.jobs.api.verdict import Finding, Verification, VerifiedClaim
 from thothy_ai.jobs.schema import prose
 
 SCHEMA = {"type": "object", "properties": {"echo": {"type": "string"}}, "required": ["echo"]}
@@ -50,7 +50,8 @@ def _plan(request: Parts, context: Context) -> Plan:
     verification = Verification((VerifiedClaim(artifact.text, "supported", ""),))
     if artifact.text.startswith("retry"):
         return Verdict.reject(Rejection(RejectionReason.REPETITION, "again"), artifact, verification)
-    return Verdict.accept(artifact, verification)
+    weighed = Finding(RejectionReason.UNSUPPORTED, "in doubt", weight=context.verification_precision)
+    return Verdict.accept(artifact, verification, (weighed,) if artifact.text.startswith("doubt") else ())
 
 
 def _calls(request: Parts, after: str) -> Iterator[Call]:

@@ -71,6 +71,17 @@ class BriefRow(Base):
     __table_args__ = (CheckConstraint("version > 0", name="version"),)
 
 
+class MeasuredVerifierRow(Base):
+    """How many doubts of a verifier of claims were right, and how many were wrong, when it was measured last."""
+
+    __tablename__ = "measured_verifier"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    found: Mapped[int]
+    false_alarms: Mapped[int]
+    measured_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
 class ReviewDraftRow(Base):
     """Who looks at an artifact in the console, and what they have written there and not decided yet."""
 

@@ -10,7 +10,8 @@
     batch ── webhook_delivery     calls that asked for a webhook, and what is to be sent
     api_batch ── stored_file      OpenAI's Batch API
     engine_session · model_alias · api_key · queue_control · queue_pause
-    brief · review_draft · console_secret · console_link · console_session · audit_log  (desk_models.py)
+    brief · measured_verifier · review_draft  (desk_models.py)
+    console_secret · console_link · console_session · audit_log  (desk_models.py)
     usage_by_hour · interactive_usage · usage_progress · drain  (usage_models.py)
 
 `attempt` on a job counts claims and fences results; `failures` counts against `max_attempts`.

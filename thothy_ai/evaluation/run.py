@@ -59,7 +59,7 @@ async def run(
         async with places:
             while not made or (made[-1].judgement.retryable and len(made) < trial.attempts):
                 previous = made[-1].judgement.previous if made else None
-                context = context_of(info, previous, settings.verification_precision)
+                context = context_of(info, previous)
                 job = PlannedJob(trial.kind, body, context, trial.policy)
                 # With the priority of ordinary jobs.
                 requests, log = RequestFactory(f"eval-{uuid4()}", trial.kind, trial.seed + len(made), "eval"), CallLog()

@@ -15,14 +15,16 @@ from thothy_ai.engine.api import EngineInfo, Usage
 from thothy_ai.engine.serving.client import EngineClient
 from thothy_ai.evaluation.connection import connected
 from thothy_ai.jobs.api.plan import Calls, Outputs, T
+from thothy_ai.jobs.api.verdict import VerifiedClaim
 from thothy_ai.jobs.evaluation.claims import ClaimSet, LabelledClaim
 from thothy_ai.jobs.plans.verification import UNREAD, doubt, verify
-from thothy_ai.plans.context import context_of
+from thothy_ai.plans.context import Doubts, context_of, verifier_of
 from thothy_ai.plans.follow import side_by_side
 from thothy_ai.plans.requests import RequestFactory
 from thothy_ai.plans.running_call import RunningCall, total
 
 AT_ONCE = 16  # texts in flight
+PATIENCE_SECONDS = 600.0  # for the claims of a text
 NATURAL = 0.05  # the share of bad claims that published evaluations find in summaries by models of 7 to 70 billion
 
 
@@ -76,6 +78,11 @@ class VerifierResult:
         return self.found / doubts if doubts else None
 
     @property
+    def doubts(self) -> Doubts:
+        """What is recorded of the verifier."""
+        return Doubts(self.found, self.false_alarms)
+
+    @property
     def recall(self) -> float:
         """The share of bad claims that it doubts."""
         return self.found / self.bad
@@ -106,6 +113,7 @@ class VerifierResult:
             "claims": len(self.labels),
             "compute_seconds": self.usage.compute_seconds,
             "natural_precision": self.natural_precision,
+            "weight": self.doubts.weight,
             **self._figures(),
             "sorts": {sort: self.of_sort(sort)._figures() for sort in self.sorts},
         }
@@ -123,7 +131,10 @@ class VerifierResult:
 
 
 async def measure(endpoint: Endpoint, texts: Iterable[ClaimSet], on_ended: Callable[[], None]) -> VerifierResult:
-    """Have the claims of each text labelled, as a plan does. Raises `EngineError`."""
+    """Have the claims of each text labelled, as a plan does. Those of a text without an answer in time stay unread.
+
+    Raises `EngineError`.
+    """
     places = asyncio.Semaphore(AT_ONCE)
     calls: list[RunningCall] = []
 
@@ -131,7 +142,11 @@ async def measure(endpoint: Endpoint, texts: Iterable[ClaimSet], on_ended: Calla
         context = context_of(info)
         async with places:
             plan = verify([each.claim for each in text.claims], context, text.source)
-            found = await _followed(plan, client, calls)
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    found = await _followed(plan, client, calls)
+            except TimeoutError:
+                found = tuple(VerifiedClaim(each.claim.text, UNREAD, "") for each in text.claims)
         on_ended()
         doubts = [doubt(each.claim, label, "", context) for each, label in zip(text.claims, found, strict=True)]
         return [
@@ -142,7 +157,7 @@ async def measure(endpoint: Endpoint, texts: Iterable[ClaimSet], on_ended: Calla
     async with connected(endpoint) as (client, info):
         made = await asyncio.gather(*(labels(client, info, text) for text in texts))
     every = tuple(label for of_text in made for label in of_text)
-    return VerifierResult(info.verifier or info.model, info.device, total(call.usage for call in calls), every)
+    return VerifierResult(verifier_of(info), info.device, total(call.usage for call in calls), every)
 
 
 async def _followed(plan: Generator[Calls, Outputs, T], client: EngineClient, log: list[RunningCall]) -> T:
@@ -151,12 +166,18 @@ async def _followed(plan: Generator[Calls, Outputs, T], client: EngineClient, lo
     try:
         asked = next(plan)
         while True:
-            sent = []
-            for call in asked:
-                request = requests.request(call, next(numbers))
-                sent.append(RunningCall(call, request, await client.submit(request)))
-            log += sent
-            asked = plan.send(await side_by_side(sent))
+            sent: list[RunningCall] = []
+            try:
+                for call in asked:
+                    request = requests.request(call, next(numbers))
+                    sent.append(RunningCall(call, request, await client.submit(request)))
+                outputs = await side_by_side(sent)
+            except BaseException:
+                await asyncio.gather(*(call.abort() for call in sent))
+                raise
+            finally:
+                log += sent
+            asked = plan.send(outputs)
     except StopIteration as stop:
         found: T = stop.value
         return found

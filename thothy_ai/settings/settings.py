@@ -189,13 +189,6 @@ class Settings(BaseSettings):
         " longer is ended, and the output is rejected as `validator_error`; of a person's edit, that is a finding.",
     )
 
-    verification_precision: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="How often a doubt of verification is right, which becomes the weight of its findings:"
-        " `thothy eval verification` measures it for a model.",
-    )
     gates_as_findings: Reasons = Field(
         default=(),
         description="Reasons, separated by commas, for which an output is not rejected, but left to a person: of gates"

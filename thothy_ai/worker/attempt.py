@@ -32,7 +32,7 @@ from thothy_ai.http.openai.translation import translated
 from thothy_ai.jobs import Previous, RejectionReason
 from thothy_ai.jobs.api.plan import ApiBody, Outputs
 from thothy_ai.plans.advance import PlanError, PlannedJob
-from thothy_ai.plans.context import context_of
+from thothy_ai.plans.context import NO_DOUBTS, context_of, verifier_of
 from thothy_ai.plans.follow import CallLog, follow, side_by_side
 from thothy_ai.plans.judges import Judges
 from thothy_ai.plans.requests import RequestFactory, Translated
@@ -158,7 +158,11 @@ class AttemptRunner:
             with suppress(ValueError):  # a reason of a newer worker
                 reason = RejectionReason(rejected["reason"])
                 previous = Previous(reason, rejected["detail"], rejected["artifact"], rejected["note"])
-        context = context_of(info, previous, self._settings.verification_precision)
+        doubts = NO_DOUBTS
+        if info is not None and isinstance(claim.request, dict) and claim.request.get("verification"):
+            name = verifier_of(info)
+            doubts = await retry_until_answered("the verifier's record", lambda: self._store.measured_verifier(name))
+        context = context_of(info, previous, doubts)
         examples = () if context.plain else await self._voices.examples(claim)
         context = replace(context, examples=tuple(example.text for example in examples))
         judgement = await follow(

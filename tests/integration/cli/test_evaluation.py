@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, text
 from typer.testing import CliRunner, Result
 
 from tests.support.answering_backend import AnsweringBackend
@@ -195,7 +196,13 @@ BAD = {each.claim.text for text in labelled_texts() for each in text.claims if n
     ],
 )
 def test_a_verifier_is_measured_on_labelled_claims(
-    env: dict[str, str], backend: AnsweringBackend, answer: Callable[[str], str], precision: float, recall: float
+    env: dict[str, str],
+    backend: AnsweringBackend,
+    database_url: str,
+    engine: Engine,
+    answer: Callable[[str], str],
+    precision: float,
+    recall: float,
 ) -> None:
     backend.answer = lambda request: [
         json.dumps(
@@ -209,9 +216,28 @@ def test_a_verifier_is_measured_on_labelled_claims(
     assert result["claims"] == 2 * result["bad"] == 2 * len(BAD)
     assert result["unread"] == (result["claims"] if answer("") == "?" else 0)
     assert result["natural_precision"] == (pytest.approx(0.05) if precision == 0.5 else precision)
-    shown = CliRunner().invoke(app, ["eval", "verification"], env=env).stdout
-    assert ("THOTHY_VERIFICATION_PRECISION" in shown) is (precision is not None)
-    assert ("cannot be read" in shown) is (answer("") == "?")
+    assert "Not recorded" in done.stderr
+    shown = CliRunner().invoke(app, ["eval", "verification"], env=env | {"THOTHY_DATABASE_URL": database_url})
+    assert ("cannot be read" in shown.stdout) is (answer("") == "?")
+    assert ("tell no precision" in shown.stdout) is (precision is None)
+    weight = {1.0: 0.98, 0.5: 0.5, None: 0.5}[precision]
+    assert result["weight"] == weight
+    assert f"findings by {result['verifier']} weigh {weight}." in shown.stderr
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT name, found, false_alarms FROM measured_verifier")).all()
+    assert rows == [(result["verifier"], result["found"], result["false_alarms"])]
+
+
+def test_a_verifier_that_hangs_leaves_its_claims_unread(
+    env: dict[str, str], backend: AnsweringBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.evaluation.verification.PATIENCE_SECONDS", 0.3)
+    backend.answer, backend.hang = (lambda _: []), True
+    done = CliRunner().invoke(app, ["eval", "verification", "--json"], env=env)
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result["unread"] == result["claims"] == 2 * len(BAD)
+    assert (result["precision"], result["weight"]) == (None, 0.5)
 
 
 def test_an_entailment_model_beside_the_engine_is_measured_in_its_place(

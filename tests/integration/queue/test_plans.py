@@ -33,6 +33,8 @@ HOT: dict[str, dict[str, object]] = {
         "twice": 32,
         "lone": 8,
     },
+    "worker/measured_verifier": {"name": "m"},
+    "admin/record_verifier": {"name": "m", "found": 9, "false_alarms": 1},
     "worker/others_running": {"worker": "w", "engine_session_id": None},
     "worker/stop_requests": {"worker": "w"},
     "admin/recall_dispatched": {"scope": None, "name": None},

@@ -14,6 +14,7 @@ from tests.support.plan_kind import Parts
 from tests.support.queue_bench import Queue, RunnerBench, eventually, runner_bench
 from thothy_ai.admin.briefs import save_brief
 from thothy_ai.admin.dead_letters import Selection, redrive
+from thothy_ai.admin.verifiers import record_verifier
 from thothy_ai.errors import NeedsEditError
 from thothy_ai.jobs import Hook
 from thothy_ai.jobs.api.brief import Brief
@@ -66,6 +67,27 @@ def test_calls_run_side_by_side_and_in_steps_and_all_are_billed(queue: Queue) ->
     assert (write["step"], write["calls"], write["compute_seconds"]) == ("write", 3, 0.75)
     assert write["seeds"] + verification["seeds"] == [request.sampling.seed for request in sent]
     assert (write["sampling"]["temperature"], made["seed"]) == (0.5, sent[0].sampling.seed)
+
+
+@pytest.mark.parametrize(
+    ("measured", "weight"),
+    [
+        ({"found": 18, "false_alarms": 0}, 0.95),
+        ({"found": 5, "false_alarms": 4}, 0.5),  # too few to tell
+        ({"name": "another model", "found": 50, "false_alarms": 0}, 0.5),
+    ],
+)
+def test_findings_of_verification_weigh_what_was_measured_of_the_model(
+    queue: Queue, measured: dict[str, Any], weight: float
+) -> None:
+    if "name" not in measured:
+        record_verifier(queue.engine, "fake", 0, 30)  # which is replaced
+    record_verifier(queue.engine, **{"name": "fake"} | measured)
+    with plan_bench(queue) as bench:
+        work(bench, "doubt it")
+        bench.settle()
+    [[findings]] = queue.rows("SELECT findings FROM artifact")
+    assert [finding["weight"] for finding in findings] == [weight]
 
 
 def test_a_call_that_fails_ends_the_others_and_all_are_billed(queue: Queue) -> None:

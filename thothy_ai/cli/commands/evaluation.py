@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from thothy_ai.embedded.endpoint import Endpoint
     from thothy_ai.evaluation.results import EvaluationResult
     from thothy_ai.evaluation.run import Trial
+    from thothy_ai.evaluation.verification import VerifierResult
     from thothy_ai.jobs.evaluation.cases import Case, Injection
     from thothy_ai.jobs.registry import AnyKind
     from thothy_ai.settings import Settings
@@ -255,8 +256,8 @@ def verification(
 
     Each claim is there once as its source has it, and once with a defect of meaning, such as another speaker, "already"
     for "not yet", or a cause where the source has none. The running engine answers, with its entailment model if it has
-    one (`thothy engine --verifier`). Nothing is recorded: set THOTHY_VERIFICATION_PRECISION to the precision, and the
-    findings of verification carry it.
+    one (`thothy engine --verifier`). The result is recorded in the database under the model's name: from
+    then on, the findings of verification by this model weigh its precision, on every worker.
 
     Example: thothy eval verification --model ~/models/qwen3-8b
 
@@ -280,6 +281,22 @@ def verification(
         print_json(result.to_json())
     else:
         print_verifier(result)
+    _record(result)
+
+
+def _record(result: VerifierResult) -> None:
+    """Record what was measured where workers find it; without a database that answers, say so."""
+    from thothy_ai.admin.verifiers import record_verifier
+    from thothy_ai.cli.views.tables import printable
+    from thothy_ai.errors import ConfigError, DatabaseError
+
+    try:
+        with database() as engine:
+            record_verifier(engine, result.verifier, *result.doubts)
+    except (ConfigError, DatabaseError) as error:
+        typer.echo(f"Not recorded, so that its findings weigh what they did: {error}", err=True)
+    else:
+        typer.echo(f"Recorded: findings by {printable(result.verifier)} weigh {result.doubts.weight}.", err=True)
 
 
 @evaluations.command()

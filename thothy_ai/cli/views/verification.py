@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from thothy_ai.cli.views.tables import Column, percent, table
+from thothy_ai.plans.context import MIN_DOUBTS
 
 if TYPE_CHECKING:
     from thothy_ai.evaluation.verification import VerifierResult
@@ -31,6 +32,6 @@ def _sentences(result: VerifierResult) -> Iterator[str]:
     yield f"Where one claim in twenty is bad, {percent(result.natural_precision)} of its doubts are right."
     if result.unread:
         yield f"{result.unread} of {len(result.labels)} claims are in answers that cannot be read."
-    if result.precision is not None:
-        yield f"To weigh its findings so: THOTHY_VERIFICATION_PRECISION={result.precision:.2f}"
+    if sum(result.doubts) < MIN_DOUBTS:
+        yield f"Fewer than {MIN_DOUBTS} doubts tell no precision: its findings weigh {result.doubts.weight}."
     yield f"{result.usage.compute_seconds:.1f} compute-seconds on {result.device}."

@@ -1,0 +1,2 @@
+-- What was measured last of a verifier.
+SELECT found, false_alarms FROM measured_verifier WHERE name = :name

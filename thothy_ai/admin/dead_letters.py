@@ -32,6 +32,7 @@ class Selection:
     reasons: Sequence[str] = ()
     since: datetime | None = None
     until: datetime | None = None
+    tenant: str | None = None
 
     def parameters(self) -> dict[str, Any]:
         return {
@@ -40,6 +41,7 @@ class Selection:
             "reasons": list(self.reasons) or None,
             "since": self.since,
             "until": self.until,
+            "tenant": self.tenant,
         }
 
 
@@ -74,6 +76,13 @@ def list_dead(engine: Engine, selection: Selection = EVERYTHING, *, limit: int =
     """The selected jobs, the most recent deaths first."""
     with engine.connect() as connection:
         rows = connection.execute(statement("admin/dead_list"), selection.parameters() | {"limit": limit})
+        return [dict(row._mapping) for row in rows]
+
+
+def quarantined(engine: Engine, tenant: str | None = None, *, limit: int = 20) -> list[dict[str, Any]]:
+    """Open jobs that were on an engine when it died, the most charged first: one more death may make them dead."""
+    with engine.connect() as connection:
+        rows = connection.execute(statement("admin/quarantined"), {"tenant": tenant, "limit": limit})
         return [dict(row._mapping) for row in rows]
 
 

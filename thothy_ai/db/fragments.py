@@ -149,7 +149,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND finished_at < coalesce(CAST(:until AS timestamptz), 'infinity')"
     " AND (CAST(:ids AS uuid[]) IS NULL OR id = ANY(CAST(:ids AS uuid[])))"
     " AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))"
-    " AND (CAST(:reasons AS text[]) IS NULL OR reason = ANY(CAST(:reasons AS text[])))",
+    " AND (CAST(:reasons AS text[]) IS NULL OR reason = ANY(CAST(:reasons AS text[])))"
+    " AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))",
     # Jobs that match a filter, except for their kind and times. Those of one enqueue call have the same `enqueued_at`;
     # follow-ups may have been enqueued in the same instant.
     "selected_jobs": "(CAST(:states AS text[]) IS NULL OR state = ANY(CAST(:states AS text[])))"

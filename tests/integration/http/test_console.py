@@ -25,8 +25,10 @@ from thothy_ai.db.console_links import make_link
 from thothy_ai.http.server import FINISH_SECONDS
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
-PAGES = ("/now", "/review", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes")
-OF_ALL_TENANTS = {"/now", "/drains", "/engines"}
+PAGES = (
+    "/now", "/review", "/jobs", "/dead", "/drains", "/engines", "/models", "/webhooks", "/keys", "/changes",
+)  # fmt: skip
+OF_ALL_TENANTS = {"/now", "/drains", "/engines", "/models"}
 WIDTHS = (360, 768, 1440)
 BARRIERS = """axe.run().then(found => found.violations.filter(each => ['serious', 'critical'].includes(each.impact))
     .map(each => [each.id, each.nodes.map(node => node.html).slice(0, 3)]))"""
@@ -149,14 +151,15 @@ def test_a_tenant_s_viewer_sees_and_changes_nothing_of_others(console: Console) 
 
 def test_pauses_aliases_and_keys_are_changed_and_recorded(console: Console) -> None:
     with console.signed_in() as client:
-        assert "kind echo is paused" in sent(client, "/engines", "/engines/pause", scope="kind", name="echo").text
-        assert "kind echo is not paused" in sent(client, "/engines", "/engines/resume", scope="kind", name="echo").text
-        assert "the queue is paused" in sent(client, "/engines", "/engines/pause", note="new model").text
+        assert "Paused the kind echo." in sent(client, "/engines", "/engines/pause", scope="kind", name="echo").text
+        assert "Resumed the kind echo." in sent(client, "/engines", "/engines/resume", scope="kind", name="echo").text
+        assert "Paused the queue." in sent(client, "/engines", "/engines/pause", note="new model").text
         assert "new model" in client.get("/engines").text
         sent(client, "/engines", "/engines/resume")
-        assert "fast stands for m" in sent(client, "/engines", "/engines/alias", alias="fast", model="m").text
-        assert sent(client, "/engines", "/engines/alias", alias="faster", model="fast").status_code == 400
-        assert "no alias any more" in sent(client, "/engines", "/engines/alias", alias="fast").text
+        assert "fast now stands for m." in sent(client, "/models", "/models/alias", alias="fast", model="m").text
+        assert sent(client, "/models", "/models/alias", alias="faster", model="fast").status_code == 400
+        assert "fast is no longer an alias." in sent(client, "/models", "/models/unalias", alias="fast").text
+        assert sent(client, "/models", "/models/unalias", alias="fast").status_code == 404
         assert sent(client, "/engines", "/engines/pause", scope="moon", name="x").status_code == 400
         made = sent(client, "/keys", "/keys/create", tenant="ours", name="desk", scope=["read", "review"], days="3")
         key = re.search(r"thothy_[0-9a-f]{12}_[0-9a-f]{64}", made.text)
@@ -167,7 +170,7 @@ def test_pauses_aliases_and_keys_are_changed_and_recorded(console: Console) -> N
             line.split('"action": "')[1].split('"')[0] for line in client.get("/changes.jsonl").text.splitlines()
         ]
     assert actions == [
-        "revoke key", "create key", "set alias", "set alias", "set alias", "resume", "pause", "resume", "pause",
+        "revoke key", "create key", "remove alias", "set alias", "set alias", "resume", "pause", "resume", "pause",
     ]  # fmt: skip
 
 

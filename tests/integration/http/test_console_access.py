@@ -63,7 +63,7 @@ def test_operators_end_the_sessions_of_a_link_and_of_a_key(console: Console) -> 
 def test_a_notice_in_any_writing_reaches_its_page(console: Console, character: str) -> None:
     with console.signed_in() as client:
         done = sent(client, "/engines", "/engines/pause", scope="tenant", name=character * 450)
-        assert f"tenant {character * 450} is paused" in done.text
+        assert f"Paused the tenant {character * 450}." in done.text
         set_cookies = [each.headers.get("set-cookie", "") for each in done.history]
         assert 0 < max(map(len, set_cookies)) < 4_096
         client.cookies.set("thothy_notice", "no base 64", path="/console")

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from tests.support.browser import Browser
 from tests.support.console import Console
-from tests.support.console_world import World, fill
+from tests.support.console_world import DEAD, World, fill
 from tests.support.decided import written
 from tests.support.fetched import fetched
 from tests.support.queue_bench import Queue, eventually
@@ -39,6 +39,9 @@ EXTREMES = (320, 3840)
 VIEWS = [(width, dark) for width in WIDTHS for dark in (False, True)]
 MAX_BYTES = 300_000  # of a page, whatever it shows
 FIRST_BYTES = 100_000  # of everything that a first visit loads
+MAIN_PAGES = (
+    "/now", "/review", "/jobs", "/dead", "/drains", "/engines", "/models", "/webhooks", "/keys", "/changes",
+)  # fmt: skip
 NOT_PAGES = ("/console", "/events", "/others", ".csv", ".jsonl")  # ends of addresses
 BARRIERS = """axe.run({resultTypes: ['violations']}).then(found => found.violations
     .filter(each => ['serious', 'critical'].includes(each.impact))
@@ -110,9 +113,11 @@ def addresses(world: World) -> dict[str, tuple[str, ...]]:
         "/console/review/{id:uuid}": tuple(f"/review/{each}" for each in (world.piece, world.draft, world.held)),
         "/console/jobs": ("/jobs", "/jobs?state=dead&state=cancelled", "/jobs?key=none", "/jobs?state=moon"),
         "/console/jobs/{id:uuid}": tuple(f"/jobs/{each}" for each in (world.waiting, world.dead, world.child)),
+        "/console/dead": ("/dead", "/dead?reason=repetition", "/dead?kind=none"),
         "/console/drains": ("/drains", "/drains?window=7+d&by=tenant", "/drains?by=moon"),
         "/console/drains/{began}": (f"/drains/{stamp(world.drained_from)}",),
         "/console/engines": ("/engines",),
+        "/console/models": ("/models",),
         "/console/webhooks": ("/webhooks", "/webhooks?state=delivered"),
         "/console/keys": ("/keys",),
         "/console/changes": ("/changes", "/changes?after=x"),
@@ -155,7 +160,7 @@ def routes(method: str) -> set[str]:
 def test_pages_of_an_empty_queue(pages: Pages) -> None:
     pages.sign_in()
     found: list[object] = []
-    for page in ("/now", "/review", "/jobs", "/drains", "/engines", "/webhooks", "/keys", "/changes"):
+    for page in MAIN_PAGES:
         pages.show(page)
         found += problems(pages, page, [(1440, False)])
     assert not found, "\n".join(map(str, found))
@@ -180,7 +185,9 @@ def test_every_form_is_sent_at_every_width(pages: Pages) -> None:
     pages.sign_in()
     pages.browser.posted.clear()
     for width, dark in ((360, True), (768, False), (1440, True)):
-        for do in (sign_in_and_out, change_engines, change_jobs, decide, try_deliveries_again, change_keys):
+        for do in (
+            sign_in_and_out, change_engines, change_jobs, redrive_and_purge, decide, try_deliveries_again, change_keys,
+        ):  # fmt: skip
             do(pages, width, dark)
             assert pages.browser.errors == [], (do.__name__, width)
     sent = {re.sub(r"[0-9a-f-]{36}", "{id:uuid}", urlsplit(url).path) for url in pages.browser.posted}
@@ -206,15 +213,16 @@ def change_engines(pages: Pages, width: int, dark: bool) -> None:
     browser.write(f"{form} input[name=name]", "echo")
     browser.write(f"{form} input[name=note]", "a new glossary")
     browser.click("Pause it")
-    pages.says("kind echo is paused")
+    pages.says("Paused the kind echo.")
     browser.click("Resume", "tr:has(input[value=echo])")
-    pages.says("kind echo is not paused any more")
+    pages.says("Resumed the kind echo.")
+    pages.show("/models", width, dark=dark)
     browser.write("input[name=alias]:not([type=hidden])", "fast")
     browser.write("input[name=model]", "null")
     browser.click("Set the alias")
-    pages.says("fast stands for null")
+    pages.says("fast now stands for null.")
     browser.click("Remove", "tr:has(input[value=fast])")
-    pages.says("no alias any more")
+    pages.says("fast is no longer an alias.")
 
 
 def change_jobs(pages: Pages, width: int, dark: bool) -> None:
@@ -235,6 +243,20 @@ def change_jobs(pages: Pages, width: int, dark: bool) -> None:
     browser.click("Queue again 1 job")
     pages.says("1 job was queued again")
     assert pages.queue.job(job).state == "queued"
+
+
+def redrive_and_purge(pages: Pages, width: int, dark: bool) -> None:
+    [job] = pages.queue.enqueue("ok", idempotency_key=f"dead {width} {dark}")
+    for verb, sure, done in (
+        ("Queue again", "Queue 1 job again", "1 job queued again."),
+        ("Delete", "Delete 1 job, history included", "1 job deleted."),
+    ):
+        pages.queue.rows(DEAD, id=job, d="of a test")
+        pages.show("/dead", width, dark=dark)
+        pages.browser.click("", f"input[value='{job}']", leads=False)
+        pages.browser.click(verb, "form[action$=ask]")
+        pages.browser.click(sure)
+        pages.says(done)
 
 
 def decide(pages: Pages, width: int, dark: bool) -> None:

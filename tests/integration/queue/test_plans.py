@@ -41,6 +41,7 @@ HOT: dict[str, dict[str, object]] = {
     "admin/top_rate": {"window": 60},
     "admin/watch_job": {"id": uuid4()},
     "admin/queue_position": {"id": uuid4(), "limit": 1000},
+    "admin/quarantined": {"tenant": None, "limit": 100},
     "admin/ended_attempts": {"id": uuid4(), "after": 0},
     "worker/heartbeat": {"ids": [uuid4()], "attempts": [1], "worker": "w", "lease_seconds": 60},
     "worker/hold": ONE,

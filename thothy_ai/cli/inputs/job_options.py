@@ -164,41 +164,27 @@ def find_jobs(engine: Engine, refs: Sequence[str]) -> list[UUID]:
 
 def check_engine(engine: Engine, name: str) -> None:
     """Raise `BadParameter` for an engine that was not heard of within a day."""
-    from thothy_ai.admin.filters import engine_names
+    from thothy_ai.admin.known_names import unknown_engine
 
-    if name not in (known := engine_names(engine)):
-        of = f"is not one of {', '.join(known)}" if known else "is not known: no engine was heard of within a day"
-        raise typer.BadParameter(f"{name!r} {of}", param_hint="--engine")
+    if said := unknown_engine(engine, name):
+        raise typer.BadParameter(said, param_hint="--engine")
 
 
 def check_kinds(engine: Engine, kinds: Sequence[str]) -> None:
     """Raise `BadParameter` for a kind that is neither registered here nor in the database."""
     if not kinds:
         return
-    from thothy_ai.admin.filters import kinds_in_use
-    from thothy_ai.jobs import registry
-    from thothy_ai.producer.drafts import load_kinds
+    from thothy_ai.admin.known_names import unknown_kind
 
-    load_kinds(load_settings())
-    unknown = [kind for kind in kinds if kind not in registry.names()]
-    known = sorted({*registry.names(), *kinds_in_use(engine)}) if unknown else []
-    for kind in unknown:
-        if kind not in known:
-            raise typer.BadParameter(f"{kind!r} is not one of {', '.join(known)}", param_hint="--kind")
+    if said := unknown_kind(engine, load_settings(), kinds):
+        raise typer.BadParameter(said, param_hint="--kind")
 
 
 def check_reasons(engine: Engine, reasons: Sequence[str]) -> None:
     """Raise `BadParameter` for a reason that neither this version stores nor a job in the database has."""
     if not reasons:
         return
-    from thothy_ai.admin.filters import reasons_in_use
-    from thothy_ai.db.states import REASONS
-    from thothy_ai.engine.api.errors import by_code
-    from thothy_ai.jobs import RejectionReason
+    from thothy_ai.admin.known_names import unknown_reason
 
-    known = {*REASONS, *RejectionReason, *by_code()}
-    unknown = [reason for reason in reasons if reason not in known]
-    known.update(reasons_in_use(engine) if unknown else ())
-    for reason in unknown:
-        if reason not in known:
-            raise typer.BadParameter(f"{reason!r} is not one of {', '.join(sorted(known))}", param_hint="--reason")
+    if said := unknown_reason(engine, reasons):
+        raise typer.BadParameter(said, param_hint="--reason")

@@ -22,10 +22,12 @@ from thothy_ai.db.connect import make_engine
 from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
 from thothy_ai.http.access import header, is_of_another_page
 from thothy_ai.http.console.changes import ChangeLog
+from thothy_ai.http.console.dead import DeadPages
 from thothy_ai.http.console.drains import DrainPages
 from thothy_ai.http.console.fleet import FleetPages
 from thothy_ai.http.console.jobs import JobPages
 from thothy_ai.http.console.keys import KeyPages
+from thothy_ai.http.console.models import ModelPages
 from thothy_ai.http.console.now import NowPage
 from thothy_ai.http.console.review import ReviewPages
 from thothy_ai.http.console.sessions import COOKIE, check_csrf, viewer_of_key
@@ -76,6 +78,8 @@ class Console:
             ReviewPages(self.site),
             DrainPages(self.site),
             FleetPages(self.site),
+            ModelPages(self.site),
+            DeadPages(self.site),
             WebhookPages(self.site),
             KeyPages(self.site),
             ChangeLog(self.site),

@@ -43,6 +43,7 @@ Change = Callable[[Request, Viewer, FormData], Awaitable[Response]]
 ROOT = "/console"
 NOTICE = "thothy_notice"  # the cookie of what the last action did, which the next page shows
 MAX_NOTICE = 500  # characters
+MAX_NOTE = 500  # characters, as of the command line
 SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session still holds
 ACCESS_SECONDS = 2.0  # after which a session that was ended, or whose key was revoked, is refused
 MAX_FIELDS = 2_000  # of a form
@@ -256,6 +257,14 @@ def for_all_tenants(viewer: Viewer) -> None:
 def is_valid(key: ApiKey) -> bool:
     """Whether a key was neither revoked nor has expired."""
     return key.revoked_at is None and (key.expires_at is None or key.expires_at > datetime.now(UTC))
+
+
+def text_in(form: FormData, name: str) -> str | None:
+    """A note that a form may give, of bounded length."""
+    note = str(form.get(name, "")).strip()
+    if len(note) > MAX_NOTE:
+        raise ApiError(400, f"{name}: has {len(note):,} characters; the limit is {MAX_NOTE}", code="invalid_value")
+    return note or None
 
 
 def back_to(given: object, default: str) -> str:

@@ -1,0 +1,46 @@
+"""Whether a kind, a reason or an engine is one that there is: a filter with a slip in it would match nothing, silently.
+
+Each function returns a sentence about the first name that is unknown; None if all are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Engine
+
+from thothy_ai.admin.filters import engine_names, kinds_in_use, reasons_in_use
+from thothy_ai.db.states import REASONS
+from thothy_ai.engine.api.errors import by_code
+from thothy_ai.jobs import RejectionReason, registry
+from thothy_ai.producer.drafts import load_kinds
+from thothy_ai.settings import Settings
+
+
+def unknown_kind(engine: Engine, settings: Settings, kinds: Sequence[str]) -> str | None:
+    """A kind is known if it is registered here or a job in the database is of it."""
+    if not kinds:
+        return None
+    load_kinds(settings)
+    missing = [kind for kind in kinds if kind not in registry.names()]
+    return _first_unknown(missing, [*registry.names(), *kinds_in_use(engine)] if missing else ())
+
+
+def unknown_reason(engine: Engine, reasons: Sequence[str]) -> str | None:
+    """A reason is known if this version stores it or a job in the database has it."""
+    ours = {*REASONS, *RejectionReason, *by_code()}
+    missing = [reason for reason in reasons if reason not in ours]
+    return _first_unknown(missing, [*ours, *reasons_in_use(engine)] if missing else ())
+
+
+def unknown_engine(engine: Engine, name: str) -> str | None:
+    """An engine is known if it was heard of within a day."""
+    known = engine_names(engine)
+    if not known:
+        return f"{name!r} is not known: no engine was heard of within a day"
+    return _first_unknown([name], known)
+
+
+def _first_unknown(names: Sequence[str], known: Sequence[str]) -> str | None:
+    listed = ", ".join(sorted(set(known)))
+    return next((f"{name!r} is not one of {listed}" for name in names if name not in known), None)

@@ -1,0 +1,170 @@
+"""Dead letters: dead jobs by kind and reason, queued again or deleted, some or all that match; and quarantine.
+
+A filter is the page's address. What is changed are the jobs that were dead when their number was stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+from uuid import UUID
+
+from starlette.datastructures import FormData, QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from thothy_ai.admin import dead_letters
+from thothy_ai.admin.dead_letters import Selection
+from thothy_ai.admin.known_names import unknown_kind, unknown_reason
+from thothy_ai.http.console.sessions import Viewer
+from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, text_in
+from thothy_ai.http.errors import ApiError
+from thothy_ai.queue.moments import RANGE, nameable
+
+SHOWN = 100  # jobs
+MAX_RECORDED = 1_000  # ids of a change
+VERBS = {"redrive": "Queue {} again", "purge": "Delete {}, history included"}
+DONE = {"redrive": "queued again", "purge": "deleted"}
+
+
+class DeadPages:
+    """Viewers of one tenant see and change that tenant's dead jobs."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.routes = [
+            site.page("/dead", self._show),
+            site.action("/dead/ask", self._ask),
+            site.action("/dead/change", self._change),
+        ]
+
+    async def _show(self, request: Request, viewer: Viewer) -> Response:
+        given, database = request.query_params, self._site.database
+        selection = await self._selection(given, viewer)
+        groups, jobs, quarantined = await self._site.read(
+            lambda: (
+                dead_letters.groups(database, selection),
+                dead_letters.list_dead(database, selection, limit=SHOWN),
+                dead_letters.quarantined(database, selection.tenant, limit=SHOWN),
+            )
+        )
+        return self._site.render(
+            request,
+            viewer,
+            "dead.html",
+            groups=groups,
+            total=sum(group.jobs for group in groups),
+            jobs=jobs,
+            quarantined=quarantined,
+            shown=SHOWN,
+            given={name: given.get(name, "") for name in ("kind", "reason", "tenant", "since", "until")},
+            query=urlencode([(name, value) for name, value in given.multi_items() if value]),
+        )
+
+    async def _ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+        """Say what a change would do, and ask for it."""
+        action, every = _action_in(form), form.get("which") == "all"
+        selection = await self._chosen(viewer, form)
+        selection = await self._site.read(lambda: dead_letters.until_now(self._site.database, selection))
+        groups = await self._site.read(lambda: dead_letters.groups(self._site.database, selection))
+        total = sum(group.jobs for group in groups)
+        return self._site.render(
+            request,
+            viewer,
+            "dead_ask.html",
+            action=action,
+            verb=VERBS[action].format(_counted(total)),
+            groups=groups,
+            total=total,
+            every=every,
+            ids=selection.ids,
+            until=selection.until,
+            query=str(form.get("query", "")),
+            max_note=MAX_NOTE,
+        )
+
+    async def _change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+        action, query, database = _action_in(form), str(form.get("query", "")), self._site.database
+        why = text_in(form, "why")
+        deadline = _moment("deadline", form.get("deadline"))
+        asked_at = _moment("until", form.get("until"))
+        if asked_at is None:
+            raise ApiError(400, "until: expected the moment at which the jobs were counted", code="invalid_value")
+        selection = await self._chosen(viewer, form)
+        selection = replace(selection, until=asked_at if selection.until is None else min(selection.until, asked_at))
+        groups = await self._site.read(lambda: dead_letters.groups(database, selection))
+        total, said = sum(group.jobs for group in groups), str(form.get("number", ""))
+        if total > (int(said) if said.isdecimal() and len(said) < 12 else 0):
+            raise ApiError(
+                409, f"{_counted(total)} match by now, more than you have confirmed: ask again", code="changed"
+            )
+        by = f"{viewer.signature} in the console"
+        change: dict[str, Callable[[], int]] = {
+            "redrive": lambda: dead_letters.redrive(database, selection, by=by, why=why, deadline=deadline),
+            "purge": lambda: dead_letters.purge(database, selection),
+        }
+        async with self._site.recorded(viewer, f"{action} dead jobs", _counted(total)) as record:
+            ids = [str(each) for each in selection.ids[:MAX_RECORDED]]
+            record.before = {
+                "groups": [asdict(group) for group in groups],
+                **({"ids": ids} if ids else {"filter": query}),
+            }
+            number = await self._site.read(change[action])
+            record.after = {"jobs": number, "why": why} | ({"deadline": deadline} if deadline else {})
+        return self._site.done(request, f"{ROOT}/dead?{query}", f"{_counted(number)} {DONE[action]}.")
+
+    async def _chosen(self, viewer: Viewer, form: FormData) -> Selection:
+        """The jobs that a form is about: those ticked, or all that match its filter."""
+        if form.get("which") == "all":
+            return await self._selection(QueryParams(str(form.get("query", ""))), viewer)
+        try:
+            ids = tuple(UUID(str(given)) for given in form.getlist("id"))
+        except ValueError:
+            raise ApiError(400, "id: expected the id of a job", code="invalid_value") from None
+        if not ids:
+            raise ApiError(400, "no job is chosen: tick some, or choose all that match", code="nothing_chosen")
+        return Selection(ids, tenant=viewer.tenant)
+
+    async def _selection(self, query: QueryParams, viewer: Viewer) -> Selection:
+        """The dead jobs that an address names, of those that the viewer sees."""
+        kinds, reasons = ([each.strip() for each in query.getlist(name) if each.strip()] for name in ("kind", "reason"))
+        database, settings = self._site.database, self._site.settings
+        for name, said in (
+            ("kind", await self._site.read(lambda: unknown_kind(database, settings, kinds))),
+            ("reason", await self._site.read(lambda: unknown_reason(database, reasons))),
+        ):
+            if said is not None:
+                raise ApiError(400, f"{name}: {said}", code="invalid_value")
+        since, until = (_moment(name, query.get(name)) for name in ("since", "until"))
+        if since is not None and until is not None and until <= since:
+            raise ApiError(400, "until: expected a time after since", code="invalid_value")
+        tenant = viewer.tenant or query.get("tenant", "").strip() or None
+        return Selection((), tuple(kinds), tuple(reasons), since, until, tenant)
+
+
+def _action_in(form: FormData) -> str:
+    action = str(form.get("action", ""))
+    if action not in VERBS:
+        raise ApiError(400, f"action: expected one of {', '.join(VERBS)}", code="invalid_value")
+    return action
+
+
+def _moment(name: str, given: object) -> datetime | None:
+    """A moment that a person or a page gives, in UTC unless it says otherwise."""
+    if not (text := str(given or "").strip()):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    moment = moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+    if moment is None or not nameable(moment):
+        says = f"{name}: {text!r} is no time such as 2026-11-21T06:00, {RANGE}"
+        raise ApiError(400, says, code="invalid_value")
+    return moment
+
+
+def _counted(jobs: int) -> str:
+    return f"{jobs:,} {'job' if jobs == 1 else 'jobs'}"

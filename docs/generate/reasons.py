@@ -179,6 +179,11 @@ FAILURES: dict[str, Reason] = {
         "A job that must run alone waited in vain for other jobs to end.", FREE, "Nothing: the other jobs go first."
     ),
     "shutdown": Reason("Its worker was stopped before it had finished.", FREE, "Nothing."),
+    "superseded": Reason(
+        "It is a follow-up of a text that is another now: another version was approved, or it was rejected.",
+        "no: it is cancelled or, if it has run, out of exports",
+        "Nothing: the version that stands has follow-ups of its own. `thothy review reopen ID` brings a piece back.",
+    ),
     "deadline": Reason(
         "The deadline passed before the job finished.",
         "no: the job is expired",

@@ -145,6 +145,7 @@ REASONS = frozenset(
         "machine_lost",
         "not_alone",
         "shutdown",
+        "superseded",
         "unknown_kind",
         "unstorable",
         "worker_error",

@@ -21,9 +21,10 @@ from docs.generate.errors import engine_errors, errors_page
 from docs.generate.metrics import counted, of_door, of_engine, of_queue
 from docs.generate.pages import GUIDES, PAGES, REFERENCE
 from thothy_ai.cli.inputs.jsonl import JobLines
-from thothy_ai.db.states import REASONS, Event, JobState, Outcome
+from thothy_ai.db.states import REASONS, Action, ArtifactVerdict, Event, JobState, Outcome
 from thothy_ai.engine.api.options import all_options
 from thothy_ai.jobs import RejectionReason, registry
+from thothy_ai.producer.decisions import CLEAN
 from thothy_ai.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -91,11 +92,12 @@ def _literals(node: ast.expr) -> Iterator[str]:
 
 
 def _reasons_in_statements() -> Iterator[str]:
-    """Words in quotes, except states, outcomes and events, of statements that write a job's reason or an attempt's."""
+    """Words in quotes of statements that write a job's reason or an attempt's, except those of other columns."""
+    others = {*JobState, *Outcome, *Event, *Action, *ArtifactVerdict, *RejectionReason, CLEAN}
     for path in (ROOT / "thothy_ai/db/sql").rglob("*.sql"):
         statement = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
         if re.search(r"UPDATE job\s+SET [^;]*\breason = (?!NULL)|INSERT INTO attempt\b", statement):
-            yield from set(re.findall(r"'([a-z_]+)'", statement)) - {*JobState, *Outcome, *Event}
+            yield from set(re.findall(r"'([a-z_]+)'", statement)) - others
 
 
 def test_an_exception_is_listed_once_with_the_exit_code_of_a_command_that_raises_it() -> None:

@@ -58,9 +58,9 @@ def counted_rules(rows: Iterable[Mapping[Any, Any]]) -> list[DecidedRule]:
     for row in rows:
         written, decided = dict(leaves(row["written"] or {})), dict(leaves(row["decided"] or {}))
         texts: dict[tuple[str, str, bool], bool] = {}
-        for finding in row["findings"]:
+        for finding in _found(row):
             part, reason = finding["part"], finding["reason"]
-            changed = written != decided if part is None else written.get(part) != decided.get(part)
+            changed = _at(part, written) != _at(part, decided)
             gate = reason in list(RejectionReason) and is_gate(RejectionReason(reason), row["locale"])
             rule = reason, finding["by"], gate and finding["by"] == "rule"
             texts[rule] = texts.get(rule, False) or row["action"] != Action.APPROVE or changed
@@ -68,3 +68,18 @@ def counted_rules(rows: Iterable[Mapping[Any, Any]]) -> list[DecidedRule]:
             counts[rule][not right] += 1
     rules = [DecidedRule(*rule, right, wrong) for rule, (right, wrong) in counts.items()]
     return sorted(rules, key=lambda rule: (not rule.gate, -rule.right - rule.wrong, rule.reason))
+
+
+def _found(row: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
+    """The findings, and the gate that rejected the text, if it named no place in it."""
+    found, reason = list(row["findings"]), row.get("reason")
+    if reason in {None, RejectionReason.SENT_BACK} or any(each["reason"] == reason for each in found):
+        return found
+    return [*found, {"reason": reason, "part": None, "by": "rule"}]
+
+
+def _at(part: str | None, texts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What stands in a part, and in the fields below it; without a part, all texts."""
+    if part is None:
+        return texts
+    return {name: text for name, text in texts.items() if name == part or name.startswith(f"{part}.")}

@@ -47,6 +47,34 @@ def test_a_rule_is_right_about_what_was_refused_or_changed() -> None:
     ]
 
 
+@pytest.mark.parametrize(("point", "right"), [("B", 1), ("A", 0)])
+def test_a_part_is_changed_when_a_field_below_it_is(point: str, right: int) -> None:
+    """And a gate that rejected a text without naming a place is about all of it."""
+    texts = [{"points": [{"point": each}], "echo": "E"} for each in ("A", point)]
+    found = row("approve", {**DOUBT, "part": "points.0"}) | {"written": texts[0], "decided": texts[1]}
+    gate = row("approve") | {"reason": "truncated", "written": texts[0], "decided": texts[1]}
+    assert counted_rules([found, gate]) == [
+        DecidedRule("truncated", "rule", True, right, 1 - right),
+        DecidedRule("number_not_in_source", "rule", False, right, 1 - right),
+    ]
+
+
+def test_what_workers_wrote_and_people_decided_is_counted(queue: Queue) -> None:
+    with runner_bench(queue, policies={"echo": Policy.REVIEW}) as bench:
+        jobs = bench.work("retry a", "retry b", "doubt c", "doubt d", "ok e", max_attempts=1)
+        bench.settle()
+    first, second, third, fourth, fifth = (queue.producer.job(job_id).artifact() for job_id in jobs)
+    first.decide("approve", by="Ann")
+    second.decide("edit", by="Ann", body={"echo": "Other words."}).decide("approve", by="Ann")
+    third.decide("approve", by="Ann").decide("reopen", by="Ann").decide("reject", by="Ann", note="no news")
+    fourth.decide("send_back", by="Ann", note="Name it.")
+    fifth.decide("approve", by="Ann")
+    assert decided_rules(queue.engine) == [
+        DecidedRule("repetition", "rule", True, 1, 1),
+        DecidedRule("number_not_in_source", "rule", False, 2, 0),
+    ]
+
+
 def test_decisions_are_read_of_each_text_once(queue: Queue) -> None:
     approved, edited, sent, held, _ = (
         written(queue, review) for review in (*[ReviewState.NEEDS_REVIEW] * 3, *[ReviewState.NEEDS_EDIT] * 2)

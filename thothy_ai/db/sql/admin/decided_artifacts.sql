@@ -7,11 +7,11 @@ WITH last AS (
     WHERE CAST(:tenant AS text) IS NULL OR tenant = :tenant
     ORDER BY job_id, attempt, decided_at DESC
 )
-SELECT artifact.kind, artifact.locale, action, artifact.findings, artifact.body AS written,
+SELECT artifact.kind, artifact.locale, action, artifact.reason, artifact.findings, artifact.body AS written,
     coalesce(edited.body, artifact.body) AS decided
 FROM last
 CROSS JOIN LATERAL (
-    SELECT kind, locale, findings, body
+    SELECT kind, locale, reason, findings, body
     FROM artifact
     WHERE artifact.job_id = last.job_id AND artifact.attempt <= last.attempt AND artifact.attempt > coalesce((
         SELECT max(sent.attempt)

@@ -9,11 +9,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 import httpx
+from starlette.routing import Route
 
 from tests.support.door import PATIENCE
 from tests.support.queue_bench import Queue
 from thothy_ai.db.console_links import make_link
+from thothy_ai.http.console.console import Console as ConsoleApp
 from thothy_ai.producer.drafts import parse_request
+from thothy_ai.settings import Settings
 
 
 class Console(NamedTuple):
@@ -32,6 +35,13 @@ class Console(NamedTuple):
     def enqueued(self, text: str, tenant: str = "ours") -> UUID:
         producer = self.queue.producer.of_tenant(tenant)
         return producer.enqueue(parse_request("echo", {"text": text})).id
+
+
+def routes(method: str) -> set[str]:
+    """The paths of the console's pages, or of its forms."""
+    app = ConsoleApp(Settings(database_url="postgresql://nobody@nowhere/none"))
+    known = (each for each in app._app.routes if isinstance(each, Route))
+    return {each.path for each in known if method in (each.methods or ())}
 
 
 def csrf_of(page: httpx.Response) -> str:

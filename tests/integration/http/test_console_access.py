@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
-from tests.support.console import Console, sent
+from tests.support.console import Console, csrf_of, routes, sent
+from tests.support.console_world import fill
+from tests.support.decided import written
 from tests.support.door import PATIENCE
 from tests.support.queue_bench import eventually
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, list_keys
+from thothy_ai.http.console.site import stamp
 
 
 def over(client: httpx.Client) -> bool:
@@ -93,3 +98,121 @@ def test_a_key_is_made_with_every_limit(console: Console) -> None:
     assert key.expires_at is not None
     assert abs(key.expires_at - datetime.now(UTC) - timedelta(days=30)) < timedelta(hours=1)
     assert key.scopes == {"chat", "admin"}
+
+
+OPEN_TO_ALL = {"/console", "/console/sign-in", "/console/enter"}  # a session begins there
+OF_ALL_TENANTS = ("/console/now", "/console/drains", "/console/engines", "/console/models")  # beginnings of paths
+NEEDED = {
+    "/console/keys": "operator",
+    "/console/sign-out": "reader",
+    "/console/review/{id:uuid}/draft": "editor",
+    "/console/review/{id:uuid}/decide": "editor",
+}  # otherwise a page needs a reader, and a form an operator
+ROLES = ("reader", "editor", "operator")
+
+
+def answered(client: httpx.Client, method: str, address: str, csrf: str) -> int:
+    """The status of a page or a form, without what a stream goes on to say."""
+    data = {"csrf": csrf} if method == "POST" else None
+    with client.stream(method, address.removeprefix("/console"), data=data, follow_redirects=False) as answer:
+        return answer.status_code
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_route_is_for_its_roles_and_tenants(console: Console, role: str) -> None:
+    world = fill(console.queue, "Words of a tenant.")  # the default one
+    job = {"/console/review": world.piece, "/console/jobs": world.dead}
+    named = {"began": stamp(world.drained_from), "table": "bill"}
+
+    def address(path: str) -> str:
+        about = next((each for start, each in job.items() if path.startswith(start)), None)
+        filled = path.replace("{id:uuid}", str(about))
+        return re.sub(r"\{(\w+)[^}]*\}", lambda found: named.get(found[1], "x"), filled)
+
+    with (
+        console.signed_in(role) as everywhere,
+        console.signed_in(role, "default") as ours,
+        console.signed_in(role, "theirs") as theirs,
+        httpx.Client(base_url=f"{console.address}/console", timeout=PATIENCE) as nobody,
+    ):
+        viewers = [(client, tenant, csrf_of(client.get("/jobs"))) for client, tenant in (
+            (everywhere, None), (ours, "default"), (theirs, "theirs"),
+        )]  # fmt: skip
+        for method, path in [(each, path) for each in ("GET", "POST") for path in sorted(routes(each) - OPEN_TO_ALL)]:
+            needed = NEEDED.get(path, "reader" if method == "GET" else "operator")
+            signed_out = 401 if method == "POST" and path != "/console/sign-out" else 303
+            assert answered(nobody, method, address(path), "") == signed_out, path
+            for client, tenant, csrf in viewers:
+                if path == "/console/sign-out":
+                    csrf = "of another session"  # noqa: PLW2901  so that nobody is signed out
+                found = answered(client, method, address(path), csrf)
+                if (
+                    path == "/console/sign-out"
+                    or ROLES.index(role) < ROLES.index(needed)
+                    or (tenant is not None and path.startswith(OF_ALL_TENANTS))
+                ):
+                    assert found == 403, (method, path, tenant)
+                elif tenant == "theirs" and "{id:uuid}" in path:
+                    assert found == 404, (method, path, tenant)
+                else:
+                    assert found in ({200} if method == "GET" else {200, 303, 400, 404}), (method, path, tenant, found)
+
+
+NO_CHANGES = {  # of what others see
+    "/console/sign-in", "/console/enter", "/console/jobs/ask", "/console/dead/ask", "/console/review/{id:uuid}/draft",
+}  # fmt: skip
+
+
+def test_every_form_that_changes_something_is_recorded_with_before_and_after(console: Console) -> None:
+    world, queue = fill(console.queue, "Words of a record."), console.queue
+    [delivery] = queue.rows("SELECT id FROM webhook_delivery")
+    key = create_key(queue.engine, "default", ["read"], UNLIMITED, name="desk", expires_at=None)
+    until = stamp(datetime.now(UTC) + timedelta(days=1))
+    acts: list[tuple[str, dict[str, object], str, str]] = [
+        ("/jobs/change", {"action": "cancel", "id": str(world.waiting), "number": "1"}, "cancel jobs", "1"),
+        ("/dead/change", {"action": "redrive", "id": str(world.dead), "number": "1", "until": until},
+         "redrive dead jobs", "repetition"),
+        ("/review/{id:uuid}/decide", {"action": "approve", "version": "1"}, "approve", "needs_review"),
+        ("/engines/pause", {"scope": "kind", "name": "echo", "note": "why"}, "pause", "why"),
+        ("/engines/resume", {"scope": "kind", "name": "echo"}, "resume", "why"),
+        ("/models/alias", {"alias": "fast", "model": "m"}, "set alias", '"m"'),
+        ("/models/unalias", {"alias": "fast"}, "remove alias", '"m"'),
+        ("/webhooks/retry", {"id": str(delivery[0])}, "retry webhooks", str(delivery[0])),
+        ("/keys/create", {"tenant": "default", "scope": "read", "tokens_per_minute": "7"}, "create key", "7"),
+        ("/keys/revoke", {"id": id_of(key)}, "revoke key", "desk"),
+        ("/keys/sign-out", {"key": id_of(key)}, "end sessions", "signed_in"),
+        ("/sign-out", {}, "sign out", "signed_in"),
+    ]  # fmt: skip
+    assert {f"/console{path}" for path, *_ in acts} | NO_CHANGES == routes("POST"), "name what it records above"
+    recorded = "SELECT name, action, target, before, after, at FROM audit_log ORDER BY id DESC"
+    queue.rows("DELETE FROM audit_log")
+    before = 0
+    with console.signed_in() as client:
+        eventually(lambda: id_of(key) in client.get("/keys").text)
+        for path, fields, action, shown in acts:
+            answer = sent(client, "/jobs", path.replace("{id:uuid}", str(world.piece)), **fields)
+            assert answer.status_code == 200, (path, answer.text)
+            log = queue.rows(recorded)
+            assert len(log) == (before := before + 1), path
+            assert tuple(log[0][:2]) == ("Ada", action)
+            assert log[0].target
+            assert action == "create key" or log[0].before, path
+            assert log[0].after, path
+            assert shown in json.dumps([log[0].before, log[0].after]), path
+            assert datetime.now(UTC) - log[0].at < timedelta(minutes=5)
+    with console.signed_in() as client:
+        exported = [json.loads(line) for line in client.get("/changes.jsonl").text.splitlines()]
+        page = client.get("/changes").text
+    assert [each["action"] for each in exported[: len(acts)]] == [action for _, _, action, _ in reversed(acts)]
+    assert all(html.escape(action) in page for _, _, action, _ in acts)
+
+
+def test_what_was_refused_is_recorded_as_refused(console: Console) -> None:
+    job = written(console.queue)
+    with console.signed_in() as client:
+        assert sent(client, "/models", "/models/alias", alias="m", model="m").status_code == 400
+        for action, status in (("approve", 200), ("hold", 409)):
+            assert sent(client, "/jobs", f"/review/{job}/decide", action=action, version="1").status_code == status
+        log = [json.loads(line)["after"] for line in client.get("/changes.jsonl").text.splitlines()]
+    assert ["refused" in each for each in log] == [True, False, True]
+    assert "own name" in log[2]["refused"]

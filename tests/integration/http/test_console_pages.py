@@ -13,10 +13,9 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 import pytest
-from starlette.routing import Route
 
 from tests.support.browser import Browser
-from tests.support.console import Console
+from tests.support.console import Console, routes
 from tests.support.console_world import DEAD, World, fill
 from tests.support.decided import written
 from tests.support.fetched import fetched
@@ -27,7 +26,6 @@ from thothy_ai.db.console_links import make_link
 from thothy_ai.embedded import EmbeddedStack
 from thothy_ai.embedded.process import free_port
 from thothy_ai.embedded.stack import DOOR, SERVICES
-from thothy_ai.http.console.console import Console as ConsoleApp
 from thothy_ai.http.console.site import stamp
 from thothy_ai.jobs import registry
 from thothy_ai.producer import Producer
@@ -149,12 +147,6 @@ def overflow(pages: Pages, page: str, width: int) -> list[object]:
     """The parts that make the page scroll sideways."""
     wide = pages.browser.evaluate("document.documentElement.scrollWidth")
     return [(page, width, "scrolls to", wide, pages.browser.evaluate(SIDEWAYS))] if wide > width else []
-
-
-def routes(method: str) -> set[str]:
-    app = ConsoleApp(Settings(database_url="postgresql://nobody@nowhere/none"))
-    known = (each for each in app._app.routes if isinstance(each, Route))
-    return {each.path for each in known if method in (each.methods or ())}
 
 
 def test_pages_of_an_empty_queue(pages: Pages) -> None:

@@ -30,7 +30,7 @@ from thothy_ai.admin.top.queue import Paced
 from thothy_ai.db.api_keys import ApiKey, list_keys
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
-from thothy_ai.errors import DatabaseError
+from thothy_ai.errors import DatabaseError, ThothyError
 from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
 from thothy_ai.plans.judges import EDIT_JUDGES, Judges
@@ -212,7 +212,7 @@ class Site:
         await self.read(lambda: self._execute("http/begin_change", begun))
         try:
             yield record
-        except ApiError as error:
+        except (ApiError, ThothyError) as error:
             record.after = {"refused": str(error)}
             raise
         finally:

@@ -49,5 +49,6 @@ class WebhookPages:
             raise ApiError(400, "no failed delivery is chosen", code="nothing_chosen")
         async with self._site.recorded(viewer, "retry webhooks", f"{len(ids):,} deliveries") as record:
             number = await self._site.read(lambda: retry(engine, ids))
+            record.before = {"state": "dead"}
             record.after = {"deliveries": number, "ids": [str(each) for each in ids[:MAX_RECORDED]]}
         return self._site.done(request, f"{ROOT}/webhooks", f"{number:,} deliveries are tried again now")

@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -204,6 +205,18 @@ def test_what_was_written_is_kept_when_the_editor_fails_or_the_edit_is_refused(
     file = Path(screen.text.split("thothy review edit ")[1].split()[1])
     assert kept in file.read_bytes()
     assert not queue.rows(DECISIONS)
+
+
+@pytest.mark.parametrize("echo", ["x" * 2**20, ""])
+def test_an_edit_that_breaks_the_schema_is_kept_as_a_draft(queue: Queue, tmp_path: Path, echo: str) -> None:
+    job_id, file = str(written(queue)), tmp_path / "edit.json"
+    file.write_text(json.dumps({"echo": echo}))
+    assert (
+        "A draft, which breaks the schema: echo: must" in typed(queue.settings, "review", "edit", job_id, file).stdout
+    )
+    refused = one_line(typed(queue.settings, "review", "approve", job_id, exit_code=1))
+    assert "version 2 is a draft, edit it first: echo: must" in refused
+    assert queue.job(UUID(job_id)).review == "needs_edit"
 
 
 def test_lists_and_exports_have_what_people_decided(queue: Queue) -> None:

@@ -81,6 +81,14 @@ def test_changes_are_shown_word_by_word() -> None:
     assert word_changes("", "New.") == "{+New.+}"
 
 
+def test_changes_of_long_texts_are_shown_line_by_line() -> None:
+    """Word by word, a text of a megabyte would take hours."""
+    lines = [f"{'so ' * 40}{number}\n" for number in range(8_000)]
+    old, new = "".join(lines), "".join([*lines[:100], "new\n", *lines[100:]])
+    assert word_changes(old, new) == old.replace(lines[100], "{+new\n+}" + lines[100])
+    assert word_changes("so it " * 100_000, "it so " * 100_000).count("{+") == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -104,9 +104,16 @@ class _Job:
     def snapshot(self) -> Snapshot:
         return Snapshot(
             self.id, self.tenant, self.kind, self.state, self.options.priority, self.options.deadline, self.attempt,
-            self.failures, self.reason, self.detail, self.cancel_requested, self.enqueued_at, self.started_at,
+            self.failures, self.reason, self._why, self.cancel_requested, self.enqueued_at, self.started_at,
             self.finished_at, self.review,
         )  # fmt: skip
+
+    @property
+    def _why(self) -> str | None:
+        """The detail or, of a piece that a person has rejected, who that was and their note."""
+        if self.review is not ReviewState.REJECTED:
+            return self.detail
+        return ": ".join(filter(None, (self.decisions[-1]["decided_by"], self.decisions[-1]["note"])))
 
     @property
     def snapshot_row(self) -> dict[str, Any]:
@@ -153,10 +160,15 @@ class _Job:
             self.edit = {"body": json.loads(given["edit"]), **found, "edited_by": given["decided_by"]}
         if given["action"] is Action.SEND_BACK:
             self.version += 1
-            self.previous = {"reason": "sent_back", "detail": "", "artifact": before["body"], "note": given["note"]}
+            self.previous = {
+                "reason": self.reason or "sent_back", "detail": self.detail or "", "artifact": before["body"],
+                "note": given["note"],
+            }  # fmt: skip
             self.drafts = [replace(self.output, body=before["body"], findings=())] if self.output else []
-            self.artifact = self.edit = self.finished_at = None
+            self.artifact = self.edit = self.finished_at = self.reason = self.detail = None
             self.state, self.failures = JobState.QUEUED, (self.options.max_attempts or 1) - 1
+            late = self.options.deadline is not None and self.options.deadline <= datetime.now(UTC)
+            self.options = replace(self.options, not_before=None, deadline=None if late else self.options.deadline)
         return [{"id": self.id}]
 
     @property

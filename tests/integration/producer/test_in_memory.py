@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -11,9 +13,18 @@ import pytest
 
 from tests.support.echo_kind import Echo
 from tests.support.queue_bench import Queue, runner_bench
-from thothy_ai.errors import ArtifactRejectedError, DecisionConflictError, IdempotencyConflictError, UnknownJobError
+from thothy_ai.errors import (
+    ArtifactRejectedError,
+    DecisionConflictError,
+    IdempotencyConflictError,
+    InvalidDecisionError,
+    NeedsEditError,
+    NothingToDecideError,
+    ResultTimeoutError,
+    UnknownJobError,
+)
 from thothy_ai.jobs import Policy
-from thothy_ai.producer import EnqueueOptions, Producer
+from thothy_ai.producer import AsyncProducer, EnqueueOptions, Producer
 from thothy_ai.testing import InMemoryQueue
 
 TEXTS = ("ok", "retry", "hopeless", "raise")
@@ -85,6 +96,50 @@ def test_people_decide_alike_on_both(queue: Queue) -> None:
     in_memory = InMemoryQueue(queue.settings)
     in_memory.answer(Echo, {"echo": "ok and all of it"})
     assert decided(in_memory.producer, in_memory.run) == recorded
+
+
+def test_asynchronous_producers_decide_alike_on_both(queue: Queue) -> None:
+    async def decided(producer: AsyncProducer, settle: Callable[[], object]) -> list[Any]:
+        doubted, drafted = await producer.enqueue_many(
+            [(Echo(text=text), EnqueueOptions(max_attempts=1)) for text in ("doubt it", "retry it")]
+        )
+        await asyncio.to_thread(settle)
+        seen: list[Any] = []
+
+        async def refused(work: Awaitable[object], error: type[Exception]) -> None:
+            with pytest.raises(error) as caught:
+                await work
+            seen.append(re.sub(r"[0-9a-f-]{36}|20\d\d-\S+ \S+", "…", str(caught.value)))
+
+        await refused(doubted.result(0, approved=True), ResultTimeoutError)
+        await refused(drafted.result(0), NeedsEditError)
+        first = await doubted.artifact()
+        broken = await first.decide("edit", by="Ann", body={"echo": "x" * 2**20})
+        await refused(broken.decide("approve", by="Ann"), InvalidDecisionError)
+        await refused(first.decide("hold", by="Bo"), DecisionConflictError)
+        await refused(first.decide("reject", by="Bo", note="n" * 2**20), InvalidDecisionError)
+        mended = await broken.decide("edit", by="Ann", body={"echo": "mended"})
+        waiting = asyncio.create_task(doubted.result(60, approved=True))
+        await mended.decide("approve", by="Ann")
+        seen += [await waiting, (await doubted.artifact()).current.changes]
+        sent = await (await drafted.artifact()).decide("send_back", by="Bo", note="Name it.")
+        await refused(sent.decide("approve", by="Bo"), NothingToDecideError)
+        snapshot = await producer.snapshot(drafted.id)
+        seen.append((snapshot.state, snapshot.reason, snapshot.detail, snapshot.failures, snapshot.review))
+        await asyncio.to_thread(settle)
+        await (await drafted.artifact()).decide("reject", by="Bo", note="still no name")
+        await refused(drafted.result(0, approved=True), ArtifactRejectedError)
+        return seen
+
+    async def recorded() -> list[Any]:
+        async with AsyncProducer(queue.settings) as producer:
+            return await decided(producer, bench.settle)
+
+    with runner_bench(queue, policies={"*": Policy.REVIEW}) as bench:
+        real = asyncio.run(recorded())
+    memory = InMemoryQueue(queue.settings.model_copy(update={"policies": {"*": Policy.REVIEW}}))
+    memory.answer(Echo, lambda request: {"echo": request.text})
+    assert asyncio.run(decided(memory.async_producer, memory.run)) == real
 
 
 @pytest.mark.parametrize("text", ["doubt it", "retry it"])

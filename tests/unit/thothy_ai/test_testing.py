@@ -21,7 +21,7 @@ from thothy_ai.errors import (
     UnknownJobError,
     WaitTimeoutError,
 )
-from thothy_ai.jobs import Hook, HookArtifact, Rejection, RejectionReason, registry
+from thothy_ai.jobs import Hook, HookArtifact, Rejection, RejectionReason, SummaryTranslation, TrendSummary, registry
 from thothy_ai.settings import Settings
 from thothy_ai.testing import InMemoryQueue
 
@@ -43,6 +43,23 @@ def test_an_artifact_that_is_given_is_the_result(queue: InMemoryQueue) -> None:
     assert job.result(timeout=60) == HOOKS
     [snapshot] = queue.jobs()
     assert (snapshot.id, snapshot.state, snapshot.attempt, snapshot.priority) == (job.id, "succeeded", 1, 3)
+
+
+def test_a_summary_is_translated_as_it_was_edited(queue: InMemoryQueue) -> None:
+    point = {"point": "Sales of crocks rose in spring.", "quote": "Crocks for fermenting at home sold out in March."}
+    written = {
+        "title": "Crocks are back", "standfirst": "People ferment at home again.", "key_points": [point] * 3,
+        "why_it_matters": "Shops can order more of them.", "tags": ["crocks", "jars", "home"], "confidence": "low",
+    }  # fmt: skip
+    queue.answer(TrendSummary, registry.find("trend_summary").artifact.model_validate(written))
+    job = queue.producer.enqueue(TrendSummary(source=SOURCE, translate_to=("de",)))
+    queue.run()
+    assert [each.summary.title for each in queue.requests(SummaryTranslation)] == ["Crocks are back"], "nobody waits"
+    edited = job.artifact().decide("edit", by="Ann", body=written | {"title": "Crocks sell out"})
+    edited.decide("approve", by="Ann")
+    translations = queue.requests(SummaryTranslation)
+    assert [each.summary.title for each in translations] == ["Crocks are back", "Crocks sell out"]
+    assert [each.reason for each in queue.jobs()[1:]] == ["superseded", None]
 
 
 def test_a_rejection_uses_the_attempts_up(queue: InMemoryQueue) -> None:

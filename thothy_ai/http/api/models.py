@@ -322,11 +322,12 @@ class JobEvent(Answered):
 
 
 class FollowUpAnswer(Answered):
-    """A job that an artifact asked for."""
+    """A job that an artifact asked for. `superseded` is the reason of one whose artifact is another now."""
 
     id: UUID
     kind: str
     state: JobState
+    reason: str | None
 
 
 class JobDetail(JobAnswer):

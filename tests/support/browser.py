@@ -171,6 +171,8 @@ class Browser:
     def _note(self, method: str | None, params: dict[str, Any]) -> None:
         """Keep what an event says."""
         self._loaded |= method == "Page.loadEventFired"
+        if method == "Page.javascriptDialogOpening":  # whether to leave a page
+            self._send("Page.handleJavaScriptDialog", accept=True)
         if method == "Runtime.exceptionThrown":
             thrown = params["exceptionDetails"]
             self.errors.append(thrown.get("exception", {}).get("description", thrown["text"]))

@@ -37,7 +37,11 @@ def door(backend: Backend, folder: Path, *, share: float = 1.0) -> Iterator[str]
 
 @contextmanager
 def served_door(
-    settings: Settings, share: float = 1.0, access: Access | None = None, ledger: Ledger | None = None
+    settings: Settings,
+    share: float = 1.0,
+    access: Access | None = None,
+    ledger: Ledger | None = None,
+    port: int = 0,
 ) -> Iterator[str]:
     """Its address, before the engine of these settings, which may not be there, and the queue if they have one."""
     queue = QueueRoutes(settings) if settings.database_url is not None else None
@@ -45,7 +49,7 @@ def served_door(
     accounts = Accounts(Limiter(settings), ledger or Ledger(settings, None))
     app = make_app(Fleet(Single(settings), share), access or Everybody("tenant", ()), accounts, queue, console)
     ending = [part.end_streams for part in (queue, console) if part is not None]
-    server = make_server(app, settings.model_copy(update={"http_port": 0}), ending)
+    server = make_server(app, settings.model_copy(update={"http_port": port}), ending)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

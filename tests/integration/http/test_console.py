@@ -22,6 +22,7 @@ from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
 from thothy_ai.db.console_links import make_link
+from thothy_ai.embedded.process import free_port
 from thothy_ai.http.server import FINISH_SECONDS
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
@@ -320,6 +321,39 @@ def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> N
     chromium.evaluate(f"void setTimeout(() => {press.format('a')})")
     chromium.until("location.pathname.includes('" + str(second) + "')")
     assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
+
+
+SHOWN = "!document.querySelector('#unkept').hidden"
+WRITTEN = "document.querySelector('#edit textarea').value"
+
+
+def test_nothing_that_is_written_is_lost_with_the_server(queue: Queue, chromium: Browser) -> None:
+    job, port = written(queue), free_port()
+    page = f"http://127.0.0.1:{port}/console/review/{job}"
+    with served_door(queue.settings, port=port) as address:
+        token = make_link(queue.engine, "Ann", "editor", None)
+        chromium.load(f"{address}/console/enter?token={token}", 1440)
+        chromium.press("button.main")
+        chromium.load(page, 360)
+        chromium.key("e")
+        chromium.write("#edit textarea", "The best words.")
+        chromium.until("document.querySelector('#checked del')?.textContent == 'first'")
+        assert chromium.evaluate("document.querySelector('#checked ins').textContent") == "best"
+    chromium.write("#edit textarea", "Words that nobody receives.")
+    chromium.until(SHOWN)
+    with served_door(queue.settings, port=port):
+        chromium.until(f"!({SHOWN})")
+        [(texts,)] = queue.rows("SELECT texts FROM review_draft")
+        assert texts == {"echo": "Words that nobody receives."}
+    chromium.write("#edit textarea", "The last words.")
+    chromium.until(SHOWN)
+    with served_door(queue.settings, port=port):
+        chromium.load(page, 360)  # before they were sent, or after
+        assert chromium.evaluate(WRITTEN) == "The last words."
+        chromium.until("document.querySelector('#checked del')?.textContent == 'first'")
+        assert not chromium.evaluate(SHOWN)
+        chromium.load(page, 360)
+        assert chromium.evaluate(WRITTEN) == "The last words."
 
 
 def test_drains_and_the_bill_by_each_dimension(console: Console) -> None:

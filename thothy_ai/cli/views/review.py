@@ -7,13 +7,12 @@ that runs from right to left stands alone, and none is wider than the terminal.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from thothy_ai.admin.durations import spell
+from thothy_ai.admin.word_diff import word_diff
 from thothy_ai.cli.views.tables import count, percent, printable, short_id, wrapped
 from thothy_ai.cli.views.times import local
 from thothy_ai.producer.decisions import leaves
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 EXCERPT_CHARS = 120  # of a source, on either side of what a finding is about
 SOURCE_CHARS = 400  # of a source that no finding points to
-MAX_COMPARED_WORDS = 8_000  # and the spaces between them, of both texts
-_WORD = re.compile(r"\s+|[^\s]+")
 Numbered = Sequence[tuple[int, Mapping[str, Any]]]
 
 
@@ -65,19 +62,9 @@ def change_lines(changes: Sequence[FieldChange], width: int | None) -> Iterator[
 
 
 def word_changes(before: str, after: str) -> str:
-    """The text with `[-words-]` that went and `{+words+}` that came, as `git diff --word-diff` has them.
-
-    Long texts are compared line by line: the time that words take grows with their square.
-    """
-    old, new = _WORD.findall(before), _WORD.findall(after)
-    many = len(old) + len(new) > MAX_COMPARED_WORDS
-    if many:
-        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    shown = []
-    for what, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=many).get_opcodes():
-        gone, came = "".join(old[start:end]), "".join(new[new_start:new_end])
-        shown.append(gone if what == "equal" else (f"[-{gone}-]" if gone else "") + (f"{{+{came}+}}" if came else ""))
-    return "".join(shown)
+    """The text with `[-words-]` that went and `{+words+}` that came, as `git diff --word-diff` has them."""
+    marks = {"same": "{}", "gone": "[-{}-]", "came": "{{+{}+}}"}
+    return "".join(marks[each.what].format(each.text) for each in word_diff(before, after))
 
 
 def finding_lines(numbered: Numbered, source: str, width: int | None) -> Iterator[str]:

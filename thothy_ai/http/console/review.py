@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 
 from thothy_ai.admin.export.pieces import piece_of
 from thothy_ai.admin.review import current_version, decide, review_queue
+from thothy_ai.admin.word_diff import Stretch, word_diff
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Action, ReviewState
 from thothy_ai.errors import (
@@ -37,6 +38,7 @@ from thothy_ai.producer.decisions import DECIDED, CurrentVersion, Decision, leav
 
 LISTED = 200  # artifacts that wait
 MAX_SHOWN = 100_000  # characters of an artifact, its source and what is written: more is shown if it is asked for
+NEAR = 100  # characters on either side of a change that a comparison shows
 FIELD = "field:"  # begins the name of an input
 DONE = {
     Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
@@ -123,7 +125,7 @@ class ReviewPages:
         return HTMLResponse(part, headers=HEADERS)
 
     async def _draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        """Keep what is written so far, and say what the checks find in it."""
+        """Keep what is written so far, and say what has changed and what the checks find in it."""
         current = await self._current(request.path_params["id"], viewer)
         version = _version_in(form)
         if version != current.version:
@@ -133,7 +135,10 @@ class ReviewPages:
 
         await self._site.read(lambda: self._look(current, viewer, texts))
         checked = await self._site.judges.check_edit(current.kind, current.request, _written(current, texts))
-        part = self._site.fragment("piece_checked.html", problem=checked.problem, findings=checked.findings)
+        changes = await self._site.read(lambda: _changes(current, texts))
+        part = self._site.fragment(
+            "piece_checked.html", problem=checked.problem, findings=checked.findings, changes=changes
+        )
         return HTMLResponse(part, headers=HEADERS)
 
     async def _decide(self, request: Request, viewer: Viewer, form: FormData) -> Response:
@@ -275,6 +280,20 @@ def _written(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, Any
             inner[key] = text.strip()
     _drop_empty(body)
     return body
+
+
+def _changes(current: CurrentVersion, texts: Mapping[str, str]) -> list[tuple[str, list[Stretch]]]:
+    """How what is written differs from the version, by field; of what stays the same, only what is near."""
+    parts = ((part, value) for part, value in leaves(current.body or {}) if isinstance(value, str) and part in texts)
+    changed = [(part, value, texts[part]) for part, value in parts if texts[part].strip() != value.strip()]
+    return [(part, list(map(_near, word_diff(value.strip(), text.strip())))) for part, value, text in changed]
+
+
+def _near(stretch: Stretch) -> Stretch:
+    text = stretch.text
+    if stretch.what != "same" or len(text) <= 2 * NEAR + 3:
+        return stretch
+    return Stretch("same", f"{text[:NEAR]} … {text[-NEAR:]}")
 
 
 def _drop_empty(value: Any) -> None:

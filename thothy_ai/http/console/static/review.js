@@ -23,7 +23,56 @@
     for (const name of ["click", "focus"]) each.addEventListener(name, () => touch(each.dataset.finding, each.tagName === "BUTTON"));
     each.addEventListener("mouseenter", () => touch(each.dataset.finding, false));
   }
+
+  // What is written is in the database half a second later. Until it is, this tab has it: a server that is away, or a
+  // page that is loaded again, loses nothing.
+  const form = by("[data-draft]");
+  if (form) {
+    const name = `draft ${form.dataset.draft.split(" ")[0]}`;
+    const texts = () => [...form.querySelectorAll("textarea")].map((each) => [each.name, each.value]);
+    const store = (value) => { try { value ? sessionStorage.setItem(name, value) : sessionStorage.removeItem(name); } catch { /* it is full */ } };
+    let typed = 0, sent = 0, timer = 0, leaving = false;
+    const unkept = (on) => {
+      by("#unkept").hidden = !on;
+      clearTimeout(timer);
+      if (on) timer = setTimeout(() => form.dispatchEvent(new Event("again")), 2000);
+    };
+    const keep = () => store(JSON.stringify({ of: form.dataset.draft, texts: texts(), submitted: leaving }));
+    form.addEventListener("input", () => { typed += 1; keep(); });
+    form.addEventListener("htmx:before:request", () => { sent = typed; });
+    form.addEventListener("htmx:after:request", (event) => {
+      const { status } = event.detail.ctx.response;
+      unkept(status >= 500);
+      if (status === 200 && sent === typed && event.detail.ctx.text.includes("data-kept")) store(null);
+    });
+    form.addEventListener("htmx:error", () => unkept(true));
+    form.addEventListener("submit", () => { leaving = true; keep(); });
+    addEventListener("beforeunload", (event) => { if (!leaving && (typed !== sent || !by("#unkept").hidden)) event.preventDefault(); });
+    const left = JSON.parse(sessionStorage.getItem(name) ?? "null");
+    if (left?.of === form.dataset.draft) {
+      for (const [field, text] of left.texts) {
+        const area = [...form.querySelectorAll("textarea")].find((each) => each.name === field);
+        if (area) area.value = text;
+      }
+      show("edit", true);
+      setTimeout(() => form.dispatchEvent(new Event("again")));
+    } else if (left?.submitted) {
+      store(null);
+    } else if (left) {
+      const box = document.createElement("pre");
+      box.className = "banner warn";
+      box.tabIndex = 0;
+      box.textContent = "You had written this on an earlier version, which somebody has changed since:\n\n" + left.texts.map(([, text]) => text).join("\n\n");
+      by("#read").before(box);
+      store(null);
+    }
+  }
+
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.form?.matches("#edit, #reject, #send-back")) {
+      event.preventDefault();
+      event.target.form.requestSubmit(event.target.form.querySelector("button[name=action]"));
+    }
     if (event.key === "Escape") for (const id of ["edit", "reject", "send-back", "keys"]) show(id, false);
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, input, select")) return;
     const link = { j: "a[rel=next]", k: "a[rel=prev]" }[event.key];

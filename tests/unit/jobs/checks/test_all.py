@@ -144,7 +144,12 @@ FIGURES = ("new_number", "numbers_kept", "contradiction")
 def test_its_time_is_linear_in_the_figures_of_a_source(name: str, few: int, many: int) -> None:
     text = "Prices rose by 37.5% to 4,711 euros, up from 12 units in 2023."
     CHECKS[name](text, _of_figures(60, seed=0), "en")
-    short, long = (_seconds_for(name, text, _of_figures(count, seed=count)) for count in (few, many))
+    short, long = (
+        min(
+            _seconds_for(name, text, _of_figures(count, seed=count + trial)) for trial in range(3)
+        )  # garbage costs, too
+        for count in (few, many)
+    )
     assert long < 2 * many / few * short + 0.1
 
 

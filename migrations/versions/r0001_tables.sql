@@ -370,6 +370,14 @@ CREATE TABLE usage_by_hour (
     verification_seconds double precision NOT NULL DEFAULT 0,
     requests bigint NOT NULL DEFAULT 0,
     interactive_seconds double precision NOT NULL DEFAULT 0,
+    with_output bigint NOT NULL DEFAULT 0,
+    with_artifact bigint NOT NULL DEFAULT 0,
+    clean bigint NOT NULL DEFAULT 0,
+    to_edit bigint NOT NULL DEFAULT 0,
+    decided bigint NOT NULL DEFAULT 0,
+    approved bigint NOT NULL DEFAULT 0,
+    draft_seconds double precision NOT NULL DEFAULT 0,
+    redeemed_seconds double precision NOT NULL DEFAULT 0,
     closed_seconds double precision,
     revised_at timestamptz,
     CONSTRAINT pk_usage_by_hour PRIMARY KEY (hour, tenant, kind, model_name)
@@ -407,6 +415,8 @@ CREATE TABLE drain (
     expired bigint NOT NULL DEFAULT 0,
     attempts bigint NOT NULL DEFAULT 0,
     with_output bigint NOT NULL DEFAULT 0,
+    with_artifact bigint NOT NULL DEFAULT 0,
+    clean bigint NOT NULL DEFAULT 0,
     peak_depth bigint NOT NULL DEFAULT 0,
     wait_p50 double precision,
     wait_p95 double precision,
@@ -417,6 +427,7 @@ CREATE TABLE drain (
     resident_seconds double precision NOT NULL DEFAULT 0,
     busy_seconds double precision NOT NULL DEFAULT 0,
     useful_seconds double precision NOT NULL DEFAULT 0,
+    draft_seconds double precision NOT NULL DEFAULT 0,
     recorded_at timestamptz NOT NULL DEFAULT now()
 );
 

@@ -235,4 +235,4 @@ FRAGMENTS: Final[dict[str, str]] = {
     "wake_batch_keeper": f"pg_notify(current_schema() || '_{BATCHES}', '')",
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",
 }
-FRAGMENTS.update(usage_fragments(FRAGMENTS["engine_silence"]))
+FRAGMENTS.update(usage_fragments(FRAGMENTS["engine_silence"], FRAGMENTS["best_draft"]))

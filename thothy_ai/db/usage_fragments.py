@@ -11,6 +11,7 @@ SUMS: Final = (
     "attempts", "accepted", "rejected", "lost", "dead", "cancelled", "expired",
     "prompt_tokens", "cached_tokens", "output_tokens", "saved_tokens",
     "resident_seconds", "busy_seconds", "useful_seconds", "verification_seconds", "requests", "interactive_seconds",
+    "with_output", "with_artifact", "clean", "to_edit", "decided", "approved", "draft_seconds", "redeemed_seconds",
 )  # fmt: skip
 # The kind under which requests over HTTP are billed.
 INTERACTIVE: Final = "interactive"
@@ -109,8 +110,67 @@ FRAGMENTS: Final[dict[str, str]] = {
 }
 
 
-def usage_fragments(silence: str) -> dict[str, str]:
+# Of a row of `job`: it succeeded, and no artifact of it was accepted, neither by gates nor by a person.
+TO_EDIT: Final = (
+    "(job.state = 'succeeded' AND job.review IS NOT NULL AND job.review <> 'approved' AND NOT EXISTS"
+    " (SELECT FROM artifact AS made WHERE made.job_id = job.id AND made.verdict = 'accepted'))"
+)
+# Of `attempt`, joined with its `job`: its draft is the one that a person edits, or has edited and approved.
+KEPT_DRAFT: Final = (
+    "attempt.outcome = 'rejected' AND job.review IN ('needs_review', 'needs_edit', 'held', 'approved')"
+    " AND attempt.attempt = (SELECT artifact.attempt FROM artifact WHERE artifact.job_id = job.id"
+    " ORDER BY {best_draft} LIMIT 1)"
+)
+
+
+def _yields(jobs: str, attempts: str, kept_draft: str) -> str:
+    """What people may still change after an hour is closed: it is read from these jobs and attempts until they are
+    deleted, and summed then. The seconds of a draft count in the hour in which it was written.
+    """
+    of_jobs = _usage(
+        with_output="count(*)",
+        with_artifact="count(*) FILTER (WHERE accepted)",
+        clean="count(*) FILTER (WHERE clean)",
+        to_edit="count(*) FILTER (WHERE to_edit)",
+        decided="count(*) FILTER (WHERE review IN ('approved', 'rejected'))",
+        approved="count(*) FILTER (WHERE review = 'approved')",
+    )
+    of_drafts = _usage(
+        draft_seconds=_seconds("compute_seconds", " FILTER (WHERE review <> 'approved')"),
+        redeemed_seconds=_seconds("compute_seconds", " FILTER (WHERE review = 'approved')"),
+    )
+    return f"""
+    SELECT date_trunc('hour', finished_at) AS hour, tenant, kind,
+        coalesce({_of_session(MODEL_NAME)}, '') AS model_name, {of_jobs}
+    FROM (
+        SELECT job.id, job.tenant, job.kind, job.finished_at, job.engine_session_id, review, {TO_EDIT} AS to_edit,
+            bool_or(verdict = 'accepted') AS accepted, bool_or(verdict = 'accepted' AND findings = '[]') AS clean
+        FROM job JOIN artifact ON artifact.job_id = job.id
+        WHERE {jobs}
+        GROUP BY job.id
+    ) AS produced
+    GROUP BY 1, 2, 3, 4
+    UNION ALL
+    SELECT date_trunc('hour', attempt.finished_at), attempt.tenant, attempt.kind, {MODEL_NAME}, {of_drafts}
+    FROM attempt JOIN job ON job.id = attempt.job_id
+        LEFT JOIN engine_session AS session ON session.id = attempt.engine_session_id
+    WHERE {attempts} AND {kept_draft}
+    GROUP BY 1, 2, 3, 4"""  # noqa: S608 - constants
+
+
+def usage_fragments(silence: str, best_draft: str) -> dict[str, str]:
     """The fragments; an engine without a heartbeat for that interval is not resident any more."""
     until = RESIDENT_UNTIL.replace("<silence>", silence)
     residency = RESIDENCY.replace("<model_name>", MODEL_NAME).replace("<devices>", DEVICES).replace("<until>", until)
-    return {**FRAGMENTS, "resident_until": until, "residency": residency}
+    kept_draft = KEPT_DRAFT.format(best_draft=best_draft)
+    window = "{0}.finished_at >= :since AND {0}.finished_at < :until"
+    doomed = "= ANY(ARRAY(SELECT id FROM doomed))"
+    return {
+        **FRAGMENTS,
+        "resident_until": until,
+        "residency": residency,
+        "to_edit": TO_EDIT,
+        "kept_draft": kept_draft,
+        "yields_of_window": _yields(window.format("job"), window.format("attempt"), kept_draft),
+        "yields_of_doomed": _yields(f"job.id {doomed}", f"attempt.job_id {doomed}", kept_draft),
+    }

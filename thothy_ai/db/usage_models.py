@@ -45,6 +45,15 @@ class UsageByHourRow(Base):
     verification_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, by a verifying model
     requests: Mapped[Big] = mapped_column(server_default=ZERO)  # over HTTP, past the queue
     interactive_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of those requests
+    # Of jobs that were deleted, by the hour of their end; of all others, they are read from the jobs themselves.
+    with_output: Mapped[Big] = mapped_column(server_default=ZERO)
+    with_artifact: Mapped[Big] = mapped_column(server_default=ZERO)  # no gate is against it
+    clean: Mapped[Big] = mapped_column(server_default=ZERO)  # nothing was found in it at all
+    to_edit: Mapped[Big] = mapped_column(server_default=ZERO)  # succeeded with a draft only
+    decided: Mapped[Big] = mapped_column(server_default=ZERO)  # approved or rejected by a person
+    approved: Mapped[Big] = mapped_column(server_default=ZERO)
+    draft_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of drafts that waited for a person
+    redeemed_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of drafts that a person approved
     closed_seconds: Mapped[float | None]  # resident and busy seconds when the hour was closed; NULL until then
     revised_at: Mapped[datetime | None]  # when they last changed after that
 
@@ -97,6 +106,8 @@ class DrainRow(Base):
     expired: Mapped[Big] = mapped_column(server_default=ZERO)
     attempts: Mapped[Big] = mapped_column(server_default=ZERO)
     with_output: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs that produced output
+    with_artifact: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs with an artifact that no gate is against
+    clean: Mapped[Big] = mapped_column(server_default=ZERO)  # jobs with one in which nothing was found at all
     peak_depth: Mapped[Big] = mapped_column(server_default=ZERO)  # most jobs open and due at once
     wait_p50: Mapped[float | None]  # seconds
     wait_p95: Mapped[float | None]
@@ -107,4 +118,5 @@ class DrainRow(Base):
     resident_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # device-seconds
     busy_seconds: Mapped[float] = mapped_column(server_default=ZERO)
     useful_seconds: Mapped[float] = mapped_column(server_default=ZERO)
+    draft_seconds: Mapped[float] = mapped_column(server_default=ZERO)  # of the busy ones, of drafts kept for a person
     recorded_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -49,6 +49,9 @@ def boxes(engine: Engine) -> tuple[UUID, UUID]:
             one = job(engine, f"k{number % 2}", state, enqueued=at(0), finished=at(minute), reason=reason)
             attempt(engine, one, 1, f"k{number % 2}", outcome, at(minute), reason=reason, **used(box, 10, 5, 3, 60))
             artifact(engine, one, 1, f"k{number % 2}", at(minute), reason)
+    with engine.begin() as connection:
+        last = "SELECT engine_session_id FROM attempt WHERE job_id = id"
+        connection.execute(text(f"UPDATE job SET engine_session_id = ({last})"))
     return large, small
 
 
@@ -138,6 +141,23 @@ class TestBill:
         assert (after.busy_seconds, after.output_tokens) == (before.busy_seconds, before.output_tokens)
         assert after.wasted_seconds == pytest.approx(before.wasted_seconds)
         assert after.attempts == {AttemptKey("succeeded", None): 6, AttemptKey("deleted", None): 3}
+
+    def test_what_came_of_jobs_and_drafts_outlives_them(self, engine: Engine) -> None:
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE job SET state = 'succeeded', review = 'needs_edit' WHERE state = 'dead'"))
+            connection.execute(text("UPDATE job SET review = 'approved' WHERE kind = 'k0' AND review IS NULL"))
+        close_hours(engine)
+        before = bill(engine)
+        assert before.by("kind")["k0"].usage.draft_seconds == 2 * 120
+        assert before.by("kind")["k0"].approved_per_compute_hour == pytest.approx(4 / (18_000 * 720 / 900 / 3600))
+        assert before.by("kind")["k1"].approved_per_compute_hour is None
+        month = {"month": f"{datetime.now(UTC):%Y_%m}", "before": UNTIL, "limit": 4}
+        deleted = 4
+        while deleted == 4:
+            with engine.begin() as connection:
+                deleted = connection.execute(statement("queue/history_delete"), month).rowcount
+        after = bill(engine)
+        assert after.to_json()["by_kind"] == before.to_json()["by_kind"]
 
     def test_the_check_finds_seconds_that_nobody_is_billed_for(self, engine: Engine, boxes: tuple[UUID, UUID]) -> None:
         settled(engine, {boxes[0]: 360, boxes[1]: 180})

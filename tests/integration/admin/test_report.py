@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from rich.console import Console
 from sqlalchemy import Engine, insert, text
+from uuid_utils.compat import uuid7
 
 from thothy_ai.admin.report.drain_report import AttemptKey, DrainReport, drain_report
 from thothy_ai.cli.views.report import ReportText
@@ -58,7 +59,7 @@ def job(
     finished: datetime | None = None,
     reason: str | None = None,
 ) -> UUID:
-    made = uuid4()
+    made = uuid7()
     fixed = {"tenant": "t", "source_key": "s", "request_digest": "d", "max_attempts": 3}
     times = {"enqueued_at": enqueued, "finished_at": finished}
     add(engine, JobRow, id=made, kind=kind, state=state, reason=reason, **fixed, **times)
@@ -139,6 +140,39 @@ def test_the_three_yields_and_the_drafts_that_people_edit(engine: Engine) -> Non
     assert (total.form_yield, total.clean_yield) == (pytest.approx(3 / 6), pytest.approx(1 / 6))
     assert total.approved_per_compute_hour == pytest.approx(2.0)
     assert (total.draft_seconds, total.redeemed_seconds, total.wasted_seconds) == (13, 14, 15)
+    assert (total.to_edit, total.jobs_per_compute_hour) == (
+        2,
+        pytest.approx(4.0),
+    )  # two drafts, of which nobody approved
+
+
+@pytest.mark.parametrize(
+    ("fields", "weights", "kept"),
+    [((3, 1), (1, 1), 1), ((2, 2), (0.9, 0.4), 2), ((2, 2), (0.4, 0.9), 1), ((2, 2), (1, 1), 2)],
+)
+def test_the_draft_that_people_are_shown_is_the_one_that_is_no_waste(
+    engine: Engine, fields: tuple[int, int], weights: tuple[float, float], kept: int
+) -> None:
+    box = session(engine, start=at(0), end=at(60), gpus=1)
+    made = job(engine, "hook", "succeeded", enqueued=at(1), finished=at(20))
+    for number, (size, weight) in enumerate(zip(fields, weights, strict=True), 1):
+        spent = used(box, 1, 0, 1, 10.0 * number)
+        attempt(engine, made, number, "hook", "rejected", at(10 * number), reason="truncated", **spent)
+        artifact(engine, made, number, "hook", at(10 * number), reason="truncated", findings=[{"weight": weight}])
+        with engine.begin() as connection:
+            body = json.dumps({f"field{each}": "" for each in range(size)})
+            change = "UPDATE artifact SET body = CAST(:body AS jsonb) WHERE attempt = :number"
+            connection.execute(text(change), {"body": body, "number": number})
+    for review, draft, redeemed in (("needs_edit", 10.0 * kept, 0), ("approved", 0, 10.0 * kept), ("rejected", 0, 0)):
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE job SET review = :review"), {"review": review})
+        report = drain_report(engine, NOON, at(60))
+        for of in (report.total, report.bill.total.usage, report.bill.by("kind")["hook"].usage):
+            assert (of.draft_seconds, of.redeemed_seconds, of.wasted_seconds) == (
+                draft,
+                redeemed,
+                30 - draft - redeemed,
+            )
 
 
 def test_rates(afternoon: DrainReport) -> None:

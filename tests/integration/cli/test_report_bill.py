@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def filled(engine: Engine) -> None:
     with engine.begin() as connection:
         for table in ("job", "attempt"):
             connection.execute(text(f"UPDATE {table} SET finished_at = finished_at - interval '1 minute'"))
+        connection.execute(text("UPDATE artifact SET created_at = created_at - interval '1 minute'"))
         connection.execute(text("UPDATE job SET enqueued_at = :at, not_before = :at"), {"at": _start()})
         connection.execute(text("UPDATE engine_session SET busy_seconds = 1"))
         assert len(DrainRecords().record(connection, GAP)) == 1
@@ -38,7 +40,7 @@ class TestFilled:
     def test_drains(self, run: Run, tmp_path: Path) -> None:
         [drain] = json.loads(run("report", "drains", "--json").stdout)
         assert (drain["jobs"], drain["succeeded"], drain["dead"], drain["expired"]) == (100, 80, 10, 10)
-        assert (drain["artifact_yield"], drain["peak_depth"], drain["emptied"]) == (0.8, 100, True)
+        assert (drain["form_yield"], drain["peak_depth"], drain["emptied"]) == (0.8, 100, True)
         shown = run("report", "drains").stdout.splitlines()
         assert shown[0].split()[:4] == ["from", "took", "jobs", "failed"]
         assert " 80.0% " in shown[2]
@@ -54,11 +56,17 @@ class TestFilled:
         assert json.loads(run("report", "drains", "--since", "1h", "--until", "50m", "--json").stdout) == []
         assert len(json.loads(run("report", "drains", "--since", "1h", "--until", "20m", "--json").stdout)) == 1
 
-    def test_bill(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bill(self, run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         shown = run("report", "bill").stdout
         assert shown.startswith("Bill in GPU-seconds; with THOTHY_PRICE_PER_COMPUTE_HOUR also in money\n")
         assert NASTY in shown
         assert "\nidle " in shown
+        assert {"form yield", "clean yield"} <= {head.strip() for head in re.split(r"  +|\n", shown)}
+        assert "\nNobody has decided on an artifact yet: what people approve per hour is not known.\n" in shown
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE job SET review = 'approved' WHERE state = 'succeeded' AND kind = 'hook'"))
+        assert "approved per hour" in run("report", "bill").stdout
+        assert "Nobody has decided" not in run("report", "bill").stdout
         monkeypatch.setenv("THOTHY_PRICE_PER_COMPUTE_HOUR", "3600")
         monkeypatch.setenv("THOTHY_CURRENCY", "EUR")
         assert "Bill in GPU-seconds and EUR, at 3,600.00 per GPU-hour" in run("report", "--since", "1h").stdout

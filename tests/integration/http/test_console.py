@@ -7,6 +7,7 @@ import html
 import re
 import time
 from contextlib import ExitStack
+from csv import DictReader
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -35,8 +36,9 @@ BARRIERS = """axe.run().then(found => found.violations.filter(each => ['serious'
     .map(each => [each.id, each.nodes.map(node => node.html).slice(0, 3)]))"""
 UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select')]
     .filter(each => !each.labels.length && !each.ariaLabel).length"""
-DRAIN = """INSERT INTO drain (started_at, ended_at, succeeded, dead, attempts, with_output, wait_p50, run_p50)
-    VALUES (now() - interval '2 hours', now() - interval '1 hour', 90, 10, 120, 100, 4.5, 61)"""
+DRAIN = """INSERT INTO drain
+    (started_at, ended_at, succeeded, dead, attempts, with_output, with_artifact, clean, wait_p50, run_p50)
+    VALUES (now() - interval '2 hours', now() - interval '1 hour', 90, 10, 120, 100, 80, 60, 4.5, 61)"""
 WRITE = """(text => { text.value = 'Kept words.'; text.dispatchEvent(new Event('input', {bubbles: true})); })
     (document.querySelector('#edit textarea'))"""
 QUEUED = """[...document.querySelectorAll('.figure')]
@@ -363,6 +365,15 @@ def test_drains_and_the_bill_by_each_dimension(console: Console) -> None:
             page = client.get("/drains", params={"by": by, "window": "7 d"})
             assert "Jobs of each drain" in page.text, page.text
             assert client.get("/drains/bill.csv", params={"by": by}).text.startswith(f'"{by}","attempts"')
+        written(console.queue)
+        page = client.get("/drains").text
+        for shown in ("to edit", "form yield", "clean yield", "approved per compute-hour"):
+            assert f'class="number">{shown}' in page
+        assert "Nobody has decided on an artifact yet" in page
+        [row] = DictReader(client.get("/drains/bill.csv").text.splitlines())
+        assert [row[name] for name in ("form_yield", "clean_yield", "decided", "approved_per_compute_hour")] == [
+            "1.0", "0.0", "0", "",
+        ]  # fmt: skip
         for wrong in ({"by": "moon"}, {"window": "1 y"}):
             assert client.get("/drains", params=wrong).status_code == 400
 

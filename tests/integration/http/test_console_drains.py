@@ -49,7 +49,7 @@ def drained(console: Console) -> Console:
     session = {"id": box, "model": "m", "model_name": "m", "device": "cuda:0", "dtype": "bfloat16", "gpus": 1}
     session |= {"num_blocks": 1, "block_size": 16, "started_at": BEGAN, "heartbeat_at": ENDED, "ended_at": ENDED}
     drain = {"started_at": BEGAN, "ended_at": ENDED, "emptied": True, "succeeded": 40, "dead": 10, "attempts": 50}
-    drain |= {"with_output": 50, "peak_depth": 50, "wait_p50": 1500.0, "run_p50": 9.0}
+    drain |= {"with_output": 50, "with_artifact": 36, "clean": 36, "peak_depth": 50, "wait_p50": 1500.0, "run_p50": 9.0}
     with console.queue.engine.begin() as connection:
         for row, values in (
             (EngineSessionRow, [session]), (JobRow, jobs), (AttemptRow, attempts), (ArtifactRow, artifacts),
@@ -82,7 +82,7 @@ def test_a_drain_has_a_page_and_its_numbers_as_csv(drained: Console) -> None:
         [bill] = table("bill")
         assert (bill["tenant"], bill["accepted"], float(bill["busy_seconds"])) == ("ours", "40", 100.0)
         [row] = csv.DictReader(StringIO(client.get("/drains/drains.csv").text))
-        assert (row["jobs"], row["peak_depth"]) == ("50", "50")
+        assert (row["jobs"], row["peak_depth"], row["to_edit"], row["form_yield"]) == ("50", "50", "4", "0.72")
 
 
 def test_what_was_not_recorded_is_not_found(drained: Console) -> None:

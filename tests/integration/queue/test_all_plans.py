@@ -33,7 +33,7 @@ ALLOWED = {
     "admin/list_jobs": "a list whose filters may all be missing",
     "admin/reasons": "the reasons of all jobs, when one is typed that this version does not know",
     "admin/report_attempts": "a report, of any length of time",
-    "admin/report_yield": "a report, of any length of time",
+    "admin/usage_yields": "a report, of any length of time",
 }
 HISTORY = """
     WITH ended AS (SELECT id, tenant, kind, finished_at FROM job WHERE finished_at IS NOT NULL),

@@ -12,6 +12,7 @@ from tests.support.book_rows import HOUR, attempt, job, session, settle
 from tests.support.engine_rows import fall_silent, register
 from tests.support.queue_bench import Queue
 from thothy_ai.admin.model_aliases import set_alias
+from thothy_ai.admin.report.recorded_drains import list_drains
 from thothy_ai.queue.drain_records import DrainRecords
 
 GAP = 30.0
@@ -61,6 +62,25 @@ class TestDrains:
         assert runs == (10, 10, 10)
         seconds = (drain.resident_seconds, drain.busy_seconds, drain.useful_seconds)
         assert seconds == pytest.approx((200, 20, 18))  # on two GPUs
+
+    def test_a_draft_to_edit_is_no_success_of_a_drain(self, queue: Queue) -> None:
+        session(queue, self.at(-100), None)
+        for number, (verdict, findings) in enumerate([("accepted", "[]"), ("accepted", "[{}]"), ("rejected", "[{}]")]):
+            end = 10 * number + 10
+            made = self.ran(queue, 0, 10 * number, end, "dead" if verdict == "rejected" else "succeeded")
+            queue.rows(
+                "INSERT INTO artifact (job_id, kind, locale, attempt, tenant, verdict, reason, body, text, findings,"
+                " created_at) VALUES (:id, 'hook', 'en', 1, 't', :verdict,"
+                " CASE :verdict WHEN 'rejected' THEN 'empty' END, '{}', '', CAST(:findings AS jsonb), :at)",
+                id=made, verdict=verdict, findings=findings, at=self.at(end),
+            )  # fmt: skip
+        queue.rows("UPDATE job SET state = 'succeeded', review = 'needs_edit' WHERE state = 'dead'")
+        record(queue)
+        [drain] = list_drains(queue.engine, self.at(-1), self.at(1000))
+        assert (drain.succeeded, drain.with_output, drain.with_artifact, drain.clean, drain.to_edit) == (3, 3, 2, 1, 1)
+        assert (drain.form_yield, drain.clean_yield) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+        assert (drain.useful_seconds, drain.draft_seconds, drain.wasted_seconds) == pytest.approx((4, 2, 0))
+        assert drain.jobs_per_compute_hour == pytest.approx(2 * 3600 / drain.resident_seconds)
 
     def test_short_gaps_belong_to_a_drain_and_longer_ones_end_it(self, queue: Queue) -> None:
         for start in (0, 11 + GAP, 50 + GAP):  # gaps of a second more than that, and a second less

@@ -5,6 +5,8 @@
   kind and no tenant, and is therefore only in the total, and with its model and hour.
 - *cost per artifact*: the cost without that of requests over HTTP, divided by the accepted artifacts; in the total also
   with the idle cost.
+- *approved per compute-hour*: as in the drain report, where a kind's or a tenant's share of the residency is its share
+  of the busy seconds of jobs.
 
 Prices are those of the current settings, and a bill names them: what is stored are seconds.
 """
@@ -54,11 +56,18 @@ class BillLine:
     wasted_cost: float | None
     idle_cost: float | None
     interactive_cost: float | None  # of the cost, that of requests over HTTP
+    resident_seconds: float  # its own, or its share of all
+
+    @property
+    def approved_per_compute_hour(self) -> float | None:
+        """Jobs whose artifact a person approved per hour of residency; None while nobody has decided."""
+        of = self.usage
+        return of.approved * HOUR / self.resident_seconds if of.decided and self.resident_seconds else None
 
     @property
     def seconds_per_artifact(self) -> float | None:
         of = self.usage
-        return (of.busy_seconds - of.interactive_seconds) / of.accepted if of.accepted else None
+        return of.jobs_seconds / of.accepted if of.accepted else None
 
     @property
     def full_seconds_per_artifact(self) -> float | None:
@@ -86,6 +95,9 @@ class BillLine:
         """Plain values under stable keys, described in docs/report.md."""
         return {
             **{name: getattr(self.usage, name) for name in SUMS},
+            "form_yield": self.usage.form_yield,
+            "clean_yield": self.usage.clean_yield,
+            "approved_per_compute_hour": self.approved_per_compute_hour,
             "wasted_seconds": self.usage.wasted_seconds,
             "idle_seconds": self.idle_seconds,
             "seconds_per_artifact": self.seconds_per_artifact,
@@ -143,14 +155,23 @@ class Bill:
             model: max(of.resident_seconds - of.busy_seconds, 0.0) if of.resident_seconds else 0.0
             for model, of in models.items()
         }
+        usage = sum(models.values(), BilledUsage())
         return BillLine(
-            sum(models.values(), BilledUsage()),
+            usage,
             sum(idle.values()),
             self._cost({model: of.busy_seconds for model, of in models.items()}),
             self._cost({model: of.wasted_seconds for model, of in models.items()}),
             self._cost(idle),
             self._cost({model: of.interactive_seconds for model, of in models.items()}),
+            usage.resident_seconds or self._share(usage),
         )
+
+    def _share(self, usage: BilledUsage) -> float:
+        """Of the residency, that of usage which has none of its own."""
+        resident, busy = (
+            sum(getattr(row.usage, name) for row in self.rows) for name in ("resident_seconds", "jobs_seconds")
+        )
+        return resident * usage.jobs_seconds / busy if busy else 0.0
 
     def _cost(self, seconds: Mapping[str, float]) -> float | None:
         costs = [self.prices.cost(model, spent) for model, spent in seconds.items()]

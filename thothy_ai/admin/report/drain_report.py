@@ -3,6 +3,7 @@
 Everything is read from Postgres in one snapshot, so the figures agree with each other and survive restarts. Usage is
 read from the bill, which outlives attempts. Reasons come from attempts; deleted attempts have the outcome *deleted*.
 
+- *jobs per compute-hour*: succeeded jobs, without those of which nobody and no gate has accepted an artifact yet.
 - *compute-hour*: one hour of one device on which an engine is resident, whether it is busy or not (`engine_session`).
   Where every device is a GPU this is a GPU-hour. A kind's share of the residency is its share of the busy seconds.
 - *wasted*: busy seconds of all attempts that did not end with an accepted artifact: rejected outputs, failures, and
@@ -12,8 +13,7 @@ read from the bill, which outlives attempts. Reasons come from attempts; deleted
 - *drain time*: from the first enqueueing (or the window's start, if that is later) to the last finish in the window.
   Over several drains that is not the time of one; `recorded_drains` has each.
 - *failure rate*: jobs dead or expired over those and the succeeded ones; a cancelled job neither failed nor succeeded.
-- *form yield*: jobs with an artifact that no gate is against, over jobs that produced output. *Clean yield*: those in
-  which nothing was found at all, over the same. *Approved per compute-hour*: jobs whose artifact a person approved, per
+- *form yield*, *clean yield*: see `yields.py`. *Approved per compute-hour*: jobs whose artifact a person approved, per
   hour of residency; None until somebody decides.
 """
 
@@ -29,6 +29,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from thothy_ai.admin.report.bill import Bill, Prices
 from thothy_ai.admin.report.usage import BilledUsage, read_keys, read_usage
+from thothy_ai.admin.report.yields import Yields
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import TERMINAL, JobState, Outcome
 from thothy_ai.db.usage_fragments import INTERACTIVE
@@ -68,7 +69,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Yields):
     """The figures of one kind, or of all kinds. A rate without a divisor is None."""
 
     jobs: Counter[str] = field(default_factory=Counter)  # by state; open states as of now
@@ -80,6 +81,7 @@ class Figures:
     with_output: int = 0
     with_artifact: int = 0
     clean: int = 0  # jobs with an artifact without findings
+    to_edit: int = 0  # succeeded jobs with a draft only
     decided: int = 0  # jobs whose artifact a person approved or rejected
     approved: int = 0
     prompt_tokens: int = 0
@@ -141,13 +143,13 @@ class Figures:
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
-        """Succeeded jobs per hour of residency: the headline figure."""
-        return _ratio(self.succeeded, self.resident_seconds / HOUR)
+        """Succeeded jobs with an artifact per hour of residency: the headline figure."""
+        return _ratio(self.succeeded - self.to_edit, self.resident_seconds / HOUR)
 
     @property
     def jobs_per_busy_hour(self) -> float | None:
-        """Succeeded jobs per hour in which a device computed."""
-        return _ratio(self.succeeded, self.busy_seconds / HOUR)
+        """Succeeded jobs with an artifact per hour in which a device computed."""
+        return _ratio(self.succeeded - self.to_edit, self.busy_seconds / HOUR)
 
     @property
     def drain_seconds(self) -> float | None:
@@ -160,16 +162,6 @@ class Figures:
     def failure_rate(self) -> float | None:
         """Failed jobs over failed and succeeded ones. A cancelled job is neither."""
         return _ratio(self.failed, self.failed + self.succeeded)
-
-    @property
-    def form_yield(self) -> float | None:
-        """Jobs with an artifact that no gate is against over jobs that produced output."""
-        return _ratio(self.with_artifact, self.with_output)
-
-    @property
-    def clean_yield(self) -> float | None:
-        """Jobs with an artifact in which nothing was found over jobs that produced output."""
-        return _ratio(self.clean, self.with_output)
 
     @property
     def approved_per_compute_hour(self) -> float | None:
@@ -254,6 +246,7 @@ class DrainReport:
             "jobs_with_output": figures.with_output,
             "jobs_with_artifact": figures.with_artifact,
             "jobs_clean": figures.clean,
+            "jobs_to_edit": figures.to_edit,
             "jobs_decided": figures.decided,
             "jobs_approved": figures.approved,
             "attempts": [
@@ -328,14 +321,6 @@ def read_report(
         kinds[row.kind] += Figures(jobs=Counter({row.state: row.jobs}), later=row.later)
     for row in rows("report_attempts"):
         kinds[row.kind] += tried(row)
-    for row in rows("report_yield"):
-        kinds[row.kind] += Figures(
-            with_output=row.with_output,
-            with_artifact=row.with_artifact,
-            clean=row.clean,
-            decided=row.decided,
-            approved=row.approved,
-        )
     for row in rows("report_rejections"):
         kinds[row.kind] += Figures(rejections=Counter({row.reason: row.outputs}))
     for kind, line in bill.by("kind").items():
@@ -396,6 +381,14 @@ def _billed(figures: Figures, usage: BilledUsage) -> Figures:
         busy_seconds=usage.busy_seconds,
         verification_seconds=usage.verification_seconds,
         saved_tokens=usage.saved_tokens,
+        with_output=usage.with_output,
+        with_artifact=usage.with_artifact,
+        clean=usage.clean,
+        to_edit=usage.to_edit,
+        decided=usage.decided,
+        approved=usage.approved,
+        draft_seconds=usage.draft_seconds,
+        redeemed_seconds=usage.redeemed_seconds,
     )
 
 

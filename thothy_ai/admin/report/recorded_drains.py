@@ -8,13 +8,14 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from thothy_ai.admin.report.yields import Yields
 from thothy_ai.db.statements import statement
 
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedDrain:
+class RecordedDrain(Yields):
     """A period from the moment a job was due until the queue was empty. Percentiles are in seconds."""
 
     started_at: datetime
@@ -26,6 +27,8 @@ class RecordedDrain:
     expired: int
     attempts: int
     with_output: int  # jobs
+    with_artifact: int  # no gate is against it
+    clean: int  # nothing was found in it at all
     peak_depth: int  # most jobs open and due at once
     wait_p50: float | None
     wait_p95: float | None
@@ -36,6 +39,12 @@ class RecordedDrain:
     resident_seconds: float  # device-seconds
     busy_seconds: float
     useful_seconds: float
+    draft_seconds: float  # of the busy ones, those of drafts that waited for a person
+
+    @property
+    def wasted_seconds(self) -> float:
+        """Busy seconds that led to neither an accepted artifact nor the draft that is kept for a person."""
+        return max(self.busy_seconds - self.useful_seconds - self.draft_seconds, 0.0)
 
     @property
     def jobs(self) -> int:
@@ -46,14 +55,14 @@ class RecordedDrain:
         return (self.ended_at - self.started_at).total_seconds()
 
     @property
-    def artifact_yield(self) -> float | None:
-        """Jobs with an accepted artifact over jobs that produced output."""
-        return self.succeeded / self.with_output if self.with_output else None
+    def to_edit(self) -> int:
+        """Succeeded jobs with a draft only, when the drain was recorded."""
+        return max(self.succeeded - self.with_artifact, 0)
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
-        """Succeeded jobs per hour of residency."""
-        return self.succeeded * HOUR / self.resident_seconds if self.resident_seconds else None
+        """Jobs with an artifact per hour of residency."""
+        return self.with_artifact * HOUR / self.resident_seconds if self.resident_seconds else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values under stable keys, described in docs/report.md."""
@@ -61,7 +70,10 @@ class RecordedDrain:
         rates = {
             "seconds": self.seconds,
             "jobs": self.jobs,
-            "artifact_yield": self.artifact_yield,
+            "to_edit": self.to_edit,
+            "wasted_seconds": self.wasted_seconds,
+            "form_yield": self.form_yield,
+            "clean_yield": self.clean_yield,
             "jobs_per_compute_hour": self.jobs_per_compute_hour,
         }
         return asdict(self) | times | rates

@@ -55,6 +55,7 @@ class Bin:
     start: datetime
     end: datetime
     jobs: dict[JobState, int] = field(default_factory=dict)
+    to_edit: int = 0  # of the succeeded ones, with a draft only
     computed_tokens: int = 0  # prompt tokens that were not in the prefix cache
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -64,9 +65,9 @@ class Bin:
 
     @property
     def jobs_per_compute_hour(self) -> float | None:
-        """Succeeded jobs per hour of residency; None where no engine was resident."""
+        """Succeeded jobs with an artifact per hour of residency; None where no engine was resident."""
         hours = self.resident_seconds / HOUR
-        return self.jobs.get(JobState.SUCCEEDED, 0) / hours if hours else None
+        return (self.jobs.get(JobState.SUCCEEDED, 0) - self.to_edit) / hours if hours else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def _read(connection: Connection, report: DrainReport) -> Timeline:
 
     for row in rows("timeline_jobs", origin=origin, step=step):
         bins[row.bin].jobs[JobState(row.state)] = row.jobs
+        bins[row.bin].to_edit += row.to_edit
     used = dict.fromkeys((ACCEPTED, REJECTED, UNSUCCESSFUL, LOST), 0.0)
     for row in rows("timeline_attempts", origin=origin, step=step):
         of = bins[row.bin]

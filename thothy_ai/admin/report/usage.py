@@ -6,6 +6,7 @@ window's ends, are summed from attempts, jobs and engine sessions.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -14,11 +15,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from thothy_ai.admin.report.yields import Yields
 from thothy_ai.db.statements import statement
 
 
 @dataclass(frozen=True, slots=True)
-class BilledUsage:
+class BilledUsage(Yields):
     """Sums. Seconds are device-seconds: an engine on two GPUs uses two per second."""
 
     attempts: int = 0
@@ -38,14 +40,27 @@ class BilledUsage:
     verification_seconds: float = 0.0
     requests: int = 0  # over HTTP, past the queue
     interactive_seconds: float = 0.0  # of the busy ones, those of these requests
+    with_output: int = 0  # jobs that ended and produced output
+    with_artifact: int = 0  # of them, with an artifact that no gate is against
+    clean: int = 0  # of these, without findings
+    to_edit: int = 0  # succeeded jobs of which no artifact was accepted, neither by gates nor by a person
+    decided: int = 0  # jobs whose artifact a person approved or rejected
+    approved: int = 0
+    draft_seconds: float = 0.0  # of the busy ones, those of drafts that wait for a person
+    redeemed_seconds: float = 0.0  # those of drafts that a person approved, mostly edited
 
     def __add__(self, other: BilledUsage) -> BilledUsage:
         return BilledUsage(*(getattr(self, name) + getattr(other, name) for name in SUMS))
 
     @property
+    def jobs_seconds(self) -> float:
+        """Busy seconds without those of requests over HTTP."""
+        return self.busy_seconds - self.interactive_seconds
+
+    @property
     def wasted_seconds(self) -> float:
-        """Busy seconds that led to no accepted artifact: rejected outputs, failed, lost and cancelled attempts."""
-        return max(self.busy_seconds - self.useful_seconds, 0.0)
+        """Busy seconds that led to neither an accepted artifact nor the draft that is kept for a person."""
+        return max(self.busy_seconds - self.useful_seconds - self.draft_seconds - self.redeemed_seconds, 0.0)
 
 
 SUMS = tuple(field.name for field in fields(BilledUsage))
@@ -96,7 +111,10 @@ def _sums(row: Row[Any]) -> BilledUsage:
 
 
 def read_usage(connection: Connection, since: datetime, until: datetime) -> tuple[UsageRow, ...]:
-    """The rows of [since, until), the earliest hour first; an hour that is read in parts has several rows of a kind."""
+    """The rows of [since, until), the earliest hour first; an hour that is read in parts has several rows of a kind.
+
+    What people may still change after an hour is closed is added to the first row of its name.
+    """
 
     def closed(since: datetime, until: datetime, end: datetime) -> Iterator[Row[Any]]:
         yield from connection.execute(statement("admin/usage_closed"), {"since": since, "until": until, "end": end})
@@ -111,8 +129,17 @@ def read_usage(connection: Connection, since: datetime, until: datetime) -> tupl
     else:
         whole = closed(bounds.first, bounds.last, until)
         rows = chain(live(since, bounds.first), whole, live(bounds.last, until))
+    asked = connection.execute(statement("admin/usage_yields"), {"since": since, "until": until})
+    yields: defaultdict[tuple[datetime, str, str, str], BilledUsage] = defaultdict(BilledUsage)
+    for row in asked:
+        yields[_name(row)] += _sums(row)
     found = []
     for row in rows:
-        names = (row.hour, row.tenant, row.kind, row.model_name)
-        found.append(UsageRow(*names, _sums(row), row.closed_seconds, row.revised_at))
-    return tuple(found)
+        usage = _sums(row) + yields.pop(_name(row), BilledUsage())
+        found.append(UsageRow(*_name(row), usage, row.closed_seconds, row.revised_at))
+    found += [UsageRow(*name, usage) for name, usage in yields.items()]
+    return tuple(sorted(found, key=lambda row: row.hour))
+
+
+def _name(row: Row[Any]) -> tuple[datetime, str, str, str]:
+    return row.hour, row.tenant, row.kind, row.model_name

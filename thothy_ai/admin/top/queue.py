@@ -16,6 +16,7 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from thothy_ai.admin.report.drain_report import Figures, attempted
+from thothy_ai.admin.report.yields import Yields
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.queue.forecast.store import current
@@ -63,7 +64,7 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class HourFigures:
+class HourFigures(Yields):
     """What ended in the last hour."""
 
     with_output: int  # jobs
@@ -71,16 +72,6 @@ class HourFigures:
     clean: int  # with an artifact in which nothing was found
     attempts: int
     reasons: tuple[tuple[str, int], ...]  # of attempts without an artifact, the most frequent first
-
-    @property
-    def form_yield(self) -> float | None:
-        """Jobs with an artifact that no gate is against over jobs that produced output."""
-        return self.with_artifact / self.with_output if self.with_output else None
-
-    @property
-    def clean_yield(self) -> float | None:
-        """Jobs with an artifact in which nothing was found over jobs that produced output."""
-        return self.clean / self.with_output if self.with_output else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +148,7 @@ def _hour(engine: Engine) -> HourFigures:
     with engine.connect() as connection:
         until: datetime = connection.execute(statement("admin/now")).scalar_one()
         window = {"since": until - HOUR, "until": until}
-        produced = connection.execute(statement("admin/report_yield"), window).all()
+        produced = connection.execute(statement("admin/usage_yields"), window).all()
         rows = connection.execute(statement("admin/report_attempts"), window).all()
     tried = sum(map(attempted, rows), Figures())
     reasons = [(key.label, number) for key, number in tried.unsuccessful.items()]

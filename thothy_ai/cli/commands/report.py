@@ -95,7 +95,7 @@ def bill(
     Example: thothy report bill --since 30d --by tenant
     """
     from thothy_ai.admin.report.drain_report import drain_report
-    from thothy_ai.cli.views.bill import declared_lines, dimension_lines, heading, restated_lines
+    from thothy_ai.cli.views.bill import declared_lines, dimension_lines, heading, restated_lines, undecided_lines
 
     start = _window_start(since, until, WEEK)
     with database(LONG_SECONDS) as engine:
@@ -107,7 +107,7 @@ def bill(
     print_text(heading(read.bill, read.unit))
     for line in dimension_lines(read.bill, by.value, terminal_width() or NO_LIMIT):
         typer.echo(line)
-    for line in (*declared_lines(read.bill), *restated_lines(read.bill, read.unit)):
+    for line in (*undecided_lines(read.bill), *declared_lines(read.bill), *restated_lines(read.bill, read.unit)):
         print_text(line)
     return None
 

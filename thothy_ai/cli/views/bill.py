@@ -7,7 +7,7 @@ from datetime import datetime
 
 from thothy_ai.admin.report.bill import NO_KEY, NO_MODEL, Bill, BillLine, Dimension, money
 from thothy_ai.admin.report.usage import UsageRow
-from thothy_ai.cli.views.tables import Column, count, folded
+from thothy_ai.cli.views.tables import Column, count, folded, percent
 from thothy_ai.cli.views.times import local
 
 IDLE, ALL = "idle", "all"
@@ -25,6 +25,7 @@ def bill_lines(bill: Bill, unit: str, width: int) -> Iterator[str]:
     shown += ["key"] if any(used.key for used in bill.keys) else []
     for dimension in shown:
         yield from ("", *dimension_lines(bill, dimension, width))
+    yield from undecided_lines(bill)
     yield from declared_lines(bill)
     yield from restated_lines(bill, unit)
 
@@ -54,6 +55,12 @@ def dimension_rows(bill: Bill, dimension: Dimension) -> list[list[str]]:
     if dimension == "key":
         return rows
     return [*rows, [IDLE, *idle_cells(total, bill)], [ALL, *all_cells(total, bill)]]
+
+
+def undecided_lines(bill: Bill) -> Iterator[str]:
+    """That there are no approved artifacts to be counted yet."""
+    if bill.total.usage.with_output and not bill.total.usage.decided:
+        yield from ("", "Nobody has decided on an artifact yet: what people approve per hour is not known.")
 
 
 def declared_lines(bill: Bill) -> Iterator[str]:
@@ -88,8 +95,12 @@ def columns(bill: Bill) -> Sequence[str]:
     seconds = (
         *(["requests"] if bill.total.usage.requests else []),
         "artifacts",
+        "form yield",
+        "clean yield",
+        *(["approved per hour"] if bill.total.usage.decided else []),
         "busy s",
         "useful s",
+        *(["drafts s"] if _has_drafts(bill) else []),
         "wasted s",
         "idle s",
         "s per artifact",
@@ -98,34 +109,44 @@ def columns(bill: Bill) -> Sequence[str]:
 
 
 def cells(line: BillLine, bill: Bill) -> list[str]:
-    of = line.usage
-    per = "-" if line.seconds_per_artifact is None else f"{line.seconds_per_artifact:,.3f}"
-    shown = [
-        *_requests(line, bill),
-        f"{of.accepted:,}",
-        *(f"{s:,.1f}" for s in (of.busy_seconds, of.useful_seconds, of.wasted_seconds)),
-    ]
-    shown += ["-", per]
-    return [*shown, *map(money, (line.cost, line.wasted_cost, line.cost_per_artifact))] if bill.priced else shown
-
-
-def _requests(line: BillLine, bill: Bill) -> list[str]:
-    """The number of requests over HTTP, if the bill has any."""
-    return [f"{line.usage.requests:,}"] if bill.total.usage.requests else []
+    costs = (line.cost, line.wasted_cost, line.cost_per_artifact)
+    return _cells(line, bill, "-", line.seconds_per_artifact, costs)
 
 
 def idle_cells(total: BillLine, bill: Bill) -> list[str]:
-    shown = [*(["-"] if _requests(total, bill) else []), "-", "-", "-", "-", f"{total.idle_seconds:,.1f}", "-"]
-    return [*shown, money(total.idle_cost), "-", "-"] if bill.priced else shown
+    of = columns(bill)
+    shown = dict.fromkeys(of, "-") | {"idle s": f"{total.idle_seconds:,.1f}"}
+    return list((shown | {"cost": money(total.idle_cost)} if bill.priced else shown).values())
 
 
 def all_cells(total: BillLine, bill: Bill) -> list[str]:
-    of, each = total.usage, total.full_seconds_per_artifact
-    per = "-" if each is None else f"{each:,.3f}"
-    seconds = (of.busy_seconds, of.useful_seconds, of.wasted_seconds, total.idle_seconds)
-    shown = [*_requests(total, bill), f"{of.accepted:,}", *(f"{spent:,.1f}" for spent in seconds), per]
     costs = (total.full_cost, total.wasted_cost, total.full_cost_per_artifact)
-    return [*shown, *map(money, costs)] if bill.priced else shown
+    return _cells(total, bill, f"{total.idle_seconds:,.1f}", total.full_seconds_per_artifact, costs)
+
+
+def _cells(
+    line: BillLine, bill: Bill, idle: str, per_artifact: float | None, costs: Sequence[float | None]
+) -> list[str]:
+    """In the order of `columns`."""
+    of, total, approved = line.usage, bill.total.usage, line.approved_per_compute_hour
+    return [
+        *([f"{of.requests:,}"] if total.requests else []),
+        f"{of.accepted:,}",
+        percent(of.form_yield),
+        percent(of.clean_yield),
+        *(["-" if approved is None else f"{approved:,.1f}"] if total.decided else []),
+        f"{of.busy_seconds:,.1f}",
+        f"{of.useful_seconds:,.1f}",
+        *([f"{of.draft_seconds + of.redeemed_seconds:,.1f}"] if _has_drafts(bill) else []),
+        f"{of.wasted_seconds:,.1f}",
+        idle,
+        "-" if per_artifact is None else f"{per_artifact:,.3f}",
+        *(map(money, costs) if bill.priced else ()),
+    ]
+
+
+def _has_drafts(bill: Bill) -> bool:
+    return bool(bill.total.usage.draft_seconds or bill.total.usage.redeemed_seconds)
 
 
 def label(name: str, dimension: Dimension) -> str:

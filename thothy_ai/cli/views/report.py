@@ -136,6 +136,7 @@ def _topics(report: DrainReport) -> list[list[ReportRow]]:
     topics = [
         [
             ReportRow("jobs succeeded", "succeeded", lambda f: f"{f.succeeded:,}"),
+            *([ReportRow("of them to edit", "to edit", lambda f: f"{f.to_edit:,}")] if report.total.to_edit else []),
             ReportRow("jobs dead or expired", "failed", lambda f: f"{f.failed:,}"),
             ReportRow("jobs cancelled", "cancelled", lambda f: f"{f.jobs['cancelled']:,}"),
             ReportRow("jobs still open", "open", lambda f: f"{f.open:,}"),

@@ -137,7 +137,7 @@ def _dimension(request: Request) -> Dimension:
 
 
 def _bars(drains: Sequence[RecordedDrain]) -> list[dict[str, Any]]:
-    """A bar per drain for a plot of 100 by 100: how many jobs, and the part of them that succeeded."""
+    """A bar per drain for a plot of 100 by 100: how many jobs, and the part of them with an artifact."""
     most = max((drain.jobs for drain in drains), default=0) or 1
     width = 100 / max(len(drains), 1)
     return [
@@ -145,8 +145,8 @@ def _bars(drains: Sequence[RecordedDrain]) -> list[dict[str, Any]]:
             "x": round(place * width, 2),
             "width": round(width * 0.8, 2),
             "height": round(100 * drain.jobs / most, 2),
-            "good": round(100 * drain.succeeded / most, 2),
-            "title": f"{drain.started_at:%Y-%m-%d %H:%M} UTC: {drain.jobs:,} jobs, {drain.succeeded:,} succeeded",
+            "good": round(100 * drain.with_artifact / most, 2),
+            "title": f"{drain.started_at:%Y-%m-%d %H:%M} UTC: {drain.jobs:,} jobs, {drain.with_artifact:,} artifacts",
         }
         for place, drain in enumerate(drains)
     ]
@@ -154,15 +154,18 @@ def _bars(drains: Sequence[RecordedDrain]) -> list[dict[str, Any]]:
 
 def _bill_rows(report: DrainReport, by: Dimension) -> Rows:
     yield (
-        by, "attempts", "accepted", "rejected", "dead", "busy_seconds", "useful_seconds", "wasted_seconds",
-        "idle_seconds", "cost", "wasted_cost", "currency",
+        by, "attempts", "accepted", "rejected", "dead", "to_edit", "form_yield", "clean_yield", "decided", "approved",
+        "approved_per_compute_hour", "busy_seconds", "useful_seconds", "draft_seconds", "redeemed_seconds",
+        "wasted_seconds", "idle_seconds", "cost", "wasted_cost", "currency",
     )  # fmt: skip
     bill = report.bill
     for name, line in bill.by(by).items():
         used = line.usage
         yield (
-            name, used.attempts, used.accepted, used.rejected, used.dead, used.busy_seconds, used.useful_seconds,
-            used.wasted_seconds, line.idle_seconds, line.cost, line.wasted_cost, bill.prices.currency,
+            name, used.attempts, used.accepted, used.rejected, used.dead, used.to_edit, used.form_yield,
+            used.clean_yield, used.decided, used.approved, line.approved_per_compute_hour, used.busy_seconds,
+            used.useful_seconds, used.draft_seconds, used.redeemed_seconds, used.wasted_seconds, line.idle_seconds,
+            line.cost, line.wasted_cost, bill.prices.currency,
         )  # fmt: skip
 
 
@@ -173,10 +176,11 @@ def _waste_rows(report: DrainReport) -> Rows:
 
 
 def _yield_rows(report: DrainReport) -> Rows:
-    counts = ("succeeded", "failed", "with_output", "with_artifact", "clean", "decided", "approved")
-    yield "kind", *counts, "form_yield", "clean_yield"
+    counts = ("succeeded", "to_edit", "failed", "with_output", "with_artifact", "clean", "decided", "approved")
+    rates = ("form_yield", "clean_yield", "approved_per_compute_hour")
+    yield "kind", *counts, *rates
     for kind, of in report.kinds.items():
-        yield kind, *(getattr(of, name) for name in counts), of.form_yield, of.clean_yield
+        yield kind, *(getattr(of, name) for name in (*counts, *rates))
 
 
 def _drain_rows(drains: Sequence[RecordedDrain]) -> Rows:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MIN_BARS = 12  # that there is room for: a single drain does not fill the plot
 MAX_LABELS = {WIDE: 6, NARROW: 3}
 OUTCOMES = {"succeeded": BLUE, "dead": VERMILION, "expired": ORANGE, "cancelled": GREY}
-USES = {"useful": BLUE, "wasted": VERMILION, "idle": PALE}
+USES = {"useful": BLUE, "drafts to edit": ORANGE, "wasted": VERMILION, "idle": PALE}
 
 
 def render(drains: Sequence[RecordedDrain], since: datetime, until: datetime) -> str:
@@ -36,13 +36,14 @@ def render(drains: Sequence[RecordedDrain], since: datetime, until: datetime) ->
     jobs = {name: [float(getattr(of, name)) for of in drains] for name in OUTCOMES}
     seconds = {
         "useful": [of.useful_seconds for of in drains],
-        "wasted": [of.busy_seconds - of.useful_seconds for of in drains],
+        "drafts to edit": [of.draft_seconds for of in drains],
+        "wasted": [of.wasted_seconds for of in drains],
         "idle": [max(of.resident_seconds - of.busy_seconds, 0.0) for of in drains],
     }
     jobs_plot = _plot("Jobs of each drain, the oldest first, stacked by final state", jobs, OUTCOMES, drains)
-    label = "Device-seconds of each drain, the oldest first: useful, wasted, idle"
+    label = "Device-seconds of each drain, the oldest first: useful, drafts, wasted, idle"
     seconds_plot = _plot(label, seconds, USES, drains)
-    heads = ["from", "took", *HEADS[:5], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[10:]]
+    heads = ["from", "took", *HEADS[:7], "wait p95", "wait p99", "run p50", "run p95", "run p99", *HEADS[12:]]
     rows = [[local(of.started_at), took(of), *cells(of)] for of in drains]
     explained = (
         "A bar for each drain, the oldest first, as high as the jobs that ended in it. Labels say when one began."

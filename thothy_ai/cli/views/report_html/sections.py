@@ -17,7 +17,8 @@ from thothy_ai.cli.views.tables import count, percent
 from thothy_ai.cli.views.times import local
 
 BILL_NOTE = (
-    "Useful seconds led to an accepted artifact; all other busy seconds are wasted. Idle time belongs to no kind"
+    "Useful seconds led to an accepted artifact, those of drafts to one that is kept for a person to edit or was"
+    " approved; all other busy seconds are wasted. Idle time belongs to no kind"
     " or tenant: only the total includes it."
 )
 

@@ -4,6 +4,8 @@
 -- Locks as `worker/record_usage`: progress, sessions by id, attempts, hours.
 WITH progress AS (
     SELECT closed_until FROM usage_progress WHERE name = 'default' FOR SHARE
+), doomed AS (
+    SELECT id FROM job WHERE id = ANY(CAST(:ids AS uuid[])) AND state = 'dead'
 ), purged AS (
     DELETE FROM job WHERE id = ANY(CAST(:ids AS uuid[])) AND state = 'dead' RETURNING id, tenant, kind, state, finished_at
 ), sessions AS (
@@ -32,6 +34,8 @@ WITH progress AS (
     FROM purged
     WHERE finished_at >= (SELECT closed_until FROM progress)
     GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT hour, tenant, kind, model_name, {usage_sums} FROM ({yields_of_doomed}) AS known
 ), kept AS (
     INSERT INTO usage_by_hour (hour, tenant, kind, model_name, {usage_sums})
     SELECT hour, tenant, kind, model_name, {summed_usage}

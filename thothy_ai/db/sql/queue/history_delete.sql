@@ -1,10 +1,8 @@
 -- Deletes the jobs of a month that ended before `before`, with their requests, at most `limit`. Their history is dropped with
--- the month's partitions.
+-- the month's partitions. What came of them, and the seconds of drafts, are summed into their hours.
 WITH bounds AS (
     SELECT to_timestamp(CAST(:month AS text) || ' +00', 'YYYY_MM TZH') AT TIME ZONE 'UTC' AS month
-)
-DELETE FROM job
-WHERE id = ANY(ARRAY(
+), doomed AS (
     SELECT id
     FROM job
     WHERE id >= (SELECT thothy_uuid_floor(month AT TIME ZONE 'UTC') FROM bounds)
@@ -12,5 +10,14 @@ WHERE id = ANY(ARRAY(
         AND finished_at < :before
     ORDER BY id
     LIMIT :limit
-))
-RETURNING id
+), known AS (
+    {yields_of_doomed}
+), summed AS (
+    INSERT INTO usage_by_hour (hour, tenant, kind, model_name, {usage_sums})
+    SELECT hour, tenant, kind, model_name, {summed_usage}
+    FROM known
+    GROUP BY hour, tenant, kind, model_name
+    ORDER BY hour, tenant, kind, model_name
+    {add_usage}
+)
+DELETE FROM job WHERE id = ANY(ARRAY(SELECT id FROM doomed)) RETURNING id

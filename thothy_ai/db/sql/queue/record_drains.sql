@@ -73,15 +73,20 @@ WITH served AS (
     GROUP BY drain_no
 )
 INSERT INTO drain (
-    started_at, ended_at, emptied, succeeded, dead, cancelled, expired, attempts, with_output, peak_depth,
-    wait_p50, wait_p95, wait_p99, run_p50, run_p95, run_p99, resident_seconds, busy_seconds, useful_seconds
+    started_at, ended_at, emptied, succeeded, dead, cancelled, expired, attempts, with_output, with_artifact, clean, peak_depth,
+    wait_p50, wait_p95, wait_p99, run_p50, run_p95, run_p99, resident_seconds, busy_seconds, useful_seconds,
+    draft_seconds
 )
 SELECT started_at, ended_at, :emptied OR drain_no < max(drain_no) OVER (), succeeded, dead, cancelled, expired,
-    tried.attempts, succeeded + tried.only_rejected, peak_depth, waits[1], waits[2], waits[3], runs[1], runs[2], runs[3],
-    coalesce(resident.seconds, 0), coalesce(tried.busy_seconds, 0), coalesce(tried.useful_seconds, 0)
+    tried.attempts, succeeded + tried.only_rejected, made.accepted, made.clean, peak_depth, waits[1], waits[2], waits[3], runs[1], runs[2], runs[3],
+    coalesce(resident.seconds, 0), coalesce(tried.busy_seconds, 0), coalesce(tried.useful_seconds, 0),
+    coalesce(tried.draft_seconds, 0)
 FROM spans JOIN peaks USING (drain_no), LATERAL (
     SELECT count(*) AS attempts, sum(attempt.compute_seconds * {devices}) AS busy_seconds,
         sum(attempt.compute_seconds * {devices}) FILTER (WHERE outcome = 'succeeded') AS useful_seconds,
+        sum(attempt.compute_seconds * {devices}) FILTER (WHERE outcome = 'rejected' AND (
+            SELECT true FROM job WHERE job.id = attempt.job_id AND {kept_draft} -- by row: a join reads all jobs
+        )) AS draft_seconds,
         count(DISTINCT job_id) FILTER (WHERE outcome = 'rejected' AND EXISTS (
             SELECT FROM job WHERE job.id = job_id AND state <> 'succeeded'
         )) AS only_rejected,
@@ -90,7 +95,11 @@ FROM spans JOIN peaks USING (drain_no), LATERAL (
         ) AS runs
     FROM attempt LEFT JOIN engine_session AS session ON session.id = engine_session_id
     WHERE finished_at >= spans.started_at AND finished_at <= spans.ended_at
-) AS tried, LATERAL (
+) AS tried, LATERAL ( -- an artifact is written when its job ends
+    SELECT count(*) AS accepted, count(*) FILTER (WHERE findings = '[]') AS clean
+    FROM artifact
+    WHERE created_at >= spans.started_at AND created_at <= spans.ended_at AND verdict = 'accepted'
+) AS made, LATERAL (
     SELECT sum(extract(epoch FROM until_at - since_at) * devices) AS seconds
     FROM (
         SELECT {devices} AS devices, greatest(session.started_at, spans.started_at) AS since_at,

@@ -9,7 +9,7 @@ import pytest
 
 from thothy_ai.admin.report.bill import Bill, Prices
 from thothy_ai.admin.report.usage import BilledUsage, UsageRow
-from thothy_ai.cli.views.bill import dimension_lines
+from thothy_ai.cli.views.bill import dimension_lines, undecided_lines
 
 HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -31,9 +31,20 @@ def table(bill: Bill, dimension: str = "model") -> dict[str, list[str]]:
 
 def test_idle_time_is_not_among_the_busy_seconds() -> None:
     shown = table(Bill((USED, RESIDENT), Prices(default=3600.0)))
-    assert shown["idle"] == ["-", "-", "-", "-", "60.0", "-", "60.00", "-", "-"]
-    assert shown["all"] == ["10", "40.0", "30.0", "10.0", "60.0", "10.000", "100.00", "10.00", "10.00"]
-    assert shown["small"][:5] == ["10", "40.0", "30.0", "10.0", "-"]
+    assert shown["idle"] == ["-", "-", "-", "-", "-", "-", "60.0", "-", "60.00", "-", "-"]
+    assert shown["all"] == ["10", "-", "-", "40.0", "30.0", "10.0", "60.0", "10.000", "100.00", "10.00", "10.00"]
+    assert shown["small"][:7] == ["10", "-", "-", "40.0", "30.0", "10.0", "-"]
+
+
+def test_the_yields_and_drafts_have_columns_and_what_people_approve_once_they_decide() -> None:
+    made = replace(USED.usage, with_output=20, with_artifact=10, clean=5, draft_seconds=4.0, redeemed_seconds=2.0)
+    undecided = Bill((row("hook", "small", made), RESIDENT))
+    assert table(undecided)["small"] == ["10", "50.0%", "25.0%", "40.0", "30.0", "6.0", "4.0", "-", "4.000"]
+    assert [*undecided_lines(undecided)][1].startswith("Nobody has decided")
+    decided = Bill((row("hook", "small", replace(made, decided=3, approved=2)), RESIDENT))
+    for dimension, name in (("kind", "hook"), ("tenant", "t"), ("model", "small"), ("kind", "all")):
+        assert table(decided, dimension)[name][:4] == ["10", "50.0%", "25.0%", "72.0"]  # 2 in 100 s of residency
+    assert [*undecided_lines(decided)] == []
 
 
 def test_attempts_that_never_had_an_engine_have_no_row_unless_they_used_something() -> None:

@@ -18,8 +18,9 @@ BAR = re.compile(r"M ([\d.]+) [\d.]+\s+L ([\d.]+) [\d.]+\s+(?:L [\d.]+ [\d.]+\s+
 def drain(at: datetime) -> RecordedDrain:
     return RecordedDrain(
         started_at=at, ended_at=at + timedelta(minutes=1), emptied=True, succeeded=5, dead=1, cancelled=0, expired=0,
-        attempts=6, with_output=6, peak_depth=3, wait_p50=1.0, wait_p95=2.0, wait_p99=3.0, run_p50=1.0, run_p95=2.0,
-        run_p99=3.0, resident_seconds=60.0, busy_seconds=40.0, useful_seconds=30.0,
+        attempts=6, with_output=6, with_artifact=4, clean=3, draft_seconds=5.0, peak_depth=3, wait_p50=1.0,
+        wait_p95=2.0, wait_p99=3.0, run_p50=1.0, run_p95=2.0, run_p99=3.0, resident_seconds=60.0,
+        busy_seconds=40.0, useful_seconds=30.0,
     )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ finds it. Each session sets what the code relies on, so that neither a database'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Engine, ExceptionContext, create_engine, event
@@ -110,11 +111,12 @@ def make_engine(
     application: str = "thothy",
     pool_size: int = 5,
     answer_seconds: float | None = ANSWER_SECONDS,
+    session: Mapping[str, str] = MappingProxyType({}),
 ) -> Engine:
     """A pooled engine; nothing is connected yet. Unqualified names are those of the settings' schema.
 
     A statement that is not answered within `answer_seconds` fails as one to an unreachable server; `within` sets other
-    limits. Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot
+    limits. `session`: parameters of Postgres for each connection. Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot
     use.
     """
     with _driver():
@@ -127,7 +129,7 @@ def make_engine(
         return connection
 
     event.listen(engine, "do_connect", connect)
-    _keep_sessions(engine, settings)
+    _keep_sessions(engine, settings, session)
     return engine
 
 
@@ -146,11 +148,11 @@ def make_async_engine(
         options = _options(settings, application, pool_size)
         options["connect_args"]["async_creator_fn"] = connect
         engine = create_async_engine(settings.require_database_url(), poolclass=AsyncPool, **options)
-    _keep_sessions(engine.sync_engine, settings)
+    _keep_sessions(engine.sync_engine, settings, {})
     return engine
 
 
-def _keep_sessions(engine: Engine, settings: Settings) -> None:
+def _keep_sessions(engine: Engine, settings: Settings, session: Mapping[str, str]) -> None:
     """Begin each session with what the code relies on, and let go of those to a server that lost its role."""
     mode = settings.database_pooler
 
@@ -160,6 +162,7 @@ def _keep_sessions(engine: Engine, settings: Settings) -> None:
         wanted = FORMATS | (_session_defaults(settings) if mode == "session" else {})
         if mode != "transaction" and connection.info.server_version >= TRANSACTION_TIMEOUT_SINCE:
             wanted["transaction_timeout"] = "0"
+        wanted |= session
         before, connection.autocommit = connection.autocommit, True  # a rollback would undo it
         with closing(connection.cursor()) as cursor:
             cursor.execute("; ".join(f"SET {name} = '{value}'" for name, value in wanted.items()))

@@ -48,11 +48,11 @@ class QueueRoutes:
 
     def end_streams(self) -> None:
         """Let streams that follow jobs end."""
-        self._jobs.ending = True
+        self._jobs.followers.ending = True
 
     async def close(self) -> None:
-        self._jobs.close()
         await self._judges.close()
+        self._jobs.followers.close()
         await self._waiting.close()
         await self._record.close()
         await asyncio.to_thread(self._producer.close)

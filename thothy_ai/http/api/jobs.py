@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import TypeVar
 from uuid import UUID
 
@@ -14,10 +14,9 @@ from starlette.responses import StreamingResponse
 
 from thothy_ai.admin import jobs as admin
 from thothy_ai.admin.filters import JobFilter
-from thothy_ai.admin.job_watch import JobWatch
+from thothy_ai.admin.job_watch import JobSnapshot
 from thothy_ai.db.connect import reaching
 from thothy_ai.errors import (
-    DatabaseUnreachableError,
     EntryError,
     IdempotencyConflictError,
     InvalidJobError,
@@ -37,19 +36,17 @@ from thothy_ai.http.api.models import (
 )
 from thothy_ai.http.api.operations import Operation, OperationCall, missing, stream_of
 from thothy_ai.http.asgi import error_event
-from thothy_ai.http.errors import RETRY_SECONDS, ApiError
+from thothy_ai.http.errors import ApiError
+from thothy_ai.http.following import JobFollowers
 from thothy_ai.http.openai.events import PING, encoded
 from thothy_ai.http.record import DoorRecord
 from thothy_ai.jobs import Request
 from thothy_ai.producer import AsyncProducer, EnqueueOptions
 from thothy_ai.producer.drafts import parse_request
-from thothy_ai.queue.live import TextWatcher
 from thothy_ai.settings import Settings
 
 T = TypeVar("T")
 
-WATCHERS = 64  # streams of events at once, each of which holds a thread
-LOOK_SECONDS = 0.5  # between two looks at a job that is watched
 PING_SECONDS = 15.0
 EVENT_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # nginx would collect events
 
@@ -59,9 +56,7 @@ class JobOperations:
 
     def __init__(self, settings: Settings, record: DoorRecord, producer: AsyncProducer, database: Engine) -> None:
         self._settings, self._record, self._producer, self._database = settings, record, producer, database
-        self._watchers = ThreadPoolExecutor(WATCHERS, thread_name_prefix="watcher")
-        self._watching = 0
-        self.ending = False  # streams end once it is True
+        self.followers = JobFollowers(settings, database)
         job = "/api/jobs/{id}"
         self.operations = (
             Operation(
@@ -97,10 +92,6 @@ class JobOperations:
     async def cancelled(self, ids: Sequence[UUID]) -> None:
         """Cancel these jobs, as far as they are open."""
         await self.read(lambda: admin.cancel(self._database, ids))
-
-    def close(self) -> None:
-        """Let the streams of events end."""
-        self._watchers.shutdown(wait=False, cancel_futures=True)
 
     async def enqueue(self, call: OperationCall) -> JobAnswer:
         wanted: NewJobAlone = call.body
@@ -147,46 +138,29 @@ class JobOperations:
         return await self._job(call, call.id)
 
     async def events(self, call: OperationCall) -> StreamingResponse:
-        await self._job(call, call.id)
-        if self._watching >= WATCHERS:
-            says = f"{WATCHERS} jobs are being watched already"
-            raise ApiError(429, says, code="too_many_requests", retry_after=RETRY_SECONDS)
-        return await stream_of(self._watched(call.id), "text/event-stream; charset=utf-8", EVENT_HEADERS)
+        job, by = await self._job(call, call.id), f"{call.caller.tenant} {call.caller.key}"
+        return await stream_of(self._events(job.id, by), "text/event-stream; charset=utf-8", EVENT_HEADERS)
 
-    async def _watched(self, job_id: UUID) -> AsyncIterator[bytes]:
+    async def _events(self, job_id: UUID, by: str) -> AsyncIterator[bytes]:
         """A job's states, and what its attempts write, until it has ended."""
-        loop = asyncio.get_running_loop()
-        job, live = JobWatch(self._database, job_id), TextWatcher(self._settings, job_id)
         state, sent_at = None, time.monotonic()
-        self._watching += 1  # nothing was awaited since it was compared
         try:
-            while not self.ending:
-                try:
-                    snapshot = await self.read(job.look)
-                except DatabaseUnreachableError:  # which passes
-                    if state is None:
-                        raise
-                except UnknownJobError:  # deleted meanwhile
-                    yield error_event(missing("job", job_id))
-                    return
-                if (now := (snapshot.state, snapshot.attempt)) != state:
-                    state = now
-                    yield _event("state", {"state": snapshot.state, "attempt": snapshot.attempt})
+            async with aclosing(self.followers.follow(job_id, by)) as steps:
+                async for step in steps:
+                    if not isinstance(step, JobSnapshot):
+                        yield _event("text", {"attempt": step.attempt, "at": step.at, "text": step.text})
+                    elif (now := (step.state, step.attempt)) != state:
+                        state = now
+                        yield _event("state", {"state": step.state, "attempt": step.attempt})
+                    elif time.monotonic() - sent_at >= PING_SECONDS:
+                        yield PING
+                    else:
+                        continue
                     sent_at = time.monotonic()
-                if snapshot.state.terminal:
-                    yield _event("end", {"state": snapshot.state, "reason": snapshot.reason, "detail": snapshot.detail})
-                    return
-                piece = await loop.run_in_executor(self._watchers, live.next, LOOK_SECONDS)
-                while piece is not None:
-                    yield _event("text", {"attempt": piece.attempt, "at": piece.at, "text": piece.text})
-                    sent_at = time.monotonic()
-                    piece = await loop.run_in_executor(self._watchers, live.next, 0.01)
-                if time.monotonic() - sent_at >= PING_SECONDS:
-                    yield PING
-                    sent_at = time.monotonic()
-        finally:
-            self._watching -= 1
-            live.close()
+                    if isinstance(step, JobSnapshot) and step.state.terminal:
+                        yield _event("end", {"state": step.state, "reason": step.reason, "detail": step.detail})
+        except UnknownJobError:  # deleted meanwhile
+            yield error_event(missing("job", job_id))
 
     async def cancel(self, call: OperationCall) -> JobAnswer:
         await self._job(call, call.id)

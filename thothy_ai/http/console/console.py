@@ -31,7 +31,7 @@ from thothy_ai.http.console.models import ModelPages
 from thothy_ai.http.console.now import NowPage
 from thothy_ai.http.console.review import ReviewPages
 from thothy_ai.http.console.sessions import COOKIE, check_csrf, viewer_of_key
-from thothy_ai.http.console.site import HEADERS, MAX_FORM, ROOT, Site, back_to, is_valid
+from thothy_ai.http.console.site import HEADERS, MAX_FORM, PAGE_SECONDS, PAGE_SESSION, ROOT, Site, back_to, is_valid
 from thothy_ai.http.console.webhooks import WebhookPages
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
@@ -39,6 +39,7 @@ from thothy_ai.settings import Settings
 log = logging.getLogger(__name__)
 
 FORM_SECONDS = 30.0
+TOO_LONG = "57014"  # Postgres' code for a statement that reached its limit
 
 
 def _bounded(scope: Scope, receive: Receive) -> Receive:
@@ -68,7 +69,7 @@ class Console:
     """Owns connections to Postgres, and what its pages keep; `close` ends their streams."""
 
     def __init__(self, settings: Settings) -> None:
-        self._database = make_engine(settings, application="serve")
+        self._database = make_engine(settings, application="serve", session=PAGE_SESSION)
         self.site = Site(settings, self._database)
         self._now = NowPage(self.site)
         self._jobs = JobPages(self.site)
@@ -114,6 +115,7 @@ class Console:
         self._now.close()
         self._jobs.close()
         await self.site.judges.close()
+        self.site.close()
         self._database.dispose()
 
     async def _root(self, request: Request) -> Response:
@@ -188,6 +190,9 @@ def _failure_of(error: Exception) -> ErrorText:
         if error.status_code == 404:
             return ErrorText(404, "There is no such page", "It may have moved, or what it showed was deleted.")
         return ErrorText(error.status_code, "That was refused", error.detail)
+    if isinstance(error, DatabaseError) and error.sqlstate == TOO_LONG:
+        says = f"The database would need more than {PAGE_SECONDS} s for this. Ask for less: narrow the filter or the time."
+        return ErrorText(503, "That takes too long", says)
     look = "Before you send something again, look whether it was done."
     if isinstance(error, DatabaseError) and (isinstance(error, DatabaseUnreachableError) or error.sqlstate is None):
         return ErrorText(503, "The database does not answer", f"Load the page again in a moment. {look}")

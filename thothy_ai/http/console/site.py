@@ -7,6 +7,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -46,6 +47,10 @@ MAX_NOTICE = 500  # characters
 MAX_NOTE = 500  # characters, as of the command line
 SESSION_CHECK_SECONDS = 10.0  # between two looks whether a stream's session still holds
 ACCESS_SECONDS = 2.0  # after which a session that was ended, or whose key was revoked, is refused
+PAGE_THREADS = 6  # that wait for the database: pages must not take those of the API
+PAGE_SECONDS = 10  # for one statement of a page
+# A plan that is made for all values of a filter suits none: most filters are left empty.
+PAGE_SESSION = {"statement_timeout": f"{PAGE_SECONDS}s", "plan_cache_mode": "force_custom_plan"}
 MAX_FIELDS = 2_000  # of a form
 MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
 MAX_TEXT = 25_000  # characters of one text, unless a page is asked for in full: it is rendered on the door's event loop
@@ -86,6 +91,8 @@ class Site:
         self.ending = False  # streams end once it is True
         self._known: KnownAccess | None = None
         self._access = Paced(self._read_access, ACCESS_SECONDS)
+        self._pages = ThreadPoolExecutor(PAGE_THREADS, thread_name_prefix="console")
+        self._doorkeepers = ThreadPoolExecutor(2, thread_name_prefix="console-session")
         self._templates = Environment(
             loader=PackageLoader("thothy_ai.http.console"),
             autoescape=True,
@@ -143,10 +150,10 @@ class Site:
         """Who sent the request, if their session holds."""
         if (cookie := request.cookies.get(COOKIE)) is None:
             return None
-        viewer = await self.read(lambda: self.sessions.viewer(cookie))
+        viewer = await self._asked(lambda: self.sessions.viewer(cookie), self._doorkeepers)
         if viewer is None:
             return None
-        known, _ = await self.read(self._access.value)
+        known, _ = await self._asked(self._access.value, self._doorkeepers)
         if viewer.session in known.ended:
             return None
         key = known.keys.get(viewer.key) if viewer.key is not None else None
@@ -154,16 +161,23 @@ class Site:
 
     async def keys(self) -> dict[str, ApiKey]:
         """All API keys by id, as they were at most `ACCESS_SECONDS` ago."""
-        return (await self.read(self._access.value))[0].keys
+        return (await self._asked(self._access.value, self._doorkeepers))[0].keys
 
     async def read(self, ask: Callable[[], T]) -> T:
         """The result of a function that waits for the database. Raises `DatabaseError`."""
+        return await self._asked(ask, self._pages)
 
+    async def _asked(self, ask: Callable[[], T], threads: ThreadPoolExecutor) -> T:
         def asked() -> T:
             with reaching(self.settings):
                 return ask()
 
-        return await asyncio.to_thread(asked)
+        return await asyncio.get_running_loop().run_in_executor(threads, asked)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        for threads in (self._pages, self._doorkeepers):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def render(
         self, request: Request, viewer: Viewer | None, template: str, status: int = 200, /, **values: object

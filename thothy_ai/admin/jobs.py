@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, Row
 
 from thothy_ai.admin.artifacts import list_artifacts
-from thothy_ai.admin.filters import ALL_JOBS, JobFilter
+from thothy_ai.admin.filters import ALL_JOBS, ANY_END, JobFilter
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Outcome
 from thothy_ai.errors import UnknownJobError
@@ -21,6 +22,9 @@ from thothy_ai.queue.seeds import attempt_seed
 
 BATCH = 1000  # jobs changed per transaction
 HOUR = 3600.0
+LOOK_SECONDS = 0.1  # for the jobs of a page that few match
+CLOCKS = timedelta(hours=1)  # by which a producer's clock, which makes ids, may differ from the database's
+FIRST_WINDOW, MAX_WINDOW = 2_000, 50_000  # jobs that are looked at between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,83 @@ class EndedJob:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """The jobs that match, the newest first. `since` and `until` bound the time of enqueueing."""
+
+    wanted: JobFilter = ALL_JOBS
+    since: datetime | None = None
+    until: datetime | None = None
+    batch_id: UUID | None = None
+
+    def page(
+        self, engine: Engine, *, above: UUID | None = None, after: UUID | None = None, limit: int = 20
+    ) -> list[dict[str, Any]]:
+        """A part of the list: from the job that comes next `after` one, and none that is not newer than `above`."""
+        with engine.connect() as connection:
+            return _dicts(connection.execute(statement("admin/list_jobs"), self._bounds(above, after, limit)).all())
+
+    def look(
+        self, engine: Engine, *, after: UUID | None = None, limit: int, seconds: float = LOOK_SECONDS
+    ) -> tuple[list[dict[str, Any]], UUID | None]:
+        """A page, as far as it is found within `seconds`; and the id after which to look for more, if there may be any.
+
+        However rare the jobs that match, the time that the database spends is bounded.
+        """
+        found: list[dict[str, Any]] = []
+        after, last = self._newest(after), self._oldest
+        until, window = time.monotonic() + seconds, FIRST_WINDOW
+        with engine.connect() as connection:
+            if self._is_indexed:
+                found = _dicts(connection.execute(statement("admin/list_jobs"), self._bounds(None, after, limit)).all())
+                return found, found[-1]["id"] if len(found) == limit else None
+            while True:
+                edge = connection.scalar(statement("admin/job_before"), {"after": after, "jobs": window})
+                if edge is None or (last is not None and edge < last):
+                    edge = last
+                bounds = self._bounds(edge, after, limit - len(found))
+                found += _dicts(connection.execute(statement("admin/list_jobs"), bounds).all())
+                if len(found) >= limit:
+                    return found, found[-1]["id"]
+                if edge == last:
+                    return found, None
+                after = UUID(int=edge.int + 1)  # the edge itself was left out
+                if time.monotonic() > until:
+                    return found, after
+                window = min(2 * window, MAX_WINDOW)
+
+    @property
+    def _is_indexed(self) -> bool:
+        """Whether an index finds the few jobs that match."""
+        key = self.wanted.key
+        return (key is not None and not key.endswith(ANY_END)) or self.wanted.parent is not None
+
+    # Ids begin with the time at which they were made: jobs that are newer or older than all that match need no look.
+
+    def _newest(self, after: UUID | None) -> UUID | None:
+        ends = [_id_at(end + CLOCKS) for end in (self.until, self._batch_at) if end is not None]
+        return min([*ends, *([after] if after else [])], default=None)
+
+    @property
+    def _oldest(self) -> UUID | None:
+        starts = (start for start in (self.since, self._batch_at) if start is not None)
+        return max((_id_at(start - CLOCKS) for start in starts), default=None)
+
+    @property
+    def _batch_at(self) -> datetime | None:
+        batch = self.wanted.batch
+        return None if batch is None else datetime.fromtimestamp((batch.int >> 80) / 1000, UTC)
+
+    def _bounds(self, above: UUID | None, after: UUID | None, limit: int) -> dict[str, Any]:
+        times = {"since": self.since, "until": self.until, "batch_id": self.batch_id}
+        return {**self.wanted.parameters(), **times, "above": above, "after": after, "limit": limit}
+
+
+def _id_at(moment: datetime) -> UUID:
+    """The first id of a moment."""
+    return UUID(int=max(0, round(moment.timestamp() * 1000)) << 80)
+
+
 def list_jobs(
     engine: Engine,
     wanted: JobFilter = ALL_JOBS,
@@ -80,14 +161,14 @@ def list_jobs(
     after: UUID | None = None,
     limit: int = 20,
 ) -> list[dict[str, Any]]:
-    """The jobs that match, the newest first, from the one `after` which the list begins.
+    """The jobs that match, the newest first, from the one `after` which the list begins."""
+    return JobList(wanted, since, until, batch_id).page(engine, after=after, limit=limit)
 
-    `since` and `until` bound the time of enqueueing.
-    """
-    page = {"since": since, "until": until, "batch_id": batch_id, "after": after, "limit": limit}
-    parameters = {**wanted.parameters(), **page}
+
+def jobs_of(engine: Engine, ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    """These jobs, as they are listed; unknown ids are left out."""
     with engine.connect() as connection:
-        return _dicts(connection.execute(statement("admin/list_jobs"), parameters).all())
+        return _dicts(connection.execute(statement("admin/jobs_of"), {"ids": list(ids)}).all())
 
 
 def show_job(engine: Engine, job_id: UUID) -> dict[str, Any]:

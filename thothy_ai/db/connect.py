@@ -116,8 +116,8 @@ def make_engine(
     """A pooled engine; nothing is connected yet. Unqualified names are those of the settings' schema.
 
     A statement that is not answered within `answer_seconds` fails as one to an unreachable server; `within` sets other
-    limits. `session`: parameters of Postgres for each connection. Raises `ConfigError` when no database is set, or when it is behind a pooler that this application cannot
-    use.
+    limits. `session`: parameters of Postgres for each connection. Raises `ConfigError` when no database is set, or when
+    it is behind a pooler that this application cannot use.
     """
     with _driver():
         options = _options(settings, application, pool_size)

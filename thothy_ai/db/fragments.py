@@ -151,6 +151,8 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))"
     " AND (CAST(:reasons AS text[]) IS NULL OR reason = ANY(CAST(:reasons AS text[])))"
     " AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))",
+    "listed_job": "id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, model,"
+    " idempotency_key, source_key, parent_id, batch_id, enqueued_at, started_at, finished_at, review",
     # Jobs that match a filter, except for their kind and times. Those of one enqueue call have the same `enqueued_at`;
     # follow-ups may have been enqueued in the same instant.
     "selected_jobs": "(CAST(:states AS text[]) IS NULL OR state = ANY(CAST(:states AS text[])))"

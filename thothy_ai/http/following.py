@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from uuid import UUID
@@ -69,7 +69,7 @@ class JobFollowers:
         for threads in (self._listeners, self._lookers):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def follow(self, job_id: UUID, by: str) -> AsyncIterator[JobSnapshot | TextPiece]:
+    async def follow(self, job_id: UUID, by: str) -> AsyncGenerator[JobSnapshot | TextPiece, None]:
         """The job after each look, and pieces of its text in between, until it has ended.
 
         While the database does not answer, the last snapshot is repeated. Raises `ApiError` if too much is followed,

@@ -41,6 +41,9 @@ class EngineFigures:
     prefix_hit_rate: float | None  # since the engine's start, if no prompt was admitted in the last seconds
     preemptions: int
     engines: int = 1
+    memory_used: int = 0  # bytes of the devices, or of the process on a CPU; 0: not known
+    memory_total: int = 0
+    memory_planned: int = 0
 
     @classmethod
     def together(cls, each: Sequence[EngineFigures]) -> EngineFigures:
@@ -62,6 +65,9 @@ class EngineFigures:
             prefix_hit_rate=_mean(of.prefix_hit_rate for of in each),
             preemptions=sum(of.preemptions for of in each),
             engines=len(each),
+            memory_used=sum(of.memory_used for of in each),
+            memory_total=sum(of.memory_total for of in each),
+            memory_planned=sum(of.memory_planned for of in each),
         )
 
 
@@ -116,6 +122,9 @@ def _figures(info: EngineInfo, stats: EngineStats, first: CoreStats, seconds: fl
             core.cached_tokens - admitted.cached_tokens, core.prompt_tokens - admitted.prompt_tokens
         ),
         preemptions=stats.scheduler.preemptions,
+        memory_used=stats.memory.used_bytes,
+        memory_total=stats.memory.total_bytes,
+        memory_planned=stats.memory.planned_bytes,
     )
 
 

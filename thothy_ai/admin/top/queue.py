@@ -19,6 +19,7 @@ from thothy_ai.admin.report.drain_report import Figures, attempted
 from thothy_ai.admin.report.yields import Yields
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
+from thothy_ai.queue.forecast.outlook import Forecast
 from thothy_ai.queue.forecast.store import current
 from thothy_ai.queue.hints import count_waiting
 from thothy_ai.queue.live import interest_channel
@@ -29,6 +30,7 @@ COST = 20  # a statement's duration times this passes before it runs again
 RATE_SECONDS = 60
 MIN_RATE_SECONDS = 3.0  # a rate over less would jump
 HOUR = timedelta(hours=1)
+MANY = 20  # outputs
 
 T = TypeVar("T")
 
@@ -37,13 +39,13 @@ T = TypeVar("T")
 class QueueFigures:
     """The queue, counted `age_seconds` ago, and the rate of the last minute, 0 if too few ended.
 
-    `forecast_seconds`: until all jobs that may run have ended, as `thothy drain` and the forecast say; None: not known.
+    `forecast`: what the dispatcher expects, as `thothy drain` says; None: not known.
     """
 
     status: QueueStatus
     age_seconds: float
     jobs_per_second: float
-    forecast_seconds: float | None = None
+    forecast: Forecast | None = None
 
     @property
     def delayed(self) -> int:
@@ -58,8 +60,8 @@ class QueueFigures:
     @property
     def seconds_to_go(self) -> float | None:
         """Until all jobs that may run have ended: as forecast, and at this rate while there is no forecast."""
-        if self.forecast_seconds is not None:
-            return self.forecast_seconds
+        if self.forecast is not None and self.forecast.p50 is not None:
+            return self.forecast.p50
         return self.due / self.jobs_per_second if self.jobs_per_second else None
 
 
@@ -72,6 +74,7 @@ class HourFigures(Yields):
     clean: int  # with an artifact in which nothing was found
     attempts: int
     reasons: tuple[tuple[str, int], ...]  # of attempts without an artifact, the most frequent first
+    unpublishable: tuple[str, ...] = ()  # kinds of which nothing was accepted, of at least `MANY` outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ class QueueSource:
             rate = float(ended.ended / ended.seconds) if ended.seconds >= MIN_RATE_SECONDS else 0.0
             status, age = self._status.value()
             made, made_ago = self._forecast.value()
-            return RecordFigures(QueueFigures(status, age, rate, made.after(made_ago).p50), self._hour.value()[0])
+            return RecordFigures(QueueFigures(status, age, rate, made.after(made_ago)), self._hour.value()[0])
 
     def close(self) -> None:
         self._engine.dispose()
@@ -158,4 +161,5 @@ def _hour(engine: Engine) -> HourFigures:
         clean=sum(row.clean for row in produced),
         attempts=tried.attempts.total(),
         reasons=tuple(sorted(reasons, key=lambda item: (-item[1], item[0]))),
+        unpublishable=tuple(row.kind for row in produced if row.with_output >= MANY and not row.with_artifact),
     )

@@ -30,8 +30,19 @@ from thothy_ai.http.console.keys import KeyPages
 from thothy_ai.http.console.models import ModelPages
 from thothy_ai.http.console.now import NowPage
 from thothy_ai.http.console.review import ReviewPages
-from thothy_ai.http.console.sessions import COOKIE, check_csrf, viewer_of_key
-from thothy_ai.http.console.site import HEADERS, MAX_FORM, PAGE_SECONDS, PAGE_SESSION, ROOT, Site, back_to, is_valid
+from thothy_ai.http.console.runbooks import RunbookPages
+from thothy_ai.http.console.sessions import COOKIE, Viewer, check_csrf, viewer_of_key
+from thothy_ai.http.console.site import (
+    HEADERS,
+    MAX_FORM,
+    PAGE_SECONDS,
+    PAGE_SESSION,
+    ROOT,
+    Site,
+    back_to,
+    beats,
+    is_valid,
+)
 from thothy_ai.http.console.webhooks import WebhookPages
 from thothy_ai.http.errors import ApiError
 from thothy_ai.settings import Settings
@@ -71,10 +82,9 @@ class Console:
     def __init__(self, settings: Settings) -> None:
         self._database = make_engine(settings, application="serve", session=PAGE_SESSION)
         self.site = Site(settings, self._database)
-        self._now = NowPage(self.site)
         self._jobs = JobPages(self.site)
         parts = (
-            self._now,
+            NowPage(self.site),
             self._jobs,
             ReviewPages(self.site),
             DrainPages(self.site),
@@ -84,6 +94,7 @@ class Console:
             WebhookPages(self.site),
             KeyPages(self.site),
             ChangeLog(self.site),
+            RunbookPages(self.site),
         )
         static = StaticFiles(directory=Path(str(files(__package__).joinpath("static"))))
         self._app = Starlette(
@@ -94,6 +105,7 @@ class Console:
                 Route(f"{ROOT}/enter", self._enter, methods=["GET", "POST"]),
                 Route(f"{ROOT}/sign-out", self._sign_out, methods=["POST"]),
                 Mount(f"{ROOT}/static", static),
+                self.site.page("/events", self._events),
                 *(route for part in parts for route in part.routes),
             ],
             exception_handlers={
@@ -109,11 +121,10 @@ class Console:
 
     def end_streams(self) -> None:
         """Let the pages' streams end."""
-        self.site.ending = True
+        self.site.ending = self._jobs.followers.ending = True
 
     async def close(self) -> None:
-        self._now.close()
-        self._jobs.close()
+        self._jobs.followers.close()
         await self.site.judges.close()
         self.site.close()
         self._database.dispose()
@@ -121,6 +132,10 @@ class Console:
     async def _root(self, request: Request) -> Response:
         viewer = await self.site.viewer(request)
         return RedirectResponse(f"{ROOT}/{'review' if viewer and viewer.tenant else 'now'}", 303, HEADERS)
+
+    async def _events(self, request: Request, viewer: Viewer) -> Response:
+        """What is away, for pages of which nothing else is live."""
+        return await self.site.stream(request, viewer, beats())
 
     async def _sign_in(self, request: Request) -> Response:
         to = back_to(request.query_params.get("next"), ROOT)
@@ -171,7 +186,8 @@ class Console:
         viewer = None
         with suppress(DatabaseError):
             viewer = await self.site.viewer(request)
-        return self.site.render(request, viewer, "error.html", failure.status, failure=failure)
+        again = failure.status == 503 and request.method == "GET"
+        return self.site.render(request, viewer, "error.html", failure.status, failure=failure, again=again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +207,9 @@ def _failure_of(error: Exception) -> ErrorText:
             return ErrorText(404, "There is no such page", "It may have moved, or what it showed was deleted.")
         return ErrorText(error.status_code, "That was refused", error.detail)
     if isinstance(error, DatabaseError) and error.sqlstate == TOO_LONG:
-        says = f"The database would need more than {PAGE_SECONDS} s for this. Ask for less: narrow the filter or the time."
+        says = (
+            f"The database would need more than {PAGE_SECONDS} s for this. Ask for less: narrow the filter or the time."
+        )
         return ErrorText(503, "That takes too long", says)
     look = "Before you send something again, look whether it was done."
     if isinstance(error, DatabaseError) and (isinstance(error, DatabaseUnreachableError) or error.sqlstate is None):

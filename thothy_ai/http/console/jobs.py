@@ -6,11 +6,9 @@ made, also one of all that match.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,66 +18,94 @@ from uuid import UUID
 from sqlalchemy import Engine
 from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from thothy_ai.admin.filters import JobFilter
-from thothy_ai.admin.job_watch import JobWatch, why_it_waits
-from thothy_ai.admin.jobs import BATCH, cancel, change, list_jobs, open_jobs, redrive, show_job, tenant_jobs
+from thothy_ai.admin.job_watch import JobSnapshot, JobWatch, why_it_waits
+from thothy_ai.admin.jobs import BATCH, HOUR, JobList, cancel, change, open_jobs, redrive, show_job, tenant_jobs
 from thothy_ai.db.states import TERMINAL, JobState
-from thothy_ai.errors import InvalidJobError, UnknownJobError
+from thothy_ai.errors import DatabaseError, InvalidJobError, UnknownJobError
+from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, ROOT, SESSION_CHECK_SECONDS, Site
+from thothy_ai.http.console.site import ROOT, Site, beats
 from thothy_ai.http.errors import ApiError
+from thothy_ai.http.following import JobFollowers
 from thothy_ai.queue.changes import Change
-from thothy_ai.queue.live import TextWatcher
+from thothy_ai.queue.live import TextPiece
+from thothy_ai.queue.moments import RANGE, nameable
 
 PAGE = 50  # jobs
 MAX_MATCHING = 1_000_000  # jobs that one change is about
 MAX_OUTPUTS = 50
 MAX_RECORDED = 1_000  # ids of a change
 MAX_SHOWN_CHARS = 20_000  # of one output: a page is rendered on the door's event loop
-MAX_WATCHERS = 64  # live texts at once, each of which holds a thread
-LOOK_SECONDS = 0.5
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
+CHANGING = ("id", "state", "reason", "attempt", "priority", "finished_at")  # of a listed job
 RETRYABLE = (JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED)
 FIELDS = ("kind", "key", "source", "model", "reason", "tenant")
 
 
 class JobPages:
-    """Owns the threads that follow live texts."""
+    """Owns what follows the jobs that are shown."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._watchers = ThreadPoolExecutor(MAX_WATCHERS, thread_name_prefix="console-watcher")
-        self._watching = 0
+        self._rows = SharedRows(site)
+        self.followers = JobFollowers(site.settings, site.database)
         self.routes = [
             site.page("/jobs", self._list),
+            site.page("/jobs/events", self._list_events),
             site.action("/jobs/ask", self._ask),
             site.action("/jobs/change", self._change),
             site.page("/jobs/{id:uuid}", self._show),
             site.page("/jobs/{id:uuid}/events", self._events),
         ]
 
-    def close(self) -> None:
-        """Let the live texts end."""
-        self._watchers.shutdown(wait=False, cancel_futures=True)
-
     async def _list(self, request: Request, viewer: Viewer) -> Response:
-        wanted, after = filter_of(request.query_params, viewer), _id_in(request.query_params, "after")
-        found = await self._site.read(lambda: list_jobs(self._site.database, wanted, after=after, limit=PAGE + 1))
-        query = [(name, value) for name, value in parse_qsl(request.url.query) if name != "after" and value]
-        more = urlencode([*query, ("after", str(found[PAGE - 1]["id"]))]) if len(found) > PAGE else None
+        listed, after = list_of(request.query_params, viewer), _id_in(request.query_params, "after")
+        found, looked = await self._site.read(lambda: listed.look(self._site.database, after=after, limit=PAGE))
+        query = urlencode([(name, value) for name, value in parse_qsl(request.url.query) if name != "after" and value])
+        shown = urlencode({"shown": ",".join(job["id"].hex for job in found), "top": int(after is None)})
         return self._site.render(
             request,
             viewer,
             "jobs.html",
-            jobs=found[:PAGE],
-            wanted=wanted,
+            jobs=found,
+            wanted=listed.wanted,
+            times={name: request.query_params.get(name, "") for name in ("since", "until")},
             states=[state.value for state in JobState],
-            query=urlencode(query),
-            more=more,
+            query=query,
+            more=f"{query}&after={looked}" if looked is not None else None,
+            full=len(found) == PAGE,
             first=after is None,
+            live=f"{query}&{shown}",
         )
+
+    async def _list_events(self, request: Request, viewer: Viewer) -> Response:
+        """The rows of a list as they change, and how many jobs have come since."""
+        try:
+            ids = [UUID(each) for each in request.query_params.get("shown", "").split(",") if each][:PAGE]
+        except ValueError:
+            raise ApiError(400, "shown: expected ids of jobs", code="invalid_value") from None
+        listed = list_of(request.query_params, viewer)
+        query = [(name, value) for name, value in parse_qsl(request.url.query) if name not in {"shown", "top", "after"}]
+        page = ShownJobs(tuple(ids), listed if request.query_params.get("top") == "1" else None)
+        return await self._site.stream(request, viewer, self._list_parts(viewer, page, urlencode(query)))
+
+    async def _list_parts(self, viewer: Viewer, page: ShownJobs, query: str) -> AsyncIterator[str | None]:
+        shown: list[tuple[object, ...]] = []
+        newer = 0
+        with self._rows.shown(page):
+            async for _ in beats():
+                jobs = [job for job in self._rows.rows(page.ids) if viewer.sees(job["tenant"])]
+                states = [tuple(job[name] for name in CHANGING) for job in jobs]
+                part = ""
+                if jobs and states != shown:
+                    part, shown = self._site.fragment("jobs_part.html", viewer=viewer, jobs=jobs), states
+                if page.newer != newer:
+                    newer = page.newer
+                    part += self._site.fragment("jobs_newer.html", newer=newer, most=MAX_NEWER, query=query)
+                yield part or None
 
     async def _ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Say what a change would do, and ask for it."""
@@ -120,8 +146,8 @@ class JobPages:
     async def _chosen(self, viewer: Viewer, form: FormData, action: str) -> list[UUID]:
         """The jobs that a form is about: those ticked that the viewer sees, or all that match its filter."""
         if form.get("which") == "all":
-            wanted = filter_of(QueryParams(str(form.get("query", ""))), viewer)
-            return await self._site.read(lambda: _matching(self._site.database, wanted, action))
+            listed = list_of(QueryParams(str(form.get("query", ""))), viewer)
+            return await self._site.read(lambda: _matching(self._site.database, listed, action))
         try:
             ids = [UUID(str(given)) for given in form.getlist("id")]
         except ValueError:
@@ -133,69 +159,79 @@ class JobPages:
         return ids
 
     async def _show(self, request: Request, viewer: Viewer) -> Response:
-        job_id: UUID = request.path_params["id"]
-        job = await self._site.read(lambda: self._job(job_id))
-        if job is None or not viewer.sees(job["tenant"]):
-            raise ApiError(404, f"there is no job {job_id}; it may have been deleted", code="not_found")
-        why = await self._site.read(lambda: _why(self._site.database, job_id))
-        price = self._site.settings.price_per_compute_hour
+        job = await self._seen(request, viewer)
+        why = await self._site.read(lambda: self._waits(job["id"]))
         return self._site.render(
             request,
             viewer,
             "job.html",
-            job=job,
-            why=why,
-            open=JobState(job["state"]) not in TERMINAL,
-            retryable=job["state"] in RETRYABLE,
-            steps=_steps(job),
-            outputs=[{**each, "text": _shortened(each["text"])} for each in job["artifacts"][:MAX_OUTPUTS]],
-            price=None if price is None else job["cost"].price(price),
-            currency=self._site.settings.currency,
+            **self._values(job, why),
             request_json=_pretty(job["request"]),
             commands=_commands(job),
         )
 
-    async def _events(self, request: Request, viewer: Viewer) -> Response:
-        """What a running job writes, and a word once its state has changed."""
+    async def _seen(self, request: Request, viewer: Viewer) -> dict[str, Any]:
         job_id: UUID = request.path_params["id"]
-        job = await self._site.read(lambda: self._job(job_id))
+        job: dict[str, Any] | None = await self._site.read(lambda: self._job(job_id))
         if job is None or not viewer.sees(job["tenant"]):
-            raise ApiError(404, f"there is no job {job_id}", code="not_found")
-        if self._watching >= MAX_WATCHERS:
-            raise ApiError(429, f"{MAX_WATCHERS} jobs are being watched already", code="too_many_requests")
-        headers = {**HEADERS, "x-accel-buffering": "no"}
-        stream = self._watched(request, job_id, JobState(job["state"]), job["attempt"])
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+            raise ApiError(404, f"there is no job {job_id}; it may have been deleted", code="not_found")
+        return job
 
-    async def _watched(self, request: Request, job_id: UUID, state: JobState, attempt: int) -> AsyncIterator[str]:
-        loop, live = asyncio.get_running_loop(), TextWatcher(self._site.settings, job_id)
-        watch, text, of = JobWatch(self._site.database, job_id), "", 0
-        self._watching += 1
-        looked_at = time.monotonic()
+    def _values(self, job: Mapping[str, Any], why: str | None) -> dict[str, Any]:
+        """What the live part of a job's page shows."""
+        price = self._site.settings.price_per_compute_hour
+        return {
+            "job": job,
+            "why": why,
+            "open": JobState(job["state"]) not in TERMINAL,
+            "retryable": job["state"] in RETRYABLE,
+            "steps": _steps(job),
+            "attempts": [_attempt(each, price) for each in job["attempts"]],
+            "outputs": [{**each, "text": _shortened(each["text"])} for each in job["artifacts"][:MAX_OUTPUTS]],
+            "price": None if price is None else job["cost"].price(price),
+            "currency": self._site.settings.currency,
+        }
+
+    async def _events(self, request: Request, viewer: Viewer) -> Response:
+        """One job: the parts of its page as they change, and what it writes."""
+        job = await self._seen(request, viewer)
+        why = await self._site.read(lambda: self._waits(job["id"]))
+        return await self._site.stream(request, viewer, self._parts(viewer, job, why))
+
+    async def _parts(self, viewer: Viewer, job: dict[str, Any], why: str | None) -> AsyncIterator[str | None]:
+        job_id, shown, text, of = job["id"], (job["state"], job["attempt"]), "", 0
+        yield self._site.fragment("job_part.html", viewer=viewer, **self._values(job, why))  # it may have changed
+        while True:
+            try:
+                async with aclosing(self.followers.follow(job_id, viewer.identity)) as steps:
+                    async for step in steps:
+                        if isinstance(step, TextPiece):
+                            text = step.text if step.attempt != of else text[: step.at] + step.text
+                            of = step.attempt
+                            yield self._site.fragment("job_text.html", text=text[-MAX_SHOWN_CHARS:], attempt=of)
+                            continue
+                        now, waits = (step.state, step.attempt), _why(step)
+                        if now != shown or waits != why:
+                            shown, why = now, waits
+                            again = await self._site.read(lambda: self._job(job_id))
+                            job = again or job
+                            yield self._site.fragment("job_part.html", viewer=viewer, **self._values(job, why))
+                        else:
+                            yield None
+            except (UnknownJobError, DatabaseError):
+                yield None
+            with self._rows.shown(ShownJobs((job_id,))):  # it has ended, and may be queued again
+                async for _ in beats():
+                    rows = self._rows.rows((job_id,))
+                    if rows and rows[0]["finished_at"] is None:
+                        break
+                    yield None
+
+    def _waits(self, job_id: UUID) -> str | None:
         try:
-            while not self._site.ending:
-                if time.monotonic() - looked_at > SESSION_CHECK_SECONDS:
-                    looked_at = time.monotonic()
-                    if await self._site.viewer(request) is None:
-                        return
-                piece = await loop.run_in_executor(self._watchers, live.next, LOOK_SECONDS)
-                if piece is not None:
-                    text = piece.text if piece.attempt != of else text[: piece.at] + piece.text
-                    of = piece.attempt
-                    part = self._site.fragment("job_live.html", text=text[-MAX_SHOWN_CHARS:], attempt=of)
-                    yield "".join(f"data: {line}\n" for line in part.split("\n")) + "\n"
-                    continue
-                try:
-                    now = await self._site.read(watch.look)
-                except UnknownJobError:
-                    return
-                if (now.state, now.attempt) != (state, attempt):
-                    yield "event: changed\ndata: now\n\n"
-                    return
-                yield ": still here\n\n"
-        finally:
-            self._watching -= 1
-            live.close()
+            return _why(JobWatch(self._site.database, job_id).look())
+        except UnknownJobError:
+            return None
 
     def _job(self, job_id: UUID) -> dict[str, Any] | None:
         try:
@@ -211,8 +247,29 @@ def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
     for state in states:
         if state not in set(JobState):
             raise ApiError(400, f"state: {state!r} is not one of {', '.join(JobState)}", code="invalid_value")
-    wanted = JobFilter(states=states, **given, parent=_id_in(query, "parent"), batch=_id_in(query, "batch"))
+    wanted = JobFilter(states=tuple(states), **given, parent=_id_in(query, "parent"), batch=_id_in(query, "batch"))
     return wanted if viewer.tenant is None else replace(wanted, tenant=viewer.tenant)
+
+
+def list_of(query: QueryParams, viewer: Viewer) -> JobList:
+    """The list that an address names, of the jobs that the viewer sees."""
+    return JobList(filter_of(query, viewer), _moment_in(query, "since"), _moment_in(query, "until"))
+
+
+def _moment_in(query: QueryParams, name: str) -> datetime | None:
+    """The moment under a name, in UTC unless it says otherwise."""
+    if not (given := query.get(name, "").strip()):
+        return None
+    try:
+        moment = datetime.fromisoformat(given)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError:
+        moment = None
+    if moment is None or not nameable(moment):
+        raise ApiError(
+            400, f"{name}: expected a time {RANGE}, such as 2026-01-31T17:00, got {given!r}", code="invalid_value"
+        )
+    return moment
 
 
 def _id_in(query: QueryParams, name: str) -> UUID | None:
@@ -239,19 +296,19 @@ def _priority_in(form: FormData) -> int:
         raise ApiError(400, "priority: expected a whole number from -100 to 100", code="invalid_value") from None
 
 
-def _matching(engine: Engine, wanted: JobFilter, action: str) -> list[UUID]:
+def _matching(engine: Engine, listed: JobList, action: str) -> list[UUID]:
     """The jobs that match and that an action can change."""
     if action != "retry":
-        ids = [job.id for job in open_jobs(engine, wanted)]
+        ids = [job.id for job in open_jobs(engine, listed.wanted, since=listed.since, until=listed.until)]
         if len(ids) > MAX_MATCHING:
             says = f"{len(ids):,} jobs match, and one change is about {MAX_MATCHING:,} at most: filter them further"
             raise ApiError(400, says, code="too_many")
         return ids
-    states = [state for state in RETRYABLE if not wanted.states or state in wanted.states]
-    ids = []
+    states = [state for state in RETRYABLE if not listed.wanted.states or state in listed.wanted.states]
+    retryable, ids = replace(listed, wanted=replace(listed.wanted, states=tuple(states))), []
     after: UUID | None = None
     while states and len(ids) < MAX_MATCHING:
-        found = list_jobs(engine, replace(wanted, states=states), after=after, limit=BATCH)
+        found = retryable.page(engine, after=after, limit=BATCH)
         ids += [job["id"] for job in found]
         if len(found) < BATCH:
             break
@@ -270,14 +327,10 @@ def _changed(engine: Engine, action: str, ids: Sequence[UUID], form: FormData, v
         raise ApiError(400, str(error), code="invalid_value") from None
 
 
-def _why(engine: Engine, job_id: UUID) -> str | None:
+def _why(job: JobSnapshot) -> str | None:
     """Why a job waits, if it does."""
-    try:
-        now = JobWatch(engine, job_id).look()
-    except UnknownJobError:
-        return None
     clock = lambda moment: f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"  # noqa: E731
-    return why_it_waits(now, now.waiting, clock)[1] if now.waiting is not None else None
+    return why_it_waits(job, job.waiting, clock)[1] if job.waiting is not None else None
 
 
 def _steps(job: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
@@ -292,6 +345,12 @@ def _steps(job: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
     if job["finished_at"] is not None:
         steps.append((job["finished_at"], job["state"], job["detail"] or ""))
     return sorted(steps, key=lambda step: step[0])
+
+
+def _attempt(attempt: Mapping[str, Any], per_hour: float | None) -> dict[str, Any]:
+    """An attempt as it is shown, with its own price."""
+    took = (attempt["finished_at"] - attempt["started_at"]).total_seconds()
+    return {**attempt, "took": took, "price": None if per_hour is None else attempt["device_seconds"] / HOUR * per_hour}
 
 
 def _commands(job: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -32,8 +33,11 @@ from thothy_ai.db.api_keys import ApiKey, list_keys
 from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseError, ThothyError
+from thothy_ai.http.api.operations import stream_of
+from thothy_ai.http.console.readings import READ_SECONDS, Readings
 from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
+from thothy_ai.http.following import Places
 from thothy_ai.plans.judges import EDIT_JUDGES, Judges
 from thothy_ai.settings import Settings
 
@@ -55,6 +59,8 @@ MAX_FIELDS = 2_000  # of a form
 MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
 MAX_TEXT = 25_000  # characters of one text, unless a page is asked for in full: it is rendered on the door's event loop
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+PING_SECONDS = 5.0  # between two signs of life on a stream
+MAX_STREAMS, MAX_STREAMS_OF_ONE = 1_000, 100
 HEADERS = {
     # Scripts and styles are files of ours; nothing comes from elsewhere, and no other page may frame this one.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -63,6 +69,7 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
+EVENT_HEADERS = {**HEADERS, "x-accel-buffering": "no"}  # nginx would collect events
 
 
 @dataclass(slots=True)
@@ -88,9 +95,11 @@ class Site:
         self.settings, self.database = settings, database
         self.sessions = Sessions(database)
         self.judges = Judges(settings.kinds, settings.judge_seconds, EDIT_JUDGES, settings.gates_as_findings)
+        self.readings = Readings(settings)
         self.ending = False  # streams end once it is True
         self._known: KnownAccess | None = None
         self._access = Paced(self._read_access, ACCESS_SECONDS)
+        self._streams = Places(MAX_STREAMS, MAX_STREAMS_OF_ONE, "live pages")
         self._pages = ThreadPoolExecutor(PAGE_THREADS, thread_name_prefix="console")
         self._doorkeepers = ThreadPoolExecutor(2, thread_name_prefix="console-session")
         self._templates = Environment(
@@ -176,6 +185,7 @@ class Site:
 
     def close(self) -> None:
         """Let the threads end."""
+        self.readings.close()
         for threads in (self._pages, self._doorkeepers):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -189,6 +199,7 @@ class Site:
             "path": request.url.path,
             "whole": is_whole(request),
             "notice": notice and _read_notice(notice),
+            "away": self._away(viewer) if viewer else [],
             **values,
         }
         answer = HTMLResponse(self._templates.get_template(template).render(context), status, HEADERS)
@@ -199,6 +210,45 @@ class Site:
     def fragment(self, template: str, /, **values: object) -> str:
         """A part of a page."""
         return self._templates.get_template(template).render(values)
+
+    async def stream(self, request: Request, viewer: Viewer, parts: AsyncIterator[str | None]) -> Response:
+        """A page's stream: its parts as they change, and what is away, until the viewer leaves or the session ends.
+
+        `parts` yields None where nothing has changed, at least every few seconds.
+        """
+        await self.readings.begin()
+        return await stream_of(self._streamed(request, viewer, parts), "text/event-stream", EVENT_HEADERS)
+
+    async def _streamed(
+        self, request: Request, viewer: Viewer, parts: AsyncIterator[str | None]
+    ) -> AsyncIterator[bytes]:
+        said: list[tuple[str, str]] | None = None
+        checked_at = sent_at = time.monotonic()
+        with self._streams.taken(viewer.identity), self.readings.watched():
+            async with aclosing(parts):  # type: ignore[type-var]
+                async for part in parts:
+                    now = time.monotonic()
+                    if self.ending:
+                        return
+                    if now - checked_at > SESSION_CHECK_SECONDS:
+                        checked_at = now
+                        with suppress(DatabaseError):  # it is looked up once the database is back
+                            if await self.viewer(request) is None:
+                                return
+                    text = part or ""
+                    if (away := self._away(viewer)) != said:
+                        said = away
+                        text += self.fragment("away_part.html", away=away)
+                    if text:
+                        sent_at = now
+                        yield "".join(f"data: {line}\n" for line in text.splitlines()).encode() + b"\n"
+                    elif now - sent_at > PING_SECONDS:
+                        sent_at = now
+                        yield b"event: alive\ndata: now\n\n"
+
+    def _away(self, viewer: Viewer) -> list[tuple[str, str]]:
+        """What does not answer; why not is for those who see the whole installation."""
+        return [(name, "" if viewer.tenant else why) for name, why in self.readings.away()]
 
     def sign_in(self, request: Request, viewer: Viewer, to: str) -> Response:
         """Begin a session and go on to a page."""
@@ -252,6 +302,13 @@ class Site:
             return self._known  # a page that is open says that Postgres is away, and goes on
         self._known = KnownAccess(keys, ended)
         return self._known
+
+
+async def beats(seconds: float = READ_SECONDS) -> AsyncIterator[None]:
+    """None again and again: the parts of a page that has none that change."""
+    while True:
+        yield None
+        await asyncio.sleep(seconds)
 
 
 def allow(viewer: Viewer, role: ViewerRole) -> None:

@@ -1,6 +1,5 @@
 -- Jobs for a list, the newest first. A filter that is NULL lets everything through.
-SELECT id, kind, state, priority, deadline, attempt, failures, reason, detail, tenant, worker, model, idempotency_key, source_key,
-    parent_id, batch_id, enqueued_at, started_at, finished_at, review
+SELECT {listed_job}
 FROM job
 WHERE {selected_jobs}
     AND (CAST(:kind AS text) IS NULL OR kind = :kind)
@@ -10,6 +9,7 @@ WHERE {selected_jobs}
     AND (CAST(:since AS timestamptz) IS NULL OR enqueued_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR enqueued_at < :until)
     AND (CAST(:batch_id AS uuid) IS NULL OR batch_id = :batch_id)
+    AND (CAST(:above AS uuid) IS NULL OR id > :above)
     AND (CAST(:after AS uuid) IS NULL OR id < :after)
 ORDER BY id DESC
 LIMIT :limit

@@ -14,6 +14,7 @@ from thothy_ai.admin.top.polling import Unreachable
 from thothy_ai.admin.top.queue import HourFigures, QueueFigures, RecordFigures, WorkerFigures
 from thothy_ai.cli.views.top import Frame, render
 from thothy_ai.jobs import RejectionReason
+from thothy_ai.queue.forecast.outlook import Basis, Forecast
 from thothy_ai.queue.status import QueueStatus, StateCount
 
 ENGINE = EngineFigures(
@@ -113,6 +114,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 
 def test_the_time_to_go_is_the_forecast_s_as_in_a_drain() -> None:
-    assert QueueFigures(status(), 0.0, 123.4, 90.0).seconds_to_go == 90.0
-    forecast = RecordFigures(QueueFigures(status(), 0.0, 123.4, 5400.0), HOUR)
+    made = Forecast(0.0, Basis.LEARNT, False, 9.0, 0.0, 0.0, 1, None, 5400.0, None, None, 0.0, 0.0, 0.0)
+    assert QueueFigures(status(), 0.0, 123.4, made).seconds_to_go == 5400.0
+    forecast = RecordFigures(QueueFigures(status(), 0.0, 123.4, made), HOUR)
     assert f"about {spell_whole(5400.0)}" in shown(Frame(forecast, WORKERS, ENGINE))

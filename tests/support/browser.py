@@ -132,9 +132,11 @@ class Browser:
         to.write_bytes(base64.b64decode(self._ask("Page.printToPDF", printBackground=False)["data"]))
 
     def close(self) -> None:
-        """End the browser."""
+        """End the browser, which may end before it answers."""
         self._session = None
-        self._ask("Browser.close")
+        self._send("Browser.close")
+        while self._pipe.recv(1 << 16):
+            pass
 
     def _ask(self, method: str, **params: object) -> dict[str, Any]:
         number = self._send(method, **params)

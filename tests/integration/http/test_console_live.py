@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
 from sqlalchemy import Engine, text
 
+from tests.support.answering_backend import AnsweringBackend
 from tests.support.browser import Browser
 from tests.support.console import Console, sent
-from tests.support.door import PATIENCE
-from thothy_ai.admin.jobs import JobList
+from tests.support.door import PATIENCE, served_door
+from tests.support.queue_bench import QUICK, Queue
+from tests.support.served_engine import served
+from thothy_ai.admin.jobs import JobList, states_of
+from thothy_ai.db.connect import make_engine
 from thothy_ai.db.console_links import make_link
+from thothy_ai.db.migration import migrate
+from thothy_ai.embedded import Postgres, Valkey
+from thothy_ai.embedded.process import free_ports
 from thothy_ai.http.console.site import PAGE_SECONDS, PAGE_THREADS
+from thothy_ai.producer import Producer
+from thothy_ai.settings import Settings
 
 
 def test_a_slow_page_has_a_limit_and_holds_up_nothing_else(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,3 +77,108 @@ def test_lists_and_jobs_stay_live_without_moving(console: Console, chromium: Bro
     chromium.until("document.querySelector('#job h1 .state').textContent == 'queued'")
     chromium.until("document.querySelector('#job').textContent.includes('It waits')")
     assert chromium.evaluate("document.querySelector('details').open")
+
+
+AWAY, LOST = "document.querySelector('#away').textContent", "!document.querySelector('#lost').hidden"
+QUEUED = """[...document.querySelectorAll('.figure')]
+    .find(each => each.querySelector('dt').textContent == 'queued').querySelector('dd').textContent"""
+CANCEL = "document.querySelector('button[value=cancel]').click()"
+
+
+class World:
+    """A console with servers of its own, each of which can be stopped and started."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self.postgres = stack.enter_context(Postgres(folder / "postgres"))
+        self.valkey = stack.enter_context(Valkey(folder / "valkey", durable=False))
+        self.settings = Settings.load(
+            home=folder,
+            database_url=self.postgres.url,
+            redis_url=self.valkey.url,
+            http_port=free_ports(1),
+            **(QUICK | {"engine_url": f"unix://{folder}/engine.sock"}),
+        )
+        migrate(self.settings)
+        self.database = make_engine(self.settings)
+        stack.callback(self.database.dispose)
+        self.queue = Queue(self.settings, self.database, stack.enter_context(Producer(self.settings)))
+        self.engine, self.server = stack.enter_context(ExitStack()), stack.enter_context(ExitStack())
+        self.start_engine()
+        self.start_server()
+        self.address = f"http://127.0.0.1:{self.settings.http_port}"
+
+    def start_engine(self) -> None:
+        self.engine.enter_context(served(AnsweringBackend(lambda _: ["Hello."]), self.settings.require_engine_url()))
+
+    def start_server(self) -> None:
+        self.server.enter_context(served_door(self.settings, port=self.settings.http_port))
+
+    def start_postgres(self) -> None:
+        self.postgres.process.start()
+        self.database.dispose()
+
+    def sign_in(self, chromium: Browser) -> None:
+        token = make_link(self.database, "Ada", "operator", None)
+        chromium.load(f"{self.address}/console/enter?token={token}", 1440)
+        chromium.press("button.main")
+
+
+@pytest.fixture
+def world(clean_environment: None) -> Iterator[World]:
+    with (
+        TemporaryDirectory(prefix="thothy-test-", ignore_cleanup_errors=True) as folder,
+        ExitStack() as stack,
+    ):
+        Path(folder).chmod(0o755)  # Postgres may have to run as nobody
+        yield World(stack, Path(folder))
+
+
+def test_pages_say_what_is_away_and_heal_by_themselves(world: World, chromium: Browser) -> None:
+    world.queue.enqueue("ok")
+    world.sign_in(chromium)
+    chromium.evaluate("window.stays = true")
+    chromium.until(f"{QUEUED} == '1'")
+    assert chromium.evaluate(AWAY).strip() == ""
+    world.engine.close()
+    chromium.until(f"{AWAY}.includes('The engine of this machine does not answer')")
+    world.start_engine()
+    chromium.until(f"!{AWAY}.trim()")
+    world.valkey.process.kill()
+    chromium.until(f"{AWAY}.includes('Redis does not answer')")
+    world.valkey.process.start()
+    chromium.until(f"!{AWAY}.trim()")
+    world.postgres.process.kill()
+    chromium.until(f"{AWAY}.includes('Postgres does not answer')")
+    assert chromium.evaluate(QUEUED) == "1"  # as it was
+    world.start_postgres()
+    chromium.until(f"!{AWAY}.trim()")
+    world.queue.enqueue("another")
+    chromium.until(f"{QUEUED} == '2'")
+    world.server.close()
+    chromium.until(LOST)
+    world.queue.enqueue("a third")
+    world.start_server()
+    chromium.until(f"!({LOST})")
+    chromium.until(f"{QUEUED} == '3'")
+    assert chromium.evaluate("window.stays")
+
+
+def test_a_form_is_not_sent_to_a_server_that_is_away(world: World, chromium: Browser) -> None:
+    [job] = world.queue.enqueue("ok")
+    world.sign_in(chromium)
+    chromium.load(f"{world.address}/console/jobs/{job}", 1440)
+    world.server.close()
+    chromium.until(LOST)
+    chromium.evaluate(CANCEL)
+    assert chromium.evaluate(LOST)  # on the same page
+    world.start_server()
+    chromium.until(f"!({LOST})")
+    world.postgres.process.kill()
+    chromium.until(f"{AWAY}.includes('Postgres does not answer')")
+    chromium.press("button[value=cancel]")
+    chromium.press("main form button")
+    chromium.until("document.body.textContent.includes('The database does not answer')")
+    chromium.load(f"{world.address}/console/jobs/{job}", 1440)
+    world.start_postgres()
+    chromium.until("document.querySelector('#job h1') != null")  # without a reload by hand
+    assert states_of(world.database, [job])[job] == "queued"

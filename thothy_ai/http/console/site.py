@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, suppress

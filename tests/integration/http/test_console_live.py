@@ -81,7 +81,7 @@ def test_lists_and_jobs_stay_live_without_moving(console: Console, chromium: Bro
 
 AWAY, LOST = "document.querySelector('#away').textContent", "!document.querySelector('#lost').hidden"
 QUEUED = """[...document.querySelectorAll('.figure')]
-    .find(each => each.querySelector('dt').textContent == 'queued').querySelector('dd').textContent"""
+    .find(each => each.querySelector('dt').textContent == 'queued')?.querySelector('dd').textContent"""
 CANCEL = "document.querySelector('button[value=cancel]').click()"
 
 

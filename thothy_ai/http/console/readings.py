@@ -118,7 +118,8 @@ class Readings:
                 poller.start()
         polled = [poller.polled for poller in self._pollers.values()]
         if not all(event.is_set() for event in polled):
-            await asyncio.to_thread(lambda: [event.wait(FIRST_SECONDS / len(polled)) for event in polled])
+            until = time.monotonic() + FIRST_SECONDS
+            await asyncio.to_thread(lambda: [event.wait(max(0.0, until - time.monotonic())) for event in polled])
         self._rest_later()
 
     def close(self) -> None:

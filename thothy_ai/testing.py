@@ -43,6 +43,7 @@ from thothy_ai.plans.drafts import usefulness
 from thothy_ai.producer import AsyncJob, AsyncProducer, EnqueueOptions, Job, Jobs, Producer, Snapshot
 from thothy_ai.producer.drafts import load_kinds, settle
 from thothy_ai.producer.operations import Pause, Query, Rows, Wait, drive, drive_async
+from thothy_ai.producer.snapshot import ENDED
 from thothy_ai.queue.follow_ups import settled
 from thothy_ai.settings import Settings
 from thothy_ai.worker import outcomes
@@ -322,9 +323,10 @@ class InMemoryQueue:
         """Rows of `queue/follow_ups_of`."""
         changed = [each["decided_at"] for each in self._jobs[parent].decisions if each["action"] in CHANGES]
         return [
-            {"id": job.id, "digest": job.digest, "of_this_version": not changed or job.enqueued_at > changed[-1]}
+            {"id": job.id, "digest": job.digest, "of_this_version": current}
             for job in self._jobs.values()
             if job.parent == parent and job.reason != ReviewState.SUPERSEDED
+            if (current := not changed or job.enqueued_at > changed[-1]) or job.state not in ENDED
         ]
 
     def _supersede(self, ids: Iterable[UUID]) -> list[UUID]:

@@ -211,6 +211,18 @@ def test_follow_ups_of_a_version_that_no_longer_stands_are_superseded(queue: Que
     assert {state for _, state, _ in queue.rows(FOLLOW_UPS, id=job_id)} == {"cancelled", "succeeded"}
 
 
+def test_a_version_tries_again_what_ended_without_an_artifact(queue: Queue) -> None:
+    job_id = asking(queue, ReviewState.NEEDS_REVIEW)
+    approved = artifact_of(queue, job_id).decide("approve", by="Ann")
+    queue.rows(
+        "UPDATE job SET state = 'dead', reason = 'budget_spent', finished_at = now() WHERE parent_id IS NOT NULL"
+    )
+    again = approved.decide("reopen", by="Ann").decide("approve", by="Ann").decide("reopen", by="Ann")
+    assert len(queue.rows(FOLLOW_UPS, id=job_id)) == 2, "of the same version"
+    again.decide("edit", by="Ann", body={"echo": "The first words."}).decide("approve", by="Ann")
+    assert [state for _, state, _ in queue.rows(FOLLOW_UPS, id=job_id)] == ["dead", "dead", "queued", "queued"]
+
+
 @pytest.mark.parametrize(("again", "states"), [("ok then", ["succeeded"]), ("ok now", ["succeeded", "succeeded"])])
 def test_what_is_sent_back_has_no_second_set_of_follow_ups(queue: Queue, again: str, states: list[str]) -> None:
     job_id = queue.producer.enqueue(Echo(text="ok then", more=1)).id

@@ -34,19 +34,13 @@ def check_template_options(options: Mapping[str, TemplateOption]) -> None:
             raise InvalidRequestError(f"template option {name!r:.80} is not the name of a variable", "template_options")
         if name in RESERVED or name.startswith("_") or name.endswith(("_token", "_tokens")):
             raise InvalidRequestError(f"template option {name!r} is not for requests to set", "template_options")
-        if not _is_scalar(value):
+        scalar = (
+            value is None
+            or isinstance(value, bool)
+            or (isinstance(value, str) and len(value) <= MAX_OPTION_TEXT)
+            or (isinstance(value, int) and abs(value) <= _MAX_INTEGER)
+            or (isinstance(value, float) and math.isfinite(value))
+        )
+        if not scalar:
             wanted = f"a boolean, a number, a text of up to {MAX_OPTION_TEXT:,} characters or null is wanted"
             raise InvalidRequestError(f"template option {name!r} is {value!r:.80}: {wanted}", "template_options")
-
-
-def _is_scalar(value: object) -> bool:
-    match value:
-        case None | bool():
-            return True
-        case str():
-            return len(value) <= MAX_OPTION_TEXT
-        case int():
-            return abs(value) <= _MAX_INTEGER
-        case float():
-            return math.isfinite(value)
-    return False

@@ -153,31 +153,27 @@ class Requests:
 
     def _compile_all(self, compiled: Admissions) -> None:
         while (sequence := self._schemas.get()) is not None:
+            request = sequence.request
+            if self._grammars is None:
+                self._leave(sequence, GrammarError("this engine has no tokenizer to compile schemas for"))
+                continue
             try:
-                with compiled.entered(sequence.request.id):
-                    sequence.grammar = self._grammar(sequence)
+                with compiled.entered(request.id):
+                    grammar = self._grammars.compile(request.schema or "" if request.rules is None else request.rules)
+                    grammar.limit(sequence.max_tokens)
+                    sequence.grammar = grammar
+            except BudgetTooSmallError as error:
+                asked = sequence.max_tokens == request.sampling.max_tokens
+                says = f"{error}, which is what the prompt leaves of the context"
+                self._leave(sequence, error if asked else PromptTooLongError(says))
             except EngineError as error:
                 self._leave(sequence, error)
             except BaseException as error:  # a schema is foreign, and a panic in Rust is no Exception
-                log.exception("the schema of request %s could not be compiled", sequence.request.id)
+                log.exception("the schema of request %s could not be compiled", request.id)
                 self._leave(sequence, GrammarError(f"the schema could not be compiled: {error!r}"))
             else:
                 self._leave(sequence)
         self._schemas.put(None)  # for the other threads
-
-    def _grammar(self, sequence: Sequence) -> Grammar:
-        """The schema's; its text ends within `max_tokens`, and within what the prompt leaves of the context."""
-        if self._grammars is None:
-            raise GrammarError("this engine has no tokenizer to compile schemas for")
-        request = sequence.request
-        grammar = self._grammars.compile(request.schema or "" if request.rules is None else request.rules)
-        try:
-            grammar.limit(sequence.max_tokens)
-        except BudgetTooSmallError as error:
-            if sequence.max_tokens == sequence.request.sampling.max_tokens:
-                raise
-            raise PromptTooLongError(f"{error}, which is what the prompt leaves of the context") from error
-        return grammar
 
     def _leave(self, sequence: Sequence, error: EngineError | None = None) -> None:
         """Queue a sequence that waits no more, or refuse it. The core may have ended, and the sequence with it."""

@@ -117,7 +117,11 @@ class Verifier:
             self._process.kill()
             code = self._process.wait()
             self._channel.close()
-            self._give_up()
+            with self._lock:
+                self.running.clear()
+                unanswered, self._asked = list(self._asked.values()), {}
+                self.batches += bool(unanswered)
+            _answer(unanswered)  # with the labels that are there
             if self._closing.is_set():
                 return
             log.error("the verifier's process has ended with status %s", code)
@@ -151,14 +155,6 @@ class Verifier:
                 if len(asked.labels) == len(asked.pairs):
                     done.append(self._asked.pop(each.number))
         _answer(done)
-
-    def _give_up(self) -> None:
-        """Answer what is in flight, with what is there."""
-        with self._lock:
-            self.running.clear()
-            left, self._asked = list(self._asked.values()), {}
-            self.batches += bool(left)
-        _answer(left)
 
     def _watch(self) -> None:
         """Kill a process that stands still: the reading thread replaces it."""

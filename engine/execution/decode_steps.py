@@ -44,7 +44,14 @@ class DecodeSteps:
         """
         self._scores = Scores.buffers(logits)
         model, cache = self._model.abridged(self._cache)
-        whole = self._pass  # one object, by which the graphs know that nothing is abridged
+
+        def whole(size: int) -> None:
+            inputs = self._rows.decode_inputs(size)
+            logits, rows, positions = self._scores.first(size)
+            hidden = self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention)
+            self._model.logits_into(hidden, logits)
+            rows.copy_(inputs.sampling)
+            positions.copy_(inputs.batch.context_lens)
 
         def abridged(size: int) -> Tensor:
             inputs = self._rows.decode_inputs(size)
@@ -82,15 +89,6 @@ class DecodeSteps:
             self._masks.send(masks._replace(places=places))
         kind = DrawKind(self._sampler.work(rows), masks is not None)
         return self.draws.run(size, kind)[: step.num_members]
-
-    def _pass(self, size: int) -> None:
-        """Fill the buffers with the scores of the `size` members that were sent; captured in a graph."""
-        inputs = self._rows.decode_inputs(size)
-        logits, rows, positions = self._scores.first(size)
-        hidden = self._model.forward(inputs.tokens, inputs.batch, self._cache, self._attention)
-        self._model.logits_into(hidden, logits)
-        rows.copy_(inputs.sampling)
-        positions.copy_(inputs.batch.context_lens)
 
     def _draw(self, size: int, kind: DrawKind) -> Tensor:
         """Choose tokens by the scores in the buffers, and write them to the rows; captured in a graph."""

@@ -52,7 +52,13 @@ class DrawGraphs:
         """Draw; the tokens stay valid until the next draw."""
         key = size, kind
         if key not in self._captured and self._drawn[key] >= _DRAWS_BEFORE_CAPTURE:
-            self._captured[key] = self._capture(size, kind)
+            try:
+                with torch.cuda.stream(self._stream):
+                    self._captured[key] = capture_graph(partial(self._draw, size, kind), self._pool)
+            except RuntimeError as error:
+                # Launched one by one, the kernels may find cached memory; if the device is broken, they show it.
+                log.warning("draws of %d members run without a CUDA graph: %s", size, one_line(error, most=200))
+                self._captured[key] = None
         captured = self._captured.get(key)
         if captured is None:
             tokens = self._draw(size, kind)
@@ -62,15 +68,6 @@ class DrawGraphs:
         graph.replay()
         self.replays += 1
         return tokens
-
-    def _capture(self, size: int, kind: DrawKind) -> _Captured | None:
-        try:
-            with torch.cuda.stream(self._stream):
-                return capture_graph(partial(self._draw, size, kind), self._pool)
-        except RuntimeError as error:
-            # Launched one by one, the kernels may find cached memory; if the device is broken, they show it.
-            log.warning("draws of %d members run without a CUDA graph: %s", size, one_line(error, most=200))
-            return None
 
     @cached_property
     def _pool(self) -> torch.cuda._POOL_HANDLE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +37,12 @@ def host_memory(root: Path = Path("/")) -> HostMemory:
     kilobytes = {fields[0]: int(fields[1]) for fields in lines}
     limits = [HostMemory(1024 * kilobytes["MemAvailable:"], 1024 * kilobytes["MemTotal:"])]
     for folder, mount, files in _cgroups(root):
-        within = (parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount))
-        limits += filter(None, (_limit(parent, files) for parent in within))
+        for parent in (each for each in (folder, *folder.parents) if each.is_relative_to(mount)):
+            with suppress(OSError, ValueError):  # it has no limit, or is not visible from here
+                limit, usage = (int((parent / name).read_text()) for name in (files.limit, files.usage))
+                stat = dict(line.split() for line in (parent / "memory.stat").read_text().splitlines())
+                if limit < _UNLIMITED:
+                    limits.append(HostMemory(max(0, limit - usage + int(stat.get(files.droppable, 0))), limit))
     return HostMemory(min(limit.available for limit in limits), min(limit.total for limit in limits))
 
 
@@ -64,16 +69,3 @@ def _cgroups(root: Path) -> Iterator[tuple[Path, Path, _Files]]:
             yield mounts / path.lstrip("/"), mounts, _VERSION_2
         elif "memory" in controllers.split(","):
             yield mounts / "memory" / path.lstrip("/"), mounts / "memory", _VERSION_1
-
-
-def _limit(folder: Path, files: _Files) -> HostMemory | None:
-    """The memory that a cgroup allows; None if it has no limit, or is not visible from here."""
-    try:
-        limit = int((folder / files.limit).read_text())
-        if limit >= _UNLIMITED:
-            return None
-        usage = int((folder / files.usage).read_text())
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
-        return None
-    return HostMemory(max(0, limit - usage + int(stat.get(files.droppable, 0))), limit)

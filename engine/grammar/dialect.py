@@ -241,7 +241,10 @@ class _Dialect:
                     node[exclusive] = node.pop(bound)
         for name in (*_LOWER, *_UPPER, "multipleOf", "const", "enum"):
             if name in node and not (name == "maximum" and node[name] == _MAX_INT64):
-                _check_exact(node[name], f"{path}/{name}")
+                for number in filter(_is_number, _within(node[name])):
+                    if abs(number) > _MAX_EXACT:
+                        says = f"{number} is beyond ±{_MAX_EXACT:,} and would be rounded; use a string"
+                        raise GrammarError(f"{path}/{name}: {says}")
         lower, upper = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
         if _is_number(lower) and lower >= 0 and lower in self._floors:
             node["exclusiveMinimum"] = max(math.nextafter(lower, math.inf), lower + _JUST_BEYOND)
@@ -362,12 +365,6 @@ def _take_format(node: dict[str, Any]) -> None:
             node["allOf"] = [*_list(node, "allOf"), {"pattern": pattern}]
         else:
             node["pattern"] = pattern
-
-
-def _check_exact(value: object, path: str) -> None:
-    for number in _within(value):
-        if _is_number(number) and abs(number) > _MAX_EXACT:
-            raise GrammarError(f"{path}: {number} is beyond ±{_MAX_EXACT:,} and would be rounded; use a string")
 
 
 def _within(value: object) -> Iterator[object]:

@@ -30,7 +30,9 @@ class CompiledRules:
         parts = [rules.lark]
         for at, (schema, place) in enumerate(zip(rules.schemas, rules.places, strict=True)):
             try:
-                source = _spelled(schema, called=bool(place))
+                rewritten = source_of(schema)
+                options = rewritten.options | (_AS_CALLED if place else {})  # arguments of calls have a place
+                source = json.dumps(json.loads(rewritten.schema) | {"x-guidance": options})
                 _matcher(f"start: %json {source}", vocabulary)
             except GrammarError as error:
                 raise GrammarError(f"{place}: {error}" if place else str(error), place) from error
@@ -80,12 +82,6 @@ class RuledGrammar:
         if not self.matcher.consume_token(token):
             self._lexer.broken = True
             raise GrammarError(f"token {token} cannot be taken here: {error_of(self.matcher)}")
-
-
-def _spelled(schema: str, *, called: bool) -> str:
-    """The schema in llguidance's words, with its options; arguments of calls are `called`."""
-    source = source_of(schema)
-    return json.dumps(json.loads(source.schema) | {"x-guidance": source.options | (_AS_CALLED if called else {})})
 
 
 def _matcher(lark: str, vocabulary: Vocabulary) -> LLMatcher:

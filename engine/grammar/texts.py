@@ -61,7 +61,14 @@ class Text:
         if not self._rules and self._taken is None and not state.pending and b"\\" not in data and data.isascii():
             return state
         stands, read = state.stands, state.read
-        text, pending = _decoded(state.pending + data)
+        data = state.pending + data
+        found = _WHOLE.match(data)  # the characters that are complete
+        whole = found[0] if found else b""
+        decoder = getincrementaldecoder("utf-8")()
+        text = decoder.decode(whole)
+        if "\\" in text:
+            text = json.loads(f'"{text}"', strict=False)
+        pending = decoder.getstate()[0] + data[len(whole) :]
         for sign in text:
             stands = tuple(rule.step(stand, ord(sign)) for rule, stand in zip(self._rules, stands, strict=True))
             if not all(stands):
@@ -92,22 +99,18 @@ class Text:
             signs = "", *_LETTERS
             ends = (first + second for first, second in product(signs, signs))
             return next((end.encode() for end in ends if not self._refuses(state.read + end)), None)
-        options = self._strings(state)
+        rules, words = [*zip(self._rules, state.stands, strict=True)], self._tokens.words_of_text
+        if len(rules) == 1:
+            options = rules[0][0].strings(rules[0][1], words)
+        elif all(rule.accepts(stand) for rule, stand in rules):
+            options = [""]
+        else:
+            found = self._search(state)
+            options = [] if found is None else [words_in(found, words)]
         if self._taken is not None:
             options = [each for each in options if not self._refuses(state.read + each)]
         texts = nsmallest(_MEASURED, map(escaped, options), key=len)
         return min(texts, key=lambda text: len(self._tokens.divided(text)), default=None)
-
-    def _strings(self, state: ContentState) -> list[str]:
-        rules = [(rule, stand) for rule, stand in zip(self._rules, state.stands, strict=True)]
-        words = self._tokens.words_of_text
-        if len(rules) == 1:
-            rule, stand = rules[0]
-            return rule.strings(stand, words)
-        if all(rule.accepts(stand) for rule, stand in rules):
-            return [""]
-        found = self._search(state)
-        return [] if found is None else [words_in(found, words)]
 
     def _search(self, state: ContentState) -> list[Chars] | None:
         """The classes of a shortest string that all rules allow (A*, by the distances of each rule)."""
@@ -161,17 +164,6 @@ def matches(rule: StringRule, text: str) -> bool:
         if not stand:
             return False
     return rule.accepts(stand)
-
-
-def _decoded(data: bytes) -> tuple[str, bytes]:
-    """The characters of a string's content, and the bytes of one that is unfinished."""
-    found = _WHOLE.match(data)
-    whole = found[0] if found else b""
-    decoder = getincrementaldecoder("utf-8")()
-    text = decoder.decode(whole)
-    if "\\" in text:
-        text = json.loads(f'"{text}"', strict=False)
-    return text, decoder.getstate()[0] + data[len(whole) :]
 
 
 def _completions(pending: bytes, classes: Sequence[Chars]) -> list[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
 from jinja2.meta import find_undeclared_variables
@@ -17,9 +16,6 @@ from thothy_ai.engine.weights.loader import ending
 from thothy_ai.engine.weights.model_text import core_tokenizer
 from thothy_ai.engine.weights.tokenizer import load_tokenizer, tokenizer_file
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
 _GIVEN = {"raise_exception", "strftime_now"}  # functions that transformers gives to a template
 
 
@@ -31,24 +27,20 @@ def text_report(folder: Path, path: Path, config: ModelConfig | None) -> TextRep
     tokenizer = fast_tokenizer(load_tokenizer(folder), str(path))
     text_tools(tokenizer, str(path), None if config is None else config.vocab_size)
     ends = () if config is None else ending(config, path, core_tokenizer(tokenizer, folder)).eos_token_ids
+    template_options: tuple[str, ...] | None = None
+    if tokenizer.chat_template:
+        from transformers.utils.chat_template_utils import _compile_jinja_template  # noqa: PLC0415  slow to import
+
+        try:
+            source = tokenizer.get_chat_template()
+            tree = _compile_jinja_template(source).environment.parse(source)
+        except (TemplateError, ValueError) as error:
+            raise ModelLoadError(f"{path}: the chat template can't be compiled: {one_line(error)}") from error
+        variables = find_undeclared_variables(tree) - _GIVEN - RESERVED
+        template_options = tuple(sorted(name for name in variables if not name.endswith(("_token", "_tokens"))))
     return TextReport(
         file=tokenizer_file(folder) or "",
         vocabulary=len(tokenizer),
         ends=tuple(map(str, tokenizer.convert_ids_to_tokens(list(ends)))),
-        template_options=_template_options(tokenizer, path),
+        template_options=template_options,
     )
-
-
-def _template_options(tokenizer: PreTrainedTokenizerFast, path: Path) -> tuple[str, ...] | None:
-    """Variables that the chat template reads, and that neither it nor the engine sets; None without a template."""
-    if not tokenizer.chat_template:
-        return None
-    try:
-        from transformers.utils.chat_template_utils import _compile_jinja_template  # noqa: PLC0415  slow to import
-
-        source = tokenizer.get_chat_template()
-        tree = _compile_jinja_template(source).environment.parse(source)
-    except (TemplateError, ValueError) as error:
-        raise ModelLoadError(f"{path}: the chat template can't be compiled: {one_line(error)}") from error
-    variables = find_undeclared_variables(tree) - _GIVEN - RESERVED
-    return tuple(sorted(name for name in variables if not name.endswith(("_token", "_tokens"))))

@@ -61,7 +61,14 @@ class Cohere:
         return Decoder(embedding, layers, norm, LinearHead(build.head()))
 
     def layer(self, build: ModelBuilder, prefix: str, index: int) -> ParallelLayer:
-        heads, shape = prefix + "self_attn.", build.shape
+        heads, shape, norms = prefix + "self_attn.", build.shape, None
+        if self.head_norms:
+            weights = list[Tensor]()
+            for name, count in (("q_norm", shape.num_heads), ("k_norm", shape.num_kv_heads)):
+                stored = build.vector(f"{heads}{name}.weight", count, shape.head_dim)
+                order = build.half_split_order(stored.numel())  # in which the rows that it multiplies were put
+                weights.append(stored.flatten().index_select(0, order).view(stored.shape))
+            norms = HeadLayerNorm(weights[0], weights[1], shape.norm_eps)
         return ParallelLayer(
             norm=LayerNorm(build.vector(prefix + "input_layernorm.weight", shape.hidden_size), shape.norm_eps),
             attention=build.attention(
@@ -69,18 +76,7 @@ class Cohere:
                 build.attention_output(heads, bias=self.attention_bias),
                 build.rotary if self.rotates[index] else None,
                 AttentionParams(window=self.windows[index]),
-                projection_norm=_head_norm(build, heads) if self.head_norms else None,
+                projection_norm=norms,
             ),
             mlp=SwiGLU(build.gate_up(prefix + "mlp."), build.down(prefix + "mlp.")),
         )
-
-
-def _head_norm(build: ModelBuilder, prefix: str) -> HeadLayerNorm:
-    shape = build.shape
-
-    def weight(name: str, heads: int) -> Tensor:
-        stored = build.vector(f"{prefix}{name}.weight", heads, shape.head_dim)
-        order = build.half_split_order(stored.numel())  # in which the rows that it multiplies were put
-        return stored.flatten().index_select(0, order).view(stored.shape)
-
-    return HeadLayerNorm(weight("q_norm", shape.num_heads), weight("k_norm", shape.num_kv_heads), shape.norm_eps)

@@ -72,21 +72,21 @@ def read_experts(
 
     Those of blocks are rounded again, with a scale for each output.
     """
-    read = _stacked if source.holds(f"{names.stacked}gate_up_proj") else _one_by_one
-    gate_up, down = (stack_experts(part, sizes.count, quantize) for part in read(source, names, sizes, hidden))
+    gates, downs = f"{names.stacked}gate_up_proj", f"{names.stacked}down_proj"
+    rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
+    parts: tuple[Tensor | Iterable[Parts], Tensor | Iterable[Parts]]
+    if not source.holds(gates):
+        parts = _one_by_one(source, names, sizes, hidden)
+    # Qwen3-VL is published with both transposed; at most one of them may be square.
+    elif source.holds(gates, experts, hidden, rows) and source.holds(downs, experts, inner, hidden):
+        pair = source.tensor(gates, experts, hidden, rows), source.tensor(downs, experts, inner, hidden)
+        parts = pair[0].transpose(1, 2), pair[1].transpose(1, 2)
+    else:
+        parts = source.tensor(gates, experts, rows, hidden), source.tensor(downs, experts, hidden, inner)
+    gate_up, down = (stack_experts(part, experts, quantize) for part in parts)
     if type(gate_up) is not type(down):
         raise UnsupportedModelError(f"{names.experts}: a layer whose experts are fp8 in part is not implemented")
     return ExpertWeights(gate_up, down)
-
-
-def _stacked(source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int) -> tuple[Tensor, Tensor]:
-    gate_up, down = f"{names.stacked}gate_up_proj", f"{names.stacked}down_proj"
-    rows, inner, experts = 2 * sizes.inner, sizes.inner, sizes.count
-    # Qwen3-VL is published with both transposed; at most one of them may be square.
-    if source.holds(gate_up, experts, hidden, rows) and source.holds(down, experts, inner, hidden):
-        pair = source.tensor(gate_up, experts, hidden, rows), source.tensor(down, experts, inner, hidden)
-        return pair[0].transpose(1, 2), pair[1].transpose(1, 2)
-    return source.tensor(gate_up, experts, rows, hidden), source.tensor(down, experts, hidden, inner)
 
 
 def _one_by_one(

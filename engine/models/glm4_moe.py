@@ -26,7 +26,7 @@ from thothy_ai.engine.models.gguf_names import (
     GGUF_SIGMOID,
     GGUFNames,
 )
-from thothy_ai.engine.models.layers.experts import SparseBlock, SparseLayer
+from thothy_ai.engine.models.layers.experts import DenseBlock, SparseBlock, SparseLayer
 from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.kernels.experts import Routing
 
@@ -105,20 +105,21 @@ class Glm4Moe:
         qkv = build.qkv(heads, bias=self.attention_bias)
         output = build.attention_output(heads)
         norms = build.qk_norm(heads) if self.qk_norm else None
+        if index < self.dense_layers:
+            feed_forward: DenseBlock | SparseBlock = build.dense_block(prefix)
+        else:
+            mlp, shared, sizes = prefix + "mlp.", prefix + "mlp.shared_experts.", self.experts
+            correction = mlp + "gate.e_score_correction_bias"
+            feed_forward = SparseBlock(
+                norm=build.plain_norm(prefix + "post_attention_layernorm"),
+                router=build.router(mlp + "gate", sizes.count, self.routing, correction=correction),
+                experts=build.experts(ExpertNames(mlp + "experts.", mlp + "experts."), sizes),
+                shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
+            )
         return SparseLayer(
             attention_norm=build.add_norm(prefix + "input_layernorm", before=qkv),
             attention=build.attention(qkv, output, build.rotary, qk_norm=norms),
-            feed_forward=build.dense_block(prefix) if index < self.dense_layers else self._mixture(build, prefix),
-        )
-
-    def _mixture(self, build: ModelBuilder, prefix: str) -> SparseBlock:
-        mlp, shared, sizes = prefix + "mlp.", prefix + "mlp.shared_experts.", self.experts
-        correction = mlp + "gate.e_score_correction_bias"
-        return SparseBlock(
-            norm=build.plain_norm(prefix + "post_attention_layernorm"),
-            router=build.router(mlp + "gate", sizes.count, self.routing, correction=correction),
-            experts=build.experts(ExpertNames(mlp + "experts.", mlp + "experts."), sizes),
-            shared=SwiGLU(build.gate_up(shared, inner=sizes.shared), build.down(shared, inner=sizes.shared)),
+            feed_forward=feed_forward,
         )
 
 

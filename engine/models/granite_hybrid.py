@@ -72,8 +72,10 @@ class GraniteHybrid(Granite):
     def layer(self, build: ModelBuilder, prefix: str, index: int) -> SparseLayer:  # type: ignore[override]
         mixer: SelfAttention | StateSpace
         if self.states[index] is None:
-            mixer = self._attention(build, prefix + "self_attn.")
-            first = mixer.qkv
+            heads, bias = prefix + "self_attn.", self.attention_bias
+            first, output = build.qkv(heads, bias=bias), build.attention_output(heads, bias=bias)
+            rotary = build.rotary if self.rotates_all else None
+            mixer = build.attention(first, output, rotary, AttentionParams(scale=self.attention_multiplier))
         else:
             mixer = self._space(build, prefix + "mamba.")
             first = mixer.projection
@@ -88,12 +90,6 @@ class GraniteHybrid(Granite):
             if self.experts is None
             else self._mixture(build, prefix + "block_sparse_moe.", norm, shared, self.experts),
         )
-
-    def _attention(self, build: ModelBuilder, prefix: str) -> SelfAttention:
-        qkv = build.qkv(prefix, bias=self.attention_bias)
-        output = build.attention_output(prefix, bias=self.attention_bias)
-        rotary = build.rotary if self.rotates_all else None
-        return build.attention(qkv, output, rotary, AttentionParams(scale=self.attention_multiplier))
 
     def _space(self, build: ModelBuilder, prefix: str) -> StateSpace:
         space, hidden = self.space, build.shape.hidden_size

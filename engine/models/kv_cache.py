@@ -13,7 +13,7 @@ from torch import Tensor
 from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.kernels.fp8 import FP8
 from thothy_ai.kernels.paged import LayerCache
-from thothy_ai.kernels.states import LayerState, StateShape
+from thothy_ai.kernels.states import LayerState
 
 _SCALE_BYTES = 4
 
@@ -82,9 +82,9 @@ class KVCache:
     @staticmethod
     def bytes_per_slot(shape: ModelShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:
         """Bytes of one slot over all recurrent layers of a model whose type is `dtype`."""
-        return sum(_slot_bytes(state, dtype, state_dtype) for state in shape.states if state is not None)
-
-
-def _slot_bytes(state: StateShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:
-    matrices = state.heads * state.values * state.keys * state_dtype.itemsize
-    return state.kept * state.channels * dtype.itemsize + matrices
+        return sum(
+            state.kept * state.channels * dtype.itemsize
+            + state.heads * state.values * state.keys * state_dtype.itemsize
+            for state in shape.states
+            if state is not None
+        )

@@ -43,13 +43,18 @@ class Lfm2:
         width = config.conv_L_cache
         if not isinstance(width, int) or isinstance(width, bool) or width < 2:
             raise ModelLoadError(f"conv_L_cache is {width!r}")
+        inner = config.intermediate_size
+        if config.block_auto_adjust_ff_dim:  # two thirds of it, times a factor, rounded up
+            inner, multiple = int(2 * inner / 3), config.block_multiple_of
+            if config.block_ffn_dim_multiplier is not None:
+                inner = multiple * -(-int(config.block_ffn_dim_multiplier * inner) // multiple)
         state = StateShape(config.hidden_size, width - 1)
         return cls(
             windows=same_window(config),
             states=tuple(state if kind == "conv" else None for kind in config.layer_types),
             width=width,
             bias=config.conv_bias,
-            inner=_inner(config),
+            inner=inner,
         )
 
     def build(self, build: ModelBuilder) -> Decoder:
@@ -65,8 +70,11 @@ class Lfm2:
         hidden, mlp = build.shape.hidden_size, prefix + "feed_forward."
         mixer: SelfAttention | ShortConvolution
         if self.states[index] is None:
-            mixer = self._attention(build, prefix + "self_attn.")
-            first = mixer.qkv
+            heads, size = prefix + "self_attn.", build.shape.head_dim
+            first = build.qkv(heads)
+            output = build.linear({heads + "out_proj": hidden}, build.shape.num_heads * size)
+            norms = QKNorm(*(build.vector(f"{heads}{name}_layernorm.weight", size) for name in "qk"))
+            mixer = build.attention(first, output, build.rotary, qk_norm=norms)
         else:
             mixer = self._convolution(build, prefix + "conv.")
             first = mixer.projection
@@ -78,12 +86,6 @@ class Lfm2:
             mlp=SwiGLU(gate_up, build.linear({mlp + "w2": hidden}, self.inner)),
         )
 
-    def _attention(self, build: ModelBuilder, prefix: str) -> SelfAttention:
-        shape = build.shape
-        norms = QKNorm(*(build.vector(f"{prefix}{name}_layernorm.weight", shape.head_dim) for name in "qk"))
-        output = build.linear({prefix + "out_proj": shape.hidden_size}, shape.num_heads * shape.head_dim)
-        return build.attention(build.qkv(prefix), output, build.rotary, qk_norm=norms)
-
     def _convolution(self, build: ModelBuilder, prefix: str) -> ShortConvolution:
         hidden = build.shape.hidden_size
         return ShortConvolution(
@@ -91,14 +93,3 @@ class Lfm2:
             convolution=build.taps(prefix + "conv", hidden, self.width, bias=self.bias, silu=False),
             output=build.linear({prefix + "out_proj": hidden}, hidden, bias=self.bias),
         )
-
-
-def _inner(config: Configuration) -> int:
-    """The size of an MLP: two thirds of what the configuration says, times a factor, rounded up, unless it is exact."""
-    size: int = config.intermediate_size
-    if not config.block_auto_adjust_ff_dim:
-        return size
-    size, multiple = int(2 * size / 3), config.block_multiple_of
-    if config.block_ffn_dim_multiplier is not None:
-        size = multiple * -(-int(config.block_ffn_dim_multiplier * size) // multiple)
-    return size

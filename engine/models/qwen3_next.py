@@ -131,10 +131,16 @@ class Qwen3Next:
         else:
             mixer = self._delta_net(build, prefix + "linear_attn.")
             first = mixer.projection
+        if self.sparse[index]:
+            feed_forward: SparseBlock | DenseBlock = self._mixture(build, prefix)
+        else:
+            gate_up = build.gate_up(prefix + "mlp.")
+            norm = _add_norm(build, prefix + "post_attention_layernorm", before=gate_up)
+            feed_forward = DenseBlock(norm, SwiGLU(gate_up, build.down(prefix + "mlp.")))
         return SparseLayer(
             attention_norm=_add_norm(build, prefix + "input_layernorm", before=first),
             attention=mixer,
-            feed_forward=(self._mixture if self.sparse[index] else self._dense)(build, prefix),
+            feed_forward=feed_forward,
         )
 
     def _attention(self, build: ModelBuilder, prefix: str) -> GatedSelfAttention:
@@ -188,11 +194,6 @@ class Qwen3Next:
                 build.vector(mlp + "shared_expert_gate.weight", 1, hidden),
             ),
         )
-
-    def _dense(self, build: ModelBuilder, prefix: str) -> DenseBlock:
-        gate_up = build.gate_up(prefix + "mlp.")
-        norm = _add_norm(build, prefix + "post_attention_layernorm", before=gate_up)
-        return DenseBlock(norm, SwiGLU(gate_up, build.down(prefix + "mlp.")))
 
 
 def _add_norm(build: ModelBuilder, name: str, before: Linear) -> AddRMSNorm:

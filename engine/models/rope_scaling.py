@@ -63,7 +63,14 @@ def yarn(parameters: Mapping[str, Any], dimensions: int, context: int, *, trunca
     low, high = max(bounds[0], 0), min(bounds[1], dimensions - 1)
     pairs = torch.arange(dimensions // 2, dtype=torch.float32)
     kept = 1 - ((pairs - low) / (high - low or _SINGULAR)).clamp(0, 1)  # from pair `low` to `high`, less and less
-    return Scaled(1.0 / (factor * periods) * (1 - kept) + 1.0 / periods * kept, _sharpening(parameters, factor))
+    scaling: float | None = parameters.get("attention_factor")
+    if scaling is None:
+        scale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
+        if scale and of_all:
+            scaling = _magnitude(factor, scale) / _magnitude(factor, of_all)
+        else:
+            scaling = _magnitude(factor, 1.0)
+    return Scaled(1.0 / (factor * periods) * (1 - kept) + 1.0 / periods * kept, scaling)
 
 
 def long(parameters: Mapping[str, Any], dimensions: int, context: int, factors: Sequence[float]) -> Scaled:
@@ -87,17 +94,6 @@ def _periods(theta: float, dimensions: int) -> Tensor:
 def _factor(parameters: Mapping[str, Any], context: int) -> float:
     said: float | None = parameters.get("factor")
     return context / parameters["original_max_position_embeddings"] if said is None else said
-
-
-def _sharpening(parameters: Mapping[str, Any], factor: float) -> float:
-    """The factor of yarn's cosines and sines."""
-    said: float | None = parameters.get("attention_factor")
-    if said is not None:
-        return said
-    scale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
-    if scale and of_all:
-        return _magnitude(factor, scale) / _magnitude(factor, of_all)
-    return _magnitude(factor, 1.0)
 
 
 def _magnitude(factor: float, scale: float) -> float:

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from functools import partial
 from typing import NoReturn
 
 from thothy_ai.engine.api import EngineInfo
@@ -85,23 +84,22 @@ def _run(channel: ToParent, options: EngineOptions, text: RemoteText, hosted: Fu
 
     loaded = load(options, text)
     reports = Reports(channel)
-    core = start_core(loaded, options, reports.put, partial(_record, options.url))
+
+    def record(info: EngineInfo) -> AdmissionFile | None:
+        path = admissions_at(options.url)
+        try:
+            return AdmissionFile.create(path, info.session_id) if path is not None else None
+        except OSError as error:  # without the file, everything in flight counts as begun when this process dies
+            log.warning("what is in flight cannot be recorded in %s: %s", path, error.strerror)
+            return None
+
+    core = start_core(loaded, options, reports.put, record)
     channel.send(CoreReady(core.info()))
     reports.start(core)  # not before: the parent waits for that message, and the core runs already
     hosted.set_result(core)
     core.join()
     reports.close()
     channel.send(CoreEnded.of(core.failure))
-
-
-def _record(url: str, info: EngineInfo) -> AdmissionFile | None:
-    """The file of what is begun; without one, everything in flight counts as begun when this process dies."""
-    path = admissions_at(url)
-    try:
-        return AdmissionFile.create(path, info.session_id) if path is not None else None
-    except OSError as error:
-        log.warning("what is in flight cannot be recorded in %s: %s", path, error.strerror)
-        return None
 
 
 def _or_exit(work: Callable[..., None], *arguments: object) -> None:

@@ -79,9 +79,7 @@ async def _serve(engine: RunningEngine, options: EngineOptions, observer: Observ
     """Serve until shutdown; returns the exit code."""
     server = EngineServer(engine.backend, options.url, options.token)
     await server.start()
-    shutdown = _Shutdown()
-    shutdown.on_signals()
-    shutdown.on_end_of(engine)
+    shutdown = _Shutdown(engine)
     watching = asyncio.create_task(_watch(engine, server, shutdown, options.stall_seconds))
     try:
         with _metrics(engine.backend, options):
@@ -121,26 +119,23 @@ async def _watch(engine: RunningEngine, server: EngineServer, shutdown: _Shutdow
 class _Shutdown:
     """Events of a shutdown: `requested` by a signal, `forced` by a second one; both by the end of the engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: RunningEngine) -> None:
         self.requested, self.forced, self.engine_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
-    def on_signals(self) -> None:
         def signalled() -> None:
             (self.forced if self.requested.is_set() else self.requested).set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, signalled)
-
-    def on_end_of(self, engine: RunningEngine) -> None:
-        """Wait in a daemon thread: a step that hangs must not keep the process from exiting."""
+            loop.add_signal_handler(number, signalled)
 
         def wait() -> None:
             engine.wait_ended()
             with contextlib.suppress(RuntimeError):  # the loop is closed already
-                self._loop.call_soon_threadsafe(self.engine_ended.set)
-                self._loop.call_soon_threadsafe(self.force)
+                loop.call_soon_threadsafe(self.engine_ended.set)
+                loop.call_soon_threadsafe(self.force)
 
+        # A daemon: a step that hangs must not keep the process from exiting.
         threading.Thread(target=wait, name="engine-watch", daemon=True).start()
 
     def force(self) -> None:

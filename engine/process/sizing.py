@@ -140,15 +140,11 @@ def weight_bytes(model: ModelConfig, weights: str, device: torch.device, dtype: 
     return held
 
 
-def available_memory(device: torch.device) -> tuple[int, int]:
-    """(available, total) bytes of the device, or of this machine."""
-    return torch.cuda.mem_get_info(device) if device.type == "cuda" else host_memory()
-
-
 def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.device) -> EngineConfig:
     """Sizes by the options, or by the device where an option is None; the pool is sized later."""
     on_gpu = device.type == "cuda"
     rows = options.max_rows or _usual_rows(model, options, device)
+    kept = max(_MIN_KEPT, rows // _ROWS_PER_KEPT) if options.kept_states is None else options.kept_states
     return EngineConfig(
         block_size=options.block_size or (32 if on_gpu else 16),
         num_blocks=2,
@@ -160,7 +156,7 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         graphs=on_gpu if options.graphs is None else options.graphs,
         window=model.within(options.max_context or MAX_CONTEXT).window,
         recurrent=model.recurrent,
-        kept_states=_kept_states(model, options, rows),
+        kept_states=kept if model.recurrent and options.prefix_cache else 0,
     )
 
 
@@ -171,12 +167,6 @@ def _usual_rows(model: ModelConfig, options: EngineOptions, device: torch.device
     while rows > _MIN_ROWS and rows * per_row > _STATE_BYTES:
         rows //= 2
     return rows
-
-
-def _kept_states(model: ModelConfig, options: EngineOptions, rows: int) -> int:
-    if not (model.recurrent and options.prefix_cache):
-        return 0
-    return max(_MIN_KEPT, rows // _ROWS_PER_KEPT) if options.kept_states is None else options.kept_states
 
 
 def _gpu_budget(model: ModelConfig, rows: int) -> int:
@@ -244,7 +234,7 @@ def check_room(planned: int, wanted: int, device: torch.device) -> None:
 
     A CPU's allocator may overcommit, and does not raise torch.OutOfMemoryError.
     """
-    available, total = available_memory(device)
+    available, total = torch.cuda.mem_get_info(device) if device.type == "cuda" else host_memory()
     if planned > total or wanted > available:
         raise OutOfMemoryError(
             f"weights, KV cache, states and workspace take {planned / GB:.1f} GB, {device} has {total / GB:.1f} GB, "

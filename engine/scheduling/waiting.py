@@ -172,7 +172,12 @@ class _Line:
             self._front.remove(sequence)
             return
         if rank.place is self._next:
-            self._family = self._family_after(rank.place)
+            path, family = rank.place.path, self._family
+            if family and family.left and path[: len(family.prefix)] == family.prefix:
+                self._family = _Family(family.prefix, path, family.left - 1)
+            else:  # it is the turn of those that begin as this one does
+                prefix = self._prompts.prefix(rank.place, min(_FAMILY, len(self._prompts) // 2))
+                self._family = None if prefix is None else _Family(prefix, path, _FAMILY - 1)
         ranks = self._profiles[sequence.request.profile]
         del ranks[bisect_left(ranks, rank)]
         if not ranks:
@@ -187,15 +192,6 @@ class _Line:
             return None
         closest = lambda place: (common_length(place.path, family.last), self._length(place), -place.arrival)  # noqa: E731
         return max(self._prompts.sharing(family.prefix), key=closest, default=None)
-
-    def _family_after(self, place: PromptPlace) -> _Family | None:
-        """The family whose turn it is once this one has gone."""
-        family = self._family
-        if family and family.left and place.path[: len(family.prefix)] == family.prefix:
-            return _Family(family.prefix, place.path, family.left - 1)
-        most = min(_FAMILY, len(self._prompts) // 2)
-        prefix = self._prompts.prefix(place, most)
-        return None if prefix is None else _Family(prefix, place.path, _FAMILY - 1)
 
     def _length(self, place: PromptPlace) -> float:
         sequence = place.sequence

@@ -103,7 +103,18 @@ def answer_form(template: str, called: str) -> AnswerForm:
     """The form of a model's answers. `called` is what its template writes of a call of `NAME` with the argument `KEY`,
     and of a tool's answer that says `KEY`; empty if it does not know tools.
     """
-    calls = _call_form(called) if called.count(KEY) > 1 else None
+    calls: CallForm | None = None
+    if called.count(KEY) > 1:
+        if found := _LIST.search(called):
+            calls = replace(LISTED, begin=f"{found['mark']}{found['space']}[")
+        elif f"[TOOL_CALLS]{NAME}[ARGS]" in called:
+            calls = BARE
+        elif f"to=functions.{NAME}" in called:
+            calls = CHANNELS
+        elif found := _HERMES.search(called):
+            calls = replace(HERMES, before_name=f'{found["space"]}{{"name": "', end=f"{found['after']}</tool_call>")
+        elif _LLAMA.search(called):
+            calls = LLAMA
     form = AnswerForm(calls or HERMES, native=calls is not None)
     if "<|channel|>" in template:
         thought, said = _CHANNELS
@@ -112,18 +123,6 @@ def answer_form(template: str, called: str) -> AnswerForm:
         if end in template:
             return replace(form, thought=(begin, end), said=_RESPONSE if _RESPONSE[1] in template else ("", ""))
     return form
-
-
-def _call_form(called: str) -> CallForm | None:
-    if found := _LIST.search(called):
-        return replace(LISTED, begin=f"{found['mark']}{found['space']}[")
-    if f"[TOOL_CALLS]{NAME}[ARGS]" in called:
-        return BARE
-    if f"to=functions.{NAME}" in called:
-        return CHANNELS
-    if found := _HERMES.search(called):
-        return replace(HERMES, before_name=f'{found["space"]}{{"name": "', end=f"{found['after']}</tool_call>")
-    return LLAMA if _LLAMA.search(called) else None
 
 
 def _short(call_id: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from thothy_ai.engine.api import GenerationRequest
 from thothy_ai.engine.api.errors import PromptTooLongError
@@ -62,8 +62,18 @@ UNBOUNDED = TokenBound(2**62, 2**62, b"", rewrites=False)
 def token_bound(tokenizer: Tokenizer, vocabulary: TokenBytes) -> TokenBound:
     """The bound of a tokenizer and its vocabulary; `UNBOUNDED` if its tokens may stand for any number of bytes."""
     state = json.loads(tokenizer.to_str(pretty=False))
+    splits = steps_of(state["pre_tokenizer"], "pretokenizers")
+    normalizers = steps_of(state["normalizer"], "normalizers")
+    replacements = [step for step in normalizers if step["type"] == "Replace"]
+    drops_text = (
+        not {step["type"] for step in splits} <= _LOSSLESS
+        or any(step.get("behavior") == "Removed" for step in splits)
+        or not {step["type"] for step in normalizers} <= _NORMAL_FORMS
+        or any(step["pattern"] != {"String": " "} or not step["content"] for step in replacements)
+        or any(token["lstrip"] or token["rstrip"] for token in state["added_tokens"])
+    )
     decodes_bytes = any(step["type"] == "ByteLevel" for step in steps_of(state["decoder"], "decoders"))
-    if not (decodes_bytes or state["model"].get("byte_fallback")) or _drops_text(state):
+    if drops_text or not (decodes_bytes or state["model"].get("byte_fallback")):
         return UNBOUNDED
     rewrites = state["normalizer"] is not None or not decodes_bytes
     signs = _SIGNS + _NOT_ASCII if rewrites else _SIGNS
@@ -73,17 +83,3 @@ def token_bound(tokenizer: Tokenizer, vocabulary: TokenBytes) -> TokenBound:
     for text in chain(vocabulary.table, added):
         longest, word = max(longest, len(text)), max(word, len(text.translate(None, signs)))
     return TokenBound(longest * _SHRINKING if rewrites else longest, word, signs, rewrites)
-
-
-def _drops_text(state: dict[str, Any]) -> bool:
-    """Whether text may vanish: stripped by a normalizer, a pre-tokenizer or an added token."""
-    splits = steps_of(state["pre_tokenizer"], "pretokenizers")
-    normalizers = steps_of(state["normalizer"], "normalizers")
-    replacements = [step for step in normalizers if step["type"] == "Replace"]
-    return (
-        not {step["type"] for step in splits} <= _LOSSLESS
-        or any(step.get("behavior") == "Removed" for step in splits)
-        or not {step["type"] for step in normalizers} <= _NORMAL_FORMS
-        or any(step["pattern"] != {"String": " "} or not step["content"] for step in replacements)
-        or any(token["lstrip"] or token["rstrip"] for token in state["added_tokens"])
-    )

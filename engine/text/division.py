@@ -64,7 +64,7 @@ class Divider:
         self._link = spelled(calls.link)
         begin = spelled(calls.begin) if self._heads else ""
         self._at_heads = bool(self._heads) and not begin  # the answer may begin with one
-        ends = {begin: self._in_head, self._end_said: self._ended}
+        ends = {begin: self._in_head, self._end_said: lambda: False}
         self._ends = {mark: step for mark, step in ends.items() if mark}
         self._held = ""
         self._step: Callable[[], bool] = self._in_thought if opened else self._at_start
@@ -187,9 +187,6 @@ class Divider:
     def _after_arguments(self) -> bool:
         if self._link and self._held.startswith(self._link):
             return self._go_on(self._held[len(self._link) :], self._in_head)
-        return False
-
-    def _ended(self) -> bool:
         return False
 
     def _go_on(self, held: str, step: Callable[[], bool] | None = None) -> bool:

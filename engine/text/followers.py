@@ -99,10 +99,17 @@ class Candidates(GroupFollower):
     def __init__(self, request: GenerationRequest, sink: Sink, vocabulary: TokenBytes) -> None:
         super().__init__(request, sink, request.candidates)
         self._ranked = request.candidates > request.n
-        self._streams = {
-            core_id: TextStream(self._request_of(number), sink, vocabulary, number)
-            for number, core_id in enumerate(self.core_ids)
-        }
+        self._streams: dict[str, TextStream] = {}
+        for number, core_id in enumerate(self.core_ids):
+            sampling = request.sampling
+            if sampling.seed is not None and number:
+                sampling = replace(sampling, seed=candidate_seed(sampling.seed, number))
+            if self._ranked and sampling.logprobs is None:
+                sampling = replace(sampling, logprobs=0)
+            early = request.report_after if not (number or self._ranked) else 0
+            streams = request.stream and not self._ranked
+            own = replace(request, sampling=sampling, n=1, best_of=None, stream=streams, report_after=early)
+            self._streams[core_id] = TextStream(own, sink, vocabulary, number)
         self._open = dict.fromkeys(self.core_ids)
         self._results: dict[str, GenerationResult] = {}
         self._usages: list[Usage] = []
@@ -136,17 +143,6 @@ class Candidates(GroupFollower):
         if self._ranked:
             return []  # until the end
         return [output for stream in self._streams.values() for output in stream.start_deltas()]
-
-    def _request_of(self, number: int) -> GenerationRequest:
-        """The request for this candidate alone."""
-        request, sampling = self.request, self.request.sampling
-        if sampling.seed is not None and number:
-            sampling = replace(sampling, seed=candidate_seed(sampling.seed, number))
-        if self._ranked and sampling.logprobs is None:
-            sampling = replace(sampling, logprobs=0)
-        early = request.report_after if not (number or self._ranked) else 0
-        streams = request.stream and not self._ranked
-        return replace(request, sampling=sampling, n=1, best_of=None, stream=streams, report_after=early)
 
     def _outputs(self) -> list[Output]:
         """The failure; or the result, after its deltas if they had to wait for the ranking."""

@@ -78,8 +78,12 @@ class RepetitionDetector:
             return True
         if not _QUOTE.search(run):
             return self._in_string() and self._is_own(self._open)
-        strings = _QUOTE.split(2 * self._vocabulary.of(self._tokens[-period:]))[1:-1]
-        return any(_is_prose(string) and self._is_own(string, b'"') for string in strings)
+        for string in _QUOTE.split(2 * self._vocabulary.of(self._tokens[-period:]))[1:-1]:
+            words = string.decode(errors="replace").split()
+            is_prose = sum(any(map(str.isalpha, word)) for word in words) >= _PROSE_WORDS
+            if is_prose and self._is_own(string, b'"'):
+                return True
+        return False
 
     def _in_string(self) -> bool:
         """Whether a string of the JSON text is open, of which `_open` is the beginning."""
@@ -115,8 +119,3 @@ class RepetitionDetector:
     def _repeats(self, period: int, count: int) -> bool:
         """Whether the last `count` tokens have this period."""
         return len(self._tokens) >= count and self._tokens[-count + period :] == self._tokens[-count:-period]
-
-
-def _is_prose(string: bytes) -> bool:
-    words = string.decode(errors="replace").split()
-    return sum(any(map(str.isalpha, word)) for word in words) >= _PROSE_WORDS

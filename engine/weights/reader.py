@@ -59,7 +59,20 @@ class ParallelReader:
         """Begin to read a tensor, after the pieces of those that were begun earlier."""
         content = torch.empty(stored.num_bytes, dtype=torch.uint8, device=self._device)
         file = self._opened(stored.path)
-        read = self._to_device(content) if self._device.type == "cuda" else _to_host(content)
+        allocated = torch.cuda.Event() if self._device.type == "cuda" else None
+        if allocated is not None:
+            allocated.record()  # on the caller's stream, which may still use the memory for something else
+
+        def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
+            part = content[begin : begin + PIECE_BYTES]
+            if allocated is None:
+                _fill(part, file, stored, begin)
+                return lambda: None  # the piece is there already
+            if not hasattr(self._per_thread, "staging"):
+                self._per_thread.staging = _Staging(self._device)
+            staging: _Staging = self._per_thread.staging
+            return staging.copy(part, allocated, lambda buffer: _fill(buffer, file, stored, begin))
+
         offsets = range(0, stored.num_bytes, PIECE_BYTES)
         pieces = tuple(self._threads.submit(read, file, stored, begin) for begin in offsets)
         return PendingTensor(content.view(stored.dtype).view(stored.shape), pieces)
@@ -92,19 +105,6 @@ class ParallelReader:
                 raise ModelLoadError(f"{path}: can't be read: {error.strerror}") from error
         return self._files[path]
 
-    def _to_device(self, content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
-        allocated = torch.cuda.Event()
-        allocated.record()  # on the caller's stream, which may still use the memory for something else
-
-        def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
-            if not hasattr(self._per_thread, "staging"):
-                self._per_thread.staging = _Staging(self._device)
-            staging: _Staging = self._per_thread.staging
-            part = content[begin : begin + PIECE_BYTES]
-            return staging.copy(part, allocated, lambda buffer: _fill(buffer, file, stored, begin))
-
-        return read
-
 
 class _Staging:
     """Two pinned buffers and a stream, of one thread."""
@@ -136,14 +136,6 @@ class _Buffer:
     def __init__(self) -> None:
         self.memory = torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
         self.copied = torch.cuda.Event()
-
-
-def _to_host(content: Tensor) -> Callable[[int, StoredTensor, int], Arrived]:
-    def read(file: int, stored: StoredTensor, begin: int) -> Arrived:
-        _fill(content[begin : begin + PIECE_BYTES], file, stored, begin)
-        return lambda: None  # the piece is there already
-
-    return read
 
 
 def _fill(buffer: Tensor, file: int, stored: StoredTensor, begin: int) -> None:

@@ -106,7 +106,10 @@ class JsonTokensRead:
     def of(cls, tokens: JsonTokens | None) -> JsonTokensRead:
         if tokens is None:
             return cls()
-        sets = {name: pack(_bytes_of(value)) for name, value in tokens.prepare().items()}
+        sets = {
+            name: pack(value.tobytes() if isinstance(value, np.ndarray) else value)
+            for name, value in tokens.prepare().items()
+        }
         return cls(list(tokens.table), sets)
 
     def tokens(self) -> JsonTokens | None:
@@ -118,10 +121,6 @@ class JsonTokensRead:
         types = JsonTokens.types()
         sets = {name: _set_of(types[name], raw) for name, raw in self.sets.items() if name in types}
         return JsonTokens(self.table, sets)
-
-
-def _bytes_of(value: object) -> object:
-    return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
 def _set_of(kind: Any, raw: Raw) -> object:  # noqa: ANN401  any type's

@@ -39,12 +39,24 @@ class GroupedWeight:
 
     def joined(self, below: Sequence[PackedWeight]) -> PackedWeight | None:
         """One weight, if all are in the same form and order their inputs alike."""
-        others = [weight for weight in below if isinstance(weight, GroupedWeight) and self._alike(weight)]
-        if len(others) < len(below):
-            return None
-        parts = [self.ints, *(weight.ints for weight in others)]
+        mine, parts = self.ints, [self.ints]
+        for weight in below:
+            if not isinstance(weight, GroupedWeight):
+                return None
+            its, order = weight.ints, weight.order
+            if (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric, mine.offsets) != (
+                its.bits, its.group, its.inputs, its.scale_type, its.symmetric, its.offsets,
+            ):  # fmt: skip
+                return None
+            if order is None or self.order is None:
+                if order is not self.order:
+                    return None
+            # Layers of the same inputs are mostly quantized in the same order.
+            elif not (order.is_meta or torch.equal(order, self.order)):
+                return None
+            parts.append(its)
         ints = replace(
-            self.ints,
+            mine,
             words=concatenated([part.words for part in parts]),
             factors=concatenated([part.factors for part in parts], 1),
         )
@@ -61,17 +73,6 @@ class GroupedWeight:
         """What it stands for [rows, inputs], the layer's inputs in their own order."""
         wide = dequantized(self.ints).to(dtype)
         return wide if self.order is None else wide.index_select(1, self.order.argsort())
-
-    def _alike(self, other: GroupedWeight) -> bool:
-        mine, its = self.ints, other.ints
-        if (mine.bits, mine.group, mine.inputs, mine.scale_type, mine.symmetric, mine.offsets) != (
-            its.bits, its.group, its.inputs, its.scale_type, its.symmetric, its.offsets,
-        ):  # fmt: skip
-            return False
-        if self.order is None or other.order is None:
-            return self.order is other.order
-        # Layers of the same inputs are mostly quantized in the same order.
-        return self.order.is_meta or torch.equal(self.order, other.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,19 @@ class GroupedNumbers:
         return self.numbers.shape[1] if self.size == WHOLE_ROW else self.size
 
     def _order(self) -> Tensor | None:
-        return None if self.groups is None else _by_group(self.groups, self._size)
+        """The order [K] int32 that brings inputs of a group together; None if they are."""
+        groups, size = self.groups, self._size
+        if groups is None:
+            return None
+        if groups.is_meta:
+            return groups if size < len(groups) else None
+        in_order = torch.arange(len(groups), device=groups.device, dtype=groups.dtype) // size
+        if torch.equal(groups, in_order):
+            return None
+        order = groups.argsort(stable=True)
+        if not torch.equal(groups[order], in_order):
+            raise ValueError(f"the groups of inputs (g_idx) are not {size} inputs each")
+        return order.to(torch.int32)
 
     def _by_input(self, values: Tensor, *, ordered: bool) -> Tensor:
         """[G, N] -> [N, K]."""
@@ -148,19 +161,6 @@ def group_size(settings: MethodSettings, value: object) -> int:
             f"{settings.method}: group_size {value} is not implemented (32, 64, 128, ... or -1)"
         )
     return value
-
-
-def _by_group(groups: Tensor, size: int) -> Tensor | None:
-    """The order [K] int32 that brings inputs of a group together; None if they are."""
-    if groups.is_meta:
-        return groups if size < len(groups) else None
-    in_order = torch.arange(len(groups), device=groups.device, dtype=groups.dtype) // size
-    if torch.equal(groups, in_order):
-        return None
-    order = groups.argsort(stable=True)
-    if not torch.equal(groups[order], in_order):
-        raise ValueError(f"the groups of inputs (g_idx) are not {size} inputs each")
-    return order.to(torch.int32)
 
 
 def unpacked(words: Tensor, bits: int, order: Sequence[int] = ()) -> Tensor:

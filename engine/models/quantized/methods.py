@@ -27,18 +27,14 @@ _CACHE_SCALES = (
 )  # of an fp8 KV cache
 
 
-def _mxfp4(settings: MethodSettings) -> Quantization:
-    """Experts are stacks in MXFP4 (OCP Microscaling Formats, 1.0), which the family reads; linear layers are plain."""
-    return Quantization(settings.method, (), mxfp4_experts=True)
-
-
 _METHODS: dict[str, Callable[[MethodSettings], Quantization]] = {
     "fp8": fp8,
     "fbgemm_fp8": fbgemm_fp8,
     "compressed-tensors": compressed_tensors,
     "awq": awq,
     "gptq": gptq,
-    "mxfp4": _mxfp4,
+    # Experts are stacks in MXFP4 (OCP Microscaling Formats, 1.0), which the family reads; linear layers are plain.
+    "mxfp4": lambda settings: Quantization(settings.method, (), mxfp4_experts=True),
     GGUF: gguf,
 }
 

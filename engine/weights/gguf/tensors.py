@@ -38,7 +38,13 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
     for name, shape in expected.items():
         places = places_of(file, name)
         for place in places:
-            shapes[place] = shape if stack_of(file, place) is None else part_shape(shape, len(places))
+            if stack_of(file, place) is None:
+                shapes[place] = shape
+            elif len(shape) == 3:  # the file's stacks are parts of transformers', transposed
+                experts, inputs, rows = shape
+                shapes[place] = experts, rows // len(places), inputs
+            else:
+                shapes[place] = shape[0], shape[1] // len(places)
     inventory.require_tensors(file.path, read, shapes.keys(), tied="output.weight" not in file.names)
     for place, shape in shapes.items():
         found = file.shape(place)[has_all_experts(file, place) :]
@@ -137,14 +143,6 @@ def stacked(file: GGUFFile, name: str) -> Iterator[tuple[str, Tensor]]:
 def by_turns(parts: Sequence[Tensor]) -> Tensor:
     """[E, N, ...] each -> [E, parts * N, ...], alternating: the first row of each part, the second of each, …."""
     return torch.stack(list(parts), dim=2).flatten(1, 2)
-
-
-def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
-    """The shape of each of the file's stacks in transformers' stack of this shape."""
-    if len(shape) == 3:
-        experts, inputs, rows = shape
-        return experts, rows // parts, inputs
-    return shape[0], shape[1] // parts
 
 
 def laid_out(stack: Tensor) -> Mxfp4:

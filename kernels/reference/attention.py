@@ -105,11 +105,20 @@ class _Division:
 
 def _divide(batch: AttentionBatch, block_size: int, window: int | None) -> _Division:
     lengths, starts = batch.kv_lens[: batch.num_decode], tuple(accumulate(batch.query_lens, initial=0))
-    prefills = range(batch.num_decode, len(batch.query_lens))
-    return _Division(
-        tuple(_decode_group(batch, rows, block_size, window) for rows in _similar(lengths)),
-        tuple(_prefill_span(batch, index, starts[index], block_size, window) for index in prefills),
-    )
+    groups = tuple(_decode_group(batch, rows, block_size, window) for rows in _similar(lengths))
+    spans = list[_PrefillSpan]()
+    for index in range(batch.num_decode, len(batch.query_lens)):
+        count, length = batch.query_lens[index], batch.kv_lens[index]
+        # Blocks that lie before the first query's window are left out.
+        skipped = max(0, length - count + 1 - (window or length)) // block_size
+        table = batch.block_tables.index_select(0, batch.rows[index : index + 1])[0]
+        blocks, length = table[skipped : -(-length // block_size)], length - skipped * block_size
+        mask = None
+        if count < length or (window is not None and window < length):
+            mask = torch.ones(count, length, dtype=torch.bool, device=blocks.device).tril(length - count)
+            mask = mask if window is None else mask.triu(length - count - window + 1)
+        spans.append(_PrefillSpan(starts[index], count, length, blocks, mask))
+    return _Division(groups, tuple(spans))
 
 
 def _attend(q: Tensor, cache: LayerCache, division: _Division, params: AttentionParams, sinks: Tensor | None) -> Tensor:
@@ -207,16 +216,3 @@ def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int, windo
         mask=seen[:, None, None].to(device, non_blocking=True),
         unseen=(~seen).flatten().nonzero().flatten().to(device, non_blocking=True),
     )
-
-
-def _prefill_span(batch: AttentionBatch, index: int, start: int, block_size: int, window: int | None) -> _PrefillSpan:
-    """Blocks that lie before the first query's window are left out."""
-    count, length = batch.query_lens[index], batch.kv_lens[index]
-    skipped = max(0, length - count + 1 - (window or length)) // block_size
-    table = batch.block_tables.index_select(0, batch.rows[index : index + 1])[0]
-    blocks, length = table[skipped : -(-length // block_size)], length - skipped * block_size
-    mask = None
-    if count < length or (window is not None and window < length):
-        mask = torch.ones(count, length, dtype=torch.bool, device=blocks.device).tril(length - count)
-        mask = mask if window is None else mask.triu(length - count - window + 1)
-    return _PrefillSpan(start, count, length, blocks, mask)

@@ -145,8 +145,11 @@ def sample_filtered(
     kept = survivors(scores, scaled.logsumexp(dim=-1), top_k, top_p, min_p)
     noise = gumbel(token_words(seeds, positions, tokens))
     choice = torch.where(kept, scores + noise, -torch.inf).argmax(dim=-1, keepdim=True)
-    complete = ~kept[:, -1] & _mass_is_known(scores, top_k, top_p, logits.shape[1])
-    return tokens.gather(1, choice).squeeze(1), complete | (width == logits.shape[1])
+    # Top-p takes a share of a mass that these tokens do not tell where top-k leaves some beyond them, but not all.
+    last, beyond, vocab_size = _last(scores, top_k), scores[:, -1:], logits.shape[1]  # none beyond scores higher
+    ended = (top_k <= width) & (beyond < last).squeeze(1)
+    known = ended | (beyond.squeeze(1) == -torch.inf) | (top_k >= vocab_size) | (top_p >= 1)
+    return tokens.gather(1, choice).squeeze(1), ~kept[:, -1] & known | (width == vocab_size)
 
 
 def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
@@ -168,16 +171,6 @@ def survivors(scores: Tensor, total: Tensor, top_k: Tensor, top_p: Tensor, min_p
     kept = in_top_k & (in_top_p | (top_p[:, None] >= 1)) & in_min_p & (scores > -torch.inf)
     kept[:, 0] = True
     return kept
-
-
-def _mass_is_known(scores: Tensor, top_k: Tensor, top_p: Tensor, vocab_size: int) -> Tensor:
-    """Whether these likeliest tokens tell the mass that top-p takes a share of, if there is a top-p. [R] bool.
-
-    They don't where top-k leaves some tokens beyond them, but not the whole vocabulary.
-    """
-    last, beyond = _last(scores, top_k), scores[:, -1:]  # no token beyond scores higher
-    ended = (top_k <= scores.shape[1]) & (beyond < last).squeeze(1)
-    return ended | (beyond.squeeze(1) == -torch.inf) | (top_k >= vocab_size) | (top_p >= 1)
 
 
 def _last(scores: Tensor, top_k: Tensor) -> Tensor:

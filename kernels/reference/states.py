@@ -95,7 +95,8 @@ def gated_delta(
     _, heads, values, keys = memory.shape
     of_keys = (mixed.shape[1] - heads * values) // 2
     q, k, v = mixed.float().split((of_keys, of_keys, heads * values), dim=1)
-    q, k = (_unit(each.unflatten(1, (-1, keys))) for each in (q, k))
+    q, k = (each.unflatten(1, (-1, keys)) for each in (q, k))
+    q, k = (each * torch.rsqrt((each * each).sum(-1, keepdim=True) + _EPS) for each in (q, k))
     q, k = (each.repeat_interleave(heads // each.shape[1], dim=1) for each in (q * keys**-0.5, k))
     v = v.unflatten(1, (heads, values))
     decay = gates.rate * functional.softplus(forgotten.float() + gates.offset)
@@ -163,10 +164,6 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
 def _since(ages: Tensor) -> Tensor:
     """What is left of token j by token i, [..., n, n]."""
     return (ages.unsqueeze(-1) - ages.unsqueeze(-2)).tril().exp().tril()
-
-
-def _unit(x: Tensor) -> Tensor:
-    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + _EPS)
 
 
 def _runs(batch: AttentionBatch, device: torch.device) -> Iterator[_Run]:

@@ -112,14 +112,9 @@ def reciprocal(scale):
 def to_fp8(x):
     """float32 to the nearest fp8, ties to even."""
     if _INTERPRETED:
-        x = _rounded(x)
+        # The interpreter loses the carry where rounding reaches the next power of two: x is put on e4m3's grid here.
+        bits = x.to(tl.uint32, bitcast=True)
+        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & 0xFFF00000).to(tl.float32, bitcast=True)
+        subnormal = (x + 24576.0) - 24576.0  # floats near 1.5 * 2^14 are 2^-9 apart, as subnormal e4m3 are
+        x = tl.where(tl.abs(x) < 0.015625, subnormal, normal)
     return x.to(tl.float8e4nv)
-
-
-@triton.jit
-def _rounded(x):
-    """x on the grid of e4m3; Triton's interpreter loses the carry where rounding reaches the next power of two."""
-    bits = x.to(tl.uint32, bitcast=True)
-    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & 0xFFF00000).to(tl.float32, bitcast=True)
-    subnormal = (x + 24576.0) - 24576.0  # floats near 1.5 * 2^14 are 2^-9 apart, as subnormal e4m3 are
-    return tl.where(tl.abs(x) < 0.015625, subnormal, normal)

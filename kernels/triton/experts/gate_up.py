@@ -119,14 +119,9 @@ def _gate_up_tile(
     first = expert * (2 * INNER) + output
     gate = scaled(gate, x_scales, token, weight_scales, bias, first, inside, OUTPUTS)
     up = scaled(up, x_scales, token, weight_scales, bias, first + INNER, inside, OUTPUTS)
-    result = _gated(gate, up, ALPHA, LIMIT, OFFSET).to(out.dtype.element_ty)
-    target = out + row.to(tl.int64)[:, None] * INNER + (output + tl.arange(0, OUTPUTS))[None, :]
-    tl.store(target, result, mask=present[:, None] & inside[None, :])
-
-
-@triton.jit
-def _gated(gate, up, ALPHA: tl.constexpr, LIMIT: tl.constexpr, OFFSET: tl.constexpr):
     if LIMIT is not None:
         gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
         up = tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-    return gate * tl.sigmoid(ALPHA * gate) * (up + OFFSET)
+    result = (gate * tl.sigmoid(ALPHA * gate) * (up + OFFSET)).to(out.dtype.element_ty)
+    target = out + row.to(tl.int64)[:, None] * INNER + (output + tl.arange(0, OUTPUTS))[None, :]
+    tl.store(target, result, mask=present[:, None] & inside[None, :])

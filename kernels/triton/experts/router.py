@@ -58,7 +58,12 @@ def _route_kernel(
     logit = tl.load(logits + row * EXPERTS + column, mask=(row < tokens) & real, other=0.0)
     if bias is not None:
         logit += tl.load(bias + column, mask=column < EXPERTS, other=0.0).to(tl.float32)
-    scores = _softmax(logit, real) if SOFTMAX else tl.sigmoid(logit)
+    if SOFTMAX:  # not a number where a logit is not finite
+        power = tl.exp(logit - tl.max(tl.where(real, logit, float("-inf")), 1)[:, None])
+        power = tl.where(real, power, 0.0)
+        scores = power / tl.sum(power, 1)[:, None]
+    else:
+        scores = tl.sigmoid(logit)
     ranks = scores
     if correction is not None:
         ranks += tl.load(correction + column, mask=column < EXPERTS, other=0.0)
@@ -79,14 +84,6 @@ def _route_kernel(
     inside = (row < tokens) & (place < TOP_K)
     tl.store(experts + row * TOP_K + place, chosen, mask=inside)
     tl.store(weights + row * TOP_K + place, worth * SCALE, mask=inside)
-
-
-@triton.jit
-def _softmax(logit, real):
-    """By row; not a number where a logit is not finite."""
-    power = tl.exp(logit - tl.max(tl.where(real, logit, float("-inf")), 1)[:, None])
-    power = tl.where(real, power, 0.0)
-    return power / tl.sum(power, 1)[:, None]
 
 
 @triton.jit

@@ -125,7 +125,10 @@ def _matmul_kernel(
                 if OFFSETS:
                     ones = tl.full([OUTPUTS, SIZE], 1.0, b.dtype)
                     sums_of_inputs = tl.dot(ones, tl.trans(b), sums_of_inputs)
-            sums += _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES, OFFSETS)
+            added = sums_of_group * scale
+            if OFFSETS:
+                added += sums_of_inputs * offset_of(factor, SCALES)
+            sums += added
 
     store_results(
         out, partials, done, tl.trans(sums), part, tile, row, output, bias, rows, outputs, PARTS=PARTS, CHUNK=CHUNK
@@ -141,12 +144,3 @@ def _factors(factors, span, outputs, inside, group, BITS: tl.constexpr, SIZE: tl
         place = ((span * PLACES + first) * SIZE // group) * outputs + inside
         found += (tl.load(factors + place),)  # type: ignore[assignment]
     return found
-
-
-@triton.jit
-def _scaled(sums_of_group, scale, sums_of_inputs, factor, SCALES: tl.constexpr, OFFSETS: tl.constexpr):
-    """What a group adds [N, T]."""
-    scaled = sums_of_group * scale
-    if OFFSETS:
-        scaled += sums_of_inputs * offset_of(factor, SCALES)
-    return scaled

@@ -10,7 +10,7 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, LiteralString, Self
 
 from pydantic import (
     AfterValidator,
@@ -33,26 +33,29 @@ MAX_SOURCES: Final = 20
 MAX_MENTIONS: Final = 20
 BRIEF_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 ReadingLevel = Literal["easy", "general", "expert"]
-_NAME, _URL = re.compile(BRIEF_NAME), re.compile(r"https?://[^\s<>\"'\\]{1,2000}")
 
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        rule = "must be at most 60 letters, digits, dots, hyphens and underscores, with a letter or digit first"
-        raise PydanticCustomError("brief_name", rule)
-    return name
+def _matching(pattern: str, code: LiteralString, rule: LiteralString) -> AfterValidator:
+    matcher = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not matcher.fullmatch(value):
+            raise PydanticCustomError(code, rule)
+        return value
+
+    return AfterValidator(check)
 
 
-def _check_url(url: str) -> str:
-    if not _URL.fullmatch(url):
-        raise PydanticCustomError("source_url", "must be a URL such as https://example.com/page")
-    return url
+_NAME_RULE: Final = "must be at most 60 letters, digits, dots, hyphens and underscores, with a letter or digit first"
+BriefName = Annotated[str, _matching(BRIEF_NAME, "brief_name", _NAME_RULE)]
+SourceUrl = Annotated[
+    str, _matching(r"https?://[^\s<>\"'\\]{1,2000}", "source_url", "must be a URL such as https://example.com/page")
+]
 
 
-BriefName = Annotated[str, AfterValidator(_check_name)]
+class CheckedModel(BaseModel):
+    """Base class of what people send: each string is encodable, not blank, and at most `MAX_CHARACTERS` long."""
 
-
-class _Given(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     @field_validator("*", mode="before")
@@ -64,11 +67,11 @@ class _Given(BaseModel):
         return value
 
 
-class Origin(_Given):
+class Origin(CheckedModel):
     """Where a text comes from, as a citation names it."""
 
     title: ShortText
-    url: Annotated[str, AfterValidator(_check_url)] | None = None
+    url: SourceUrl | None = None
     author: ShortText | None = None
     date: datetime.date | None = None
 
@@ -94,7 +97,7 @@ class BriefSource(Origin):
         return Origin(title=self.title, url=self.url, author=self.author, date=self.date)
 
 
-class Brief(_Given):
+class Brief(CheckedModel):
     """What an editor wants. `name` is a stored brief's, whose newest version is taken unless `version` is given."""
 
     name: Annotated[BriefName | None, Field(description="Name of a stored brief, which takes this one's place.")] = None

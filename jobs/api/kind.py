@@ -13,12 +13,11 @@ from hashlib import sha256
 from types import GenericAlias
 from typing import TYPE_CHECKING, Generic
 
-from pydantic import BaseModel, ConfigDict, field_validator
 from typing_extensions import TypeVar
 
 from thothy_ai.jobs.api.artifact import Artifact
+from thothy_ai.jobs.api.brief import CheckedModel
 from thothy_ai.jobs.api.plan import Context, Plan
-from thothy_ai.jobs.text.strings import check_content, check_encodable, strings_in
 
 SOURCE_KEY_DIGITS = 32
 KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")  # it is part of commands and of files' names
@@ -43,22 +42,12 @@ else:
             return GenericAlias(cls, artifact)
 
 
-class Request(_NamesArtifact[A_co], BaseModel):
+class Request(_NamesArtifact[A_co], CheckedModel):
     """Base class of all requests. Each string is encodable, not blank, and at most `MAX_CHARACTERS` long.
 
     `class Hook(Request[HookArtifact])` tells type checkers that `Job.result` of a `Hook` is a `HookArtifact`; without
     the brackets, it is an `Artifact`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _check_texts(cls, value: object) -> object:
-        for text in strings_in(value):
-            check_encodable(text)
-            check_content(text)
-        return value
 
 
 R = TypeVar("R", bound=Request)

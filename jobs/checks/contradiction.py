@@ -70,7 +70,7 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
         aligned = zip(ours, originals, strict=True) if len(ours) == len(originals) else ()
         pairs = ((one, other, [other]) for one, other in aligned)
     for mine, theirs, related in pairs:
-        if reversed_ := _dropped_negation(mine, theirs) or _direction(mine, theirs, related):
+        if reversed_ := _reversal(mine, theirs, related):
             detail = f"{reversed_}: {mine.text[:120]!r}"
             return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, mine.span, theirs.span)
     return turned(text, source, language, original) or other_unit(text, source, language, original)
@@ -109,15 +109,14 @@ class _Source:
 _source = lru_cache(maxsize=16)(_Source)  # all fields of an artifact are compared with the same source
 
 
-def _dropped_negation(mine: _Sentence, theirs: _Sentence) -> str:
-    if not (_pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language)):
-        return ""
-    # Only a sentence that renders all of another one should have its negation, too.
-    covers = mine.language != theirs.language or len(mine.content & theirs.content) >= _MIN_SHARE * len(theirs.content)
-    return "says what the source denies" if theirs.really_denies and not mine.denies and covers else ""
-
-
-def _direction(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str:
+def _reversal(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str:
+    """What a sentence turns into its opposite: a negation that it lacks, or the direction of a change."""
+    if _pattern("negation", "strong", mine.language) and _pattern("negation", "strong", theirs.language):
+        # Only a sentence that renders all of another one should have its negation, too.
+        shared = len(mine.content & theirs.content)
+        covers = mine.language != theirs.language or shared >= _MIN_SHARE * len(theirs.content)
+        if theirs.really_denies and not mine.denies and covers:
+            return "says what the source denies"
     for one, other in (("up", "down"), ("down", "up")):
         plain = mine.says("direction", one) and not mine.says("direction", other)
         if plain and theirs.says("direction", other) and not any(each.says("direction", one) for each in related):

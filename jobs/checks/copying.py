@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rapidfuzz import fuzz
@@ -12,6 +13,7 @@ from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.segments import is_spaced, runs, scaled, sentences, words
 from thothy_ai.jobs.text.locales import script_of
 
+Words = Sequence[str]
 _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
 _WHOLE = 0.95  # of the words of a short text
@@ -70,21 +72,21 @@ def _too_much_at_once(
     return None
 
 
-def _passages(text: str, source: list[str], locale: str, most: int) -> tuple[list[list[str]], list[list[str]]]:
+def _passages(text: str, source: Words, locale: str, most: int) -> tuple[list[Words], list[list[str]]]:
     """The words of what stands between a text's quotations, and the passages of the source in it, in their order."""
     between = QUOTATION.split(text)
     quotations = (words(quotation, locale) for quotation in QUOTATION.findall(text))
     if any(_count(passage) > 3 * most for quotation in quotations for passage in _shared(quotation, source)):
         between = [text]  # one of them is too long a passage of the source
-    parts = [words(part, locale) for part in between]
+    parts: list[Words] = [words(part, locale) for part in between]
     return parts, [passage for part in parts for passage in _shared(part, source)]
 
 
-def _count(passage: list[str]) -> int:
+def _count(passage: Words) -> int:
     return sum(not word[0].isdigit() for word in passage)
 
 
-def _shared(written: list[str], source: list[str]) -> list[list[str]]:
+def _shared(written: Words, source: Words) -> list[list[str]]:
     """The passages whose every run of five words is in the source; in time linear in both."""
     known = set(runs(source, _GRAM))
     passages: list[list[str]] = []

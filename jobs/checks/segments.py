@@ -26,20 +26,17 @@ _CONTINUED = re.compile(r"\s*[\w„“«\"'(]")
 
 
 @lru_cache(maxsize=32)  # one artifact's checks ask for the words of the same texts again and again
-def _words(text: str, locale: str) -> tuple[str, ...]:
+def words(text: str, locale: str = "en") -> tuple[str, ...]:
+    """The words of a text, casefolded. Chinese, Japanese and Thai are divided by dictionary."""
     from icu4py.breakers import WordBreaker  # noqa: PLC0415  20 ms and 40 MB that only validators need
 
-    found = WordBreaker(text, locale)
+    found = WordBreaker(text.replace("’", "'"), locale)
     return tuple(part.casefold() for part in found if part.isalnum() or (len(part) > 1 and any(map(str.isalnum, part))))
 
 
-def words(text: str, locale: str = "en") -> list[str]:
-    """The words of a text, casefolded. Chinese, Japanese and Thai are divided by dictionary."""
-    return list(_words(text.replace("’", "'"), locale))
-
-
 @lru_cache(maxsize=32)
-def _sentences(text: str, locale: str) -> tuple[str, ...]:
+def sentences(text: str, locale: str = "en") -> tuple[str, ...]:
+    """The sentences of a text, stripped. A line break ends a sentence, a common abbreviation does not."""
     from icu4py.breakers import SentenceBreaker  # noqa: PLC0415  as above
 
     # ICU leaves the opening mark of a Chinese or Japanese quotation at the end of the sentence before it.
@@ -56,11 +53,6 @@ def _sentences(text: str, locale: str) -> tuple[str, ...]:
         else:
             parts.append(part)
     return tuple(filter(None, map(str.strip, parts)))
-
-
-def sentences(text: str, locale: str = "en") -> list[str]:
-    """The sentences of a text, stripped. A line break ends a sentence, a common abbreviation does not."""
-    return list(_sentences(text, locale))
 
 
 def located(text: str, locale: str = "en") -> list[tuple[int, str]]:

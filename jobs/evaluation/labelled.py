@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from thothy_ai.jobs.api.verdict import RejectionReason
+from thothy_ai.jobs.evaluation.cases import with_source
 
 KINDS = ("trend_summary", "hook", "translation", "report_section", "report")
 SPLITS = ("tuned", "held_out", "fresh", "development", "unseen")
@@ -47,8 +48,12 @@ def load(folder: Path) -> list[LabelledText]:
 
 
 def _texts(path: Path) -> list[LabelledText]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: {error}") from error
     texts = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         try:
             texts.append(_text(json.loads(line), path))
         except (KeyError, ValueError) as error:
@@ -56,47 +61,28 @@ def _texts(path: Path) -> list[LabelledText]:
     return texts
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: {error}") from error
-
-
 def _text(entry: Mapping[str, Any], path: Path) -> LabelledText:
-    _check(entry, path.stem)
+    if not isinstance(entry, Mapping):
+        raise ValueError("expected a JSON object")  # noqa: TRY004 - as every error of the format
+    if entry.keys() != FIELDS:
+        raise ValueError(f"has the wrong fields: {sorted(entry.keys() ^ FIELDS)}")
+    if entry["kind"] != path.stem:
+        raise ValueError(f"is a {entry['kind']} in the file of {path.stem}")
+    if entry["label"] not in {"accept", "reject"} or entry["split"] not in SPLITS:
+        raise ValueError("has an unknown label or split")
+    if (entry["label"] == "reject") != bool(entry["reasons"]):
+        raise ValueError("a rejected text needs reasons, and an accepted one has none")
+    if ("source" in entry["request"]) == ("source_file" in entry["request"]):
+        raise ValueError("needs either source or source_file")
     reasons = frozenset(map(RejectionReason, entry["reasons"]))
     return LabelledText(
         id=entry["id"],
         kind=entry["kind"],
         language=entry["language"],
-        request=_with_source(entry["request"], path.parent / "sources"),
+        request=with_source(entry["request"], path.parent),
         artifact=entry["artifact"],
         accepted=entry["label"] == "accept",
         reasons=reasons,
         split=entry["split"],
         note=entry["note"],
     )
-
-
-def _check(entry: Mapping[str, Any], kind: str) -> None:
-    if not isinstance(entry, Mapping):
-        raise ValueError("expected a JSON object")  # noqa: TRY004 - as every error of the format
-    if entry.keys() != FIELDS:
-        raise ValueError(f"has the wrong fields: {sorted(entry.keys() ^ FIELDS)}")
-    if entry["kind"] != kind:
-        raise ValueError(f"is a {entry['kind']} in the file of {kind}")
-    if entry["label"] not in {"accept", "reject"} or entry["split"] not in SPLITS:
-        raise ValueError("has an unknown label or split")
-    if (entry["label"] == "reject") != bool(entry["reasons"]):
-        raise ValueError("a rejected text needs reasons, and an accepted one has none")
-
-
-def _with_source(request: Mapping[str, Any], sources: Path) -> dict[str, Any]:
-    """The request with `source` in place of `source_file`."""
-    if ("source" in request) == ("source_file" in request):
-        raise ValueError("needs either source or source_file")
-    rest = {name: value for name, value in request.items() if name != "source_file"}
-    if "source_file" not in request:
-        return rest
-    return {"source": (sources / request["source_file"]).read_text(encoding="utf-8"), **rest}

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 from thothy_ai.jobs.api.plan import MAX_STEPS, Call, Calls, Context, End, Output, Outputs, Sampling
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import object_schema
-from thothy_ai.jobs.text.division import divide, estimated_tokens
+from thothy_ai.jobs.text.division import divide, estimated_tokens, grouped
 
 # Of a longer source, models overlook what stands in the middle (Liu et al., "Lost in the Middle", 2023).
 MAX_SOURCE_TOKENS = 24_000
@@ -133,7 +133,7 @@ def _tokens(passages: Iterable[_Passage]) -> float:
 def _chosen(passages: Sequence[_Passage], room: float, context: Context) -> Generator[Calls, Outputs, list[_Passage]]:
     """One round: of every group of passages that fits a prompt, those that the model names."""
     share = room / _tokens(passages)
-    groups = _groups(passages, room)
+    groups = grouped(passages, lambda passage: passage.tokens, room, len(passages))
     chosen = [group[0] for group in groups if len(group) == 1]
     waiting = [group for group in groups if len(group) > 1]
     for _ in range(MAX_HALVINGS):
@@ -150,19 +150,6 @@ def _chosen(passages: Sequence[_Passage], room: float, context: Context) -> Gene
             break
     chosen += [passage for group in waiting for passage in _spread(group, _keep(group, share))]
     return sorted(chosen)
-
-
-def _groups(passages: Sequence[_Passage], room: float) -> list[list[_Passage]]:
-    """Consecutive passages, as many as a prompt has room for."""
-    groups: list[list[_Passage]] = [[]]
-    weight = 0.0
-    for passage in passages:
-        if weight + passage.tokens > room and groups[-1]:
-            groups.append([])
-            weight = 0.0
-        groups[-1].append(passage)
-        weight += passage.tokens
-    return groups
 
 
 def _keep(group: list[_Passage], share: float) -> int:

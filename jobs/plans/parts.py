@@ -144,8 +144,10 @@ class InParts(Generic[R, A]):
         faults = draft.given_up or self._judged(writing, draft)
         if faults and not draft.given_up:
             faults = yield from self._repaired(writing, draft, faults, self._judged)
-        artifact, found = self._artifact(draft), [fault.located for fault in faults]
-        if artifact is None:
+        found = [fault.located for fault in faults]
+        try:
+            artifact = self.artifact.model_validate(draft.values)
+        except ValidationError:
             first = worst(found, request.locale) or Rejection(RejectionReason.OFF_SCHEMA, "output: is not whole")
             findings = findings_of(found, draft.values, request.locale)
             return Verdict.reject(first, findings=findings, draft=draft.values)
@@ -244,12 +246,6 @@ class InParts(Generic[R, A]):
 
     def _missing(self, draft: _Draft) -> Iterator[PartFault]:
         return (PartFault(part, rejection) for part, rejection in draft.missing.items())
-
-    def _artifact(self, draft: _Draft) -> A | None:
-        try:
-            return self.artifact.model_validate(draft.values)
-        except ValidationError:
-            return None
 
     def _verified(self, writing: Writing[R], draft: _Draft, faults: Sequence[PartFault]) -> Plan:
         """Verify the claims, and write once more what is in doubt. What then still is in doubt becomes findings."""

@@ -11,7 +11,7 @@ leaves its claims `unread`, which costs nothing but their findings.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from thothy_ai.jobs.api.plan import Call, Calls, Context, Outputs, Sampling
@@ -22,7 +22,7 @@ from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.documents import side_by_side
 from thothy_ai.jobs.prompts import about_source
 from thothy_ai.jobs.schema import object_schema
-from thothy_ai.jobs.text.division import estimated_tokens
+from thothy_ai.jobs.text.division import estimated_tokens, grouped
 
 SUPPORTED: Final = "supported"
 CONTRADICTED: Final = "contradicted"
@@ -83,7 +83,11 @@ def verify(
     claims: Sequence[ArtifactClaim], context: Context, source: str | None
 ) -> Generator[Calls, Outputs, tuple[VerifiedClaim, ...]]:
     """Have claims labelled, in their order: claims about a source or, without one, translations of their evidence."""
-    groups = _groups(claims)
+
+    def tokens(claim: ArtifactClaim) -> float:
+        return estimated_tokens(claim.text) + sum(map(estimated_tokens, claim.evidence))
+
+    groups = grouped(claims, tokens, MAX_GROUP_TOKENS, MAX_CLAIMS)
     make, read = (_entailment, _entailed) if context.verifier else (_question, _answered)
     outputs = yield from side_by_side([make(group, context, source) for group in groups])
     verified: list[VerifiedClaim] = []
@@ -106,19 +110,6 @@ def doubt(claim: ArtifactClaim, verified: VerifiedClaim, source: str, context: C
     start = source.find(verified.evidence) if verified.evidence else -1
     span = (start, start + len(verified.evidence)) if start >= 0 else None
     return Finding(reason, printable(detail), claim.place, span, context.verification_precision, "verification")
-
-
-def _groups(claims: Iterable[ArtifactClaim]) -> list[list[ArtifactClaim]]:
-    groups: list[list[ArtifactClaim]] = []
-    tokens = 0.0
-    for claim in claims:
-        own = estimated_tokens(claim.text) + sum(map(estimated_tokens, claim.evidence))
-        if not groups or len(groups[-1]) == MAX_CLAIMS or tokens + own > MAX_GROUP_TOKENS:
-            groups.append([])
-            tokens = 0.0
-        groups[-1].append(claim)
-        tokens += own
-    return groups
 
 
 def _question(group: Sequence[ArtifactClaim], context: Context, source: str | None) -> Call:

@@ -66,14 +66,14 @@ class _Html:
                 yield str(_renderer().renderer.render(tokens, _renderer().options, {})).rstrip("\n")
 
     def _cited(self, cited: Cited) -> str:
-        return _text(cited.text) + "".join(map(self._mark, cited.quotes))
-
-    def _mark(self, quote: Quote) -> str:
-        """The mark of a footnote; the first one is where its note leads back to."""
-        number, name = self._numbers[quote], self._name
-        back = "" if quote in self._marked else f' id="mark-{name}{number}"'
-        self._marked.add(quote)
-        return f'<sup><a href="#note-{name}{number}"{back}>{number}</a></sup>'
+        """A text with the marks of its footnotes; a footnote's first mark is where its note leads back to."""
+        marks = []
+        for quote in cited.quotes:
+            number, name = self._numbers[quote], self._name
+            back = "" if quote in self._marked else f' id="mark-{name}{number}"'
+            self._marked.add(quote)
+            marks.append(f'<sup><a href="#note-{name}{number}"{back}>{number}</a></sup>')
+        return _text(cited.text) + "".join(marks)
 
     def _note(self, quote: Quote) -> str:
         number, name = self._numbers[quote], self._name

@@ -28,8 +28,12 @@ def markdown(pieces: Sequence[Piece], level: int = 1) -> str:
         parts += (_block(block, max(level, 1), notes) for block in piece.blocks)
         if level > 1 and piece.tags:  # of a single piece, they are in the front matter
             parts.append(f"*{literal(' · '.join(piece.tags))}*")
-    footnotes = "\n".join(f"[^{number}]: {_note(quote)}" for quote, number in notes.items())
-    return "\n\n".join(part for part in (*parts, footnotes) if part) + "\n"
+    footnotes = []
+    for quote, number in notes.items():
+        title = f"[{literal(quote.title)}](<{quote.url}>)" if quote.url else literal(quote.title)
+        byline = literal(f", {quote.byline}") if quote.byline else ""
+        footnotes.append(f"[^{number}]: {literal(str(quote))}" + (f" – {title}{byline}" if quote.title else ""))
+    return "\n\n".join(part for part in (*parts, "\n".join(footnotes)) if part) + "\n"
 
 
 def literal(text: str) -> str:
@@ -56,10 +60,3 @@ def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
 
 def _cited(cited: Cited, notes: dict[Quote, int]) -> str:
     return literal(cited.text) + "".join(f"[^{notes.setdefault(quote, len(notes) + 1)}]" for quote in cited.quotes)
-
-
-def _note(quote: Quote) -> str:
-    if not quote.title:
-        return literal(str(quote))
-    title = f"[{literal(quote.title)}](<{quote.url}>)" if quote.url else literal(quote.title)
-    return f"{literal(str(quote))} – {title}{literal(f', {quote.byline}') if quote.byline else ''}"

@@ -62,16 +62,13 @@ def _lines(block: Block) -> Iterator[_Line]:
         case Points() | Alternatives():
             yield from (_Line(item.text) for item in block.items)
         case Marked():
-            yield from _lines_of_markdown(block.text)
+            from markdown_it import MarkdownIt  # noqa: PLC0415  which only names and descriptions need
 
-
-def _lines_of_markdown(text: str) -> Iterator[_Line]:
-    from markdown_it import MarkdownIt  # noqa: PLC0415  which only names and descriptions need
-
-    for before, token in pairwise(MarkdownIt("commonmark", {"html": False}).enable("table").parse(text)):
-        if token.type == "inline":
-            words = "".join(child.content or " " * child.type.endswith("break") for child in token.children or ())
-            yield _Line(words, before.type == "heading_open")
+            tokens = MarkdownIt("commonmark", {"html": False}).enable("table").parse(block.text)
+            for before, token in pairwise(tokens):
+                if token.type == "inline":
+                    parts = (child.content or " " * child.type.endswith("break") for child in token.children or ())
+                    yield _Line("".join(parts), before.type == "heading_open")
 
 
 def _block(block: Block, numbers: Mapping[Quote, int]) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import pairwise
+from typing import TypeVar
 
 from thothy_ai.jobs.text.blocks import blocks, line_starts, lines_of
 
@@ -23,6 +24,7 @@ _LINK_OR_CODE = re.compile(r"!?\[[^\]\n]*\]\([^)\n]*\)|`+[^`\n]*`+|<[^>\n]{1,300
 _MAX_PIECE = 40  # characters of a word that is cut, where there is nothing else to cut at
 
 Cuts = dict[int, list[int]]
+T = TypeVar("T")
 
 
 def estimated_tokens(text: str) -> float:
@@ -38,6 +40,20 @@ def _tokens_of(char: str) -> float:
     # Latin with diacritics; Greek, Cyrillic, Hebrew, Arabic; Indic scripts, Thai; Korean Jamo, punctuation; CJK
     limits = ((0x250, 0.7), (0x900, 0.55), (0x1100, 0.9), (0x2E80, 0.7), (0x10000, 1.0))
     return next((tokens for limit, tokens in limits if code < limit), 2.0)
+
+
+def grouped(items: Iterable[T], tokens: Callable[[T], float], room: float, most: int) -> list[list[T]]:
+    """Consecutive items, at most `most`, as many as there is `room` for; one that is larger stands alone."""
+    groups: list[list[T]] = []
+    taken = 0.0
+    for item in items:
+        own = tokens(item)
+        if not groups or len(groups[-1]) == most or taken + own > room:
+            groups.append([])
+            taken = 0.0
+        groups[-1].append(item)
+        taken += own
+    return groups
 
 
 def divide(text: str, max_tokens: float) -> tuple[str, ...]:

@@ -76,20 +76,15 @@ def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
         return None
     before = r"(?<!\w)" if _BORDERED.match(wanted[0]) else ""
     after = r"(?!\w)" if _BORDERED.match(wanted[-1]) else ""
-    forms = "|".join((re.escape(wanted), *_inflected(wanted, locale)))
-    found = re.search(f"{before}(?:{forms}){after}", _plain(text))
+    forms, last = [re.escape(wanted)], wanted.rsplit(" ", 1)[-1]
+    # The last word has other endings, too, if it is long enough not to become another word so.
+    rules = _ENDINGS.get(locale.partition("-")[0].lower(), ()) if len(last) >= _MIN_WORD else ()
+    for preceding, ending, others in rules:
+        if match := re.search(f"(?:{preceding})({ending})$", last):
+            kept = wanted[: len(wanted) - len(last) + match.start(1)]
+            forms.append(f"{re.escape(kept)}(?:{others})")
+    found = re.search(f"{before}(?:{'|'.join(forms)}){after}", _plain(text))
     return found and found[0]
-
-
-def _inflected(phrase: str, locale: str) -> list[str]:
-    """Patterns of a phrase with other endings of its last word, which is long enough not to make another word so."""
-    last = phrase.rsplit(" ", 1)[-1]
-    if len(last) < _MIN_WORD:
-        return []
-    rules = _ENDINGS.get(locale.partition("-")[0].lower(), ())
-    found = ((re.search(f"(?:{before})({ending})$", last), others) for before, ending, others in rules)
-    kept = len(phrase) - len(last)
-    return [f"{re.escape(phrase[: kept + match.start(1)])}(?:{others})" for match, others in found if match]
 
 
 def _plain(text: str) -> str:

@@ -70,7 +70,7 @@ class TranslationVerifier:
             if has_words(part.text):
                 ours, originals = located(text, self.task.target), sentences(part.text, self.task.origin)
                 if len(ours) != len(originals):
-                    ours, originals = [(0, text)], [part.text]
+                    ours, originals = [(0, text)], (part.text,)
                 for (start, mine), original in zip(ours, originals, strict=True):
                     place = Place("text", at + start, at + start + len(mine))
                     yield part.text, ArtifactClaim(mine, place, (original,))

@@ -44,7 +44,7 @@ def test_words(text: str, locale: str, count: int) -> None:
     ],
 )
 def test_sentences(text: str, locale: str, parts: list[str]) -> None:
-    assert sentences(text, locale) == parts
+    assert list(sentences(text, locale)) == parts
 
 
 def test_runs() -> None:

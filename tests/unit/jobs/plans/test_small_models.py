@@ -184,7 +184,7 @@ RENTS = "Rents rise by 9% a year in the city. Landlords say that they must. Tena
 )
 def test_a_small_model_is_shown_neither_json_nor_instructions(hidden: str) -> None:
     source = f"{RENTS}\n\n{hidden}"
-    assert small_models.passage(source, "en", 0, 1) == tuple(checks.sentences(RENTS)[:2])
+    assert small_models.passage(source, "en", 0, 1) == checks.sentences(RENTS)[:2]
     writing = Writing(TrendSummary(source=source, locale="en"), source, PLAIN)
     made = small_models.piece(writing, "Do it.", {("title",): small_models.headline("en", 3, 8)})
     assert made.call.messages[-1].content == f"{RENTS}\n\nDo it."

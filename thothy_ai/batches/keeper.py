@@ -115,7 +115,10 @@ class BatchKeeper:
             self._fail(row, [LineProblem("invalid_input", f"the input cannot be enqueued: {error}")])
             return True
         if status is BatchStatus.CANCELLING and not row.idle:
-            return self._cancel_jobs(row)
+            jobs = [job.id for job in self._leader.ask("batches/open_jobs", id=row.id, limit=CANCELLED)]
+            if jobs:
+                self._leader.ask("queue/cancel", ids=jobs, tenant=row.tenant)
+            return len(jobs) == CANCELLED  # there may be more
         if row.idle:
             self._end(row, status)
         return False
@@ -169,13 +172,6 @@ class BatchKeeper:
                 line = reader.read(number, text)
                 options = replace(line.options, deadline=row.expires_at, idempotency_key=line.key(row.id))
                 yield number, len(text), line.request, options
-
-    def _cancel_jobs(self, row: Any) -> bool:
-        """Cancel open jobs. Whether there may be more."""
-        jobs = [job.id for job in self._leader.ask("batches/open_jobs", id=row.id, limit=CANCELLED)]
-        if jobs:
-            self._leader.ask("queue/cancel", ids=jobs, tenant=row.tenant)
-        return len(jobs) == CANCELLED
 
     def _end(self, row: Any, status: BatchStatus) -> None:
         """Write the files of a batch none of whose jobs is open, and end it."""

@@ -48,7 +48,11 @@ class Results:
         match JobState(row.state):
             case JobState.SUCCEEDED:
                 self.completed += 1
-                self._count(row.body["usage"])
+                usage = row.body["usage"]
+                self.usage["input"] += usage["prompt_tokens"]
+                self.usage["output"] += usage["completion_tokens"]
+                self.usage["cached"] += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+                self.usage["reasoning"] += (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
                 self.output.write(row.id, custom_id, _response(row.id, 200, row.body), None)
             case JobState.DEAD if row.body is not None and "error" in row.body:  # what the API would have answered
                 self.failed += 1
@@ -75,12 +79,6 @@ class Results:
             "output_tokens_details": {"reasoning_tokens": used["reasoning"]},
             "total_tokens": used["input"] + used["output"],
         }
-
-    def _count(self, usage: Any) -> None:
-        self.usage["input"] += usage["prompt_tokens"]
-        self.usage["output"] += usage["completion_tokens"]
-        self.usage["cached"] += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-        self.usage["reasoning"] += (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
 
 
 def _response(job_id: UUID, status: int, body: Any) -> dict[str, Any]:

@@ -37,17 +37,16 @@ def redraw(workload: Workload, seed: int) -> Workload:
     draw = random.Random(seed)
     name, count = f"{workload.name}, draw {seed}", len(workload.jobs)
     if workload.arrival is None:
-        return Workload(name, template_jobs(_template_row(draw) for _ in range(count)))
+        templates: list[list[Any]] = []
+        for _ in range(count):
+            kind_name = draw.choices(list(_TEMPLATES), [kind.share for kind in _TEMPLATES.values()])[0]
+            kind = _TEMPLATES[kind_name]
+            body = draw.randint(*kind.body)
+            output = draw.randint(*kind.output) if kind.output else round(body * draw.uniform(0.8, 1.2))
+            templates.append([kind_name, kind.template, body, output])
+        return Workload(name, template_jobs(templates))
     rows = [row for row, _ in zip(_sibling_rows(draw), range(count), strict=False)]
     return Workload(name, sibling_jobs(rows), tuple(draw.sample(range(count), count)))
-
-
-def _template_row(draw: random.Random) -> list[Any]:
-    name = draw.choices(list(_TEMPLATES), [kind.share for kind in _TEMPLATES.values()])[0]
-    kind = _TEMPLATES[name]
-    body = draw.randint(*kind.body)
-    output = draw.randint(*kind.output) if kind.output else round(body * draw.uniform(0.8, 1.2))
-    return [name, kind.template, body, output]
 
 
 def _sibling_rows(draw: random.Random) -> Iterator[list[Any]]:

@@ -55,11 +55,6 @@ def seconds_left(limit: float | None) -> float | None:
     return limit if deadline is None else max(deadline - time.monotonic(), MIN_WAIT)
 
 
-def _expired() -> bool:
-    deadline = _deadline.get()
-    return deadline is not None and time.monotonic() >= deadline
-
-
 def accepts_no_writes(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """Whether the server said so with its last answer: it is a standby, or a primary that was demoted.
 
@@ -111,7 +106,8 @@ class _Bounded:
         try:
             while True:
                 ready = yield waiting_for
-                if _expired():
+                deadline = _deadline.get()
+                if deadline is not None and time.monotonic() >= deadline:
                     raise errors.ConnectionTimeout("connection timeout expired")
                 waiting_for = steps.send(ready)
         except StopIteration as end:

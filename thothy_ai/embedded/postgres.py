@@ -10,14 +10,13 @@ import signal
 import time
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier
 
 from thothy_ai.embedded.cluster import SHARES_ACCOUNT, SUPERUSER, Cluster
-from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
+from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, Startable, free_port
 from thothy_ai.errors import ServiceStartError
 
 TRIES = 3  # a port that was free may be taken a moment later
@@ -26,7 +25,7 @@ CHILDREN_SECONDS, CHILDREN_PAUSE = 15.0, 0.2
 DATABASE = "thothy"
 
 
-class Postgres:
+class Postgres(Startable):
     """A Postgres with its data in `folder`. `durable=False` trades durability for speed, for tests."""
 
     def __init__(self, folder: Path, *, log: Path | None = None, durable: bool = True) -> None:
@@ -147,11 +146,3 @@ class Postgres:
         except psycopg.OperationalError:
             return False
         return True
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from thothy_ai.embedded.cause import describe_end, describe_os_error
 from thothy_ai.errors import ServiceStartError
@@ -55,6 +56,22 @@ class Program:
 def service_argv(service: str, *arguments: str) -> tuple[str, ...]:
     """The command line that runs `thothy SERVICE ARGUMENTS` with this interpreter."""
     return sys.executable, "-P", "-m", "thothy_ai.cli", service, *arguments  # -P: not from the current folder
+
+
+class Startable(ABC):
+    """Runs for the block of a `with` statement."""
+
+    @abstractmethod
+    def start(self) -> Self: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 class Process:

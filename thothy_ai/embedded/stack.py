@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from thothy_ai.embedded.logs import role_of
 from thothy_ai.embedded.open_jobs import OpenJobs
 from thothy_ai.embedded.placement import ANYWHERE, Pair, Placement, pairs
 from thothy_ai.embedded.postgres import Postgres
-from thothy_ai.embedded.process import Process, Program, service_argv
+from thothy_ai.embedded.process import Process, Program, Startable, service_argv
 from thothy_ai.embedded.readiness import ENGINE_READY_SECONDS, Readiness
 from thothy_ai.embedded.shutdown import Shutdown, StopObserver, Unobserved
 from thothy_ai.embedded.supervisor import Cleanup, Patience, Supervisor
@@ -43,7 +42,7 @@ END_SECONDS = 5.0  # for a process that has nothing left to do
 HadBegun = Callable[[Sequence[str], UUID | None, Sequence[str]], bool]
 
 
-class EmbeddedStack:
+class EmbeddedStack(Startable):
     """Valkey, Postgres and the service's processes: ready once the context is entered, ended once it is left.
 
     `services` is a subset of `SERVICES`, and perhaps the `DOOR`; there is an engine and a worker for each of `engines`.
@@ -162,8 +161,8 @@ class EmbeddedStack:
 
     def _engine_program(self, pair: Pair) -> Program:
         plain, where = self._program(pair.engine, pair.settings, pair.number), pair.placement
-        url = ("--url", pair.settings.require_engine_url())
-        argv = service_argv("engine", *self._engine_arguments(), *url, *where.arguments)
+        model = ("--null",) if self._null else ("--model", str(self.settings.model))
+        argv = service_argv("engine", *model, "--url", pair.settings.require_engine_url(), *where.arguments)
         return replace(plain, argv=argv, env={**plain.env, **where.environment}, ready_seconds=ENGINE_READY_SECONDS)
 
     def _program(self, name: str, settings: Settings, number: int = 0) -> Program:
@@ -184,9 +183,6 @@ class EmbeddedStack:
             ready_seconds=READY_SECONDS,
             stop_seconds=END_SECONDS,
         )
-
-    def _engine_arguments(self) -> tuple[str, ...]:
-        return ("--null",) if self._null else ("--model", str(self.settings.model))
 
     def _with_urls(self) -> Settings:
         model = self.settings.model
@@ -220,11 +216,3 @@ class EmbeddedStack:
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -11,13 +11,12 @@ import secrets
 import signal
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from redis import Redis
 from redis.exceptions import RedisError
 
-from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, free_port
+from thothy_ai.embedded.process import PORT_TAKEN, Process, Program, Startable, free_port
 from thothy_ai.errors import ConfigError, ServiceStartError
 
 CONFIG = """\
@@ -35,7 +34,7 @@ MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}  # as the wheel names them
 TRIES = 3  # a port that was free may be taken a moment later
 
 
-class Valkey:
+class Valkey(Startable):
     """A Valkey with its data in `folder`. `durable=False` keeps nothing across restarts."""
 
     def __init__(self, folder: Path, *, log: Path | None = None, durable: bool = True) -> None:
@@ -113,11 +112,3 @@ class Valkey:
                 return bool(client.ping())
         except RedisError:
             return False
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -7,7 +7,7 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams, Tools
+from thothy_ai.engine.api import GenerationRequest, Message, SamplingParams
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.foreign.abilities import CHAT, TEXT, Abilities
 
@@ -59,7 +59,15 @@ def _prompt(request: GenerationRequest, can: Abilities) -> dict[str, Any]:
         return {"prompt": request.text + wish}
     messages = [_message(message) for message in request.messages]
     messages[-1]["content"] += wish
-    return {"messages": messages, **_tools(request.tools)}
+    if (tools := request.tools) is None:
+        return {"messages": messages}
+    only = {"type": "function", "function": {"name": tools.only}}
+    return {
+        "messages": messages,
+        "tools": [json.loads(each) for each in tools.definitions],
+        "tool_choice": only if tools.only else tools.choice.value,
+        "parallel_tool_calls": tools.parallel,
+    }
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -70,17 +78,6 @@ def _message(message: Message) -> dict[str, Any]:
     ]
     said = {"tool_calls": calls} if calls else {}
     return {"role": message.role, "content": message.content, **said} | {key: text for key, text in own.items() if text}
-
-
-def _tools(tools: Tools | None) -> dict[str, Any]:
-    if tools is None:
-        return {}
-    only = {"type": "function", "function": {"name": tools.only}}
-    return {
-        "tools": [json.loads(each) for each in tools.definitions],
-        "tool_choice": only if tools.only else tools.choice.value,
-        "parallel_tool_calls": tools.parallel,
-    }
 
 
 def _sampling(sampling: SamplingParams, can: Abilities) -> dict[str, Any]:

@@ -220,7 +220,12 @@ class Fleet:
         except DatabaseError as error:
             log.warning("engines cannot be looked up: %s", error)
         finally:
-            self._refuse_unserved()
+            for turn, waiting in self._queue.items():
+                try:
+                    self._able(waiting)
+                except ApiError as error:  # nobody waits for a model that no engine serves any more
+                    if not turn.done():
+                        turn.set_exception(error)
             self._admit()
 
     async def _look(self) -> None:
@@ -256,12 +261,3 @@ class Fleet:
                 info.session_id, engine.url, frozenset({info.model_name}), info.capacity or sessions[""].capacity
             )
         return sessions.get(info.session_id, NOTHING)
-
-    def _refuse_unserved(self) -> None:
-        """Let nobody wait for a model that no engine serves any more."""
-        for turn, waiting in self._queue.items():
-            try:
-                self._able(waiting)
-            except ApiError as error:
-                if not turn.done():
-                    turn.set_exception(error)

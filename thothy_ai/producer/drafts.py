@@ -231,7 +231,10 @@ def _checked(options: EnqueueOptions, settings: Settings, usual: str | None, now
     attempts = settings.max_attempts if options.max_attempts is None else options.max_attempts
     require_whole("priority", options.priority, -100, 100)
     require_whole("max_attempts", attempts, 1, 32767)
-    _require_positive("max_compute_seconds", options.max_compute_seconds)
+    most: Any = options.max_compute_seconds
+    number = isinstance(most, int | float) and not isinstance(most, bool)
+    if most is not None and not (number and 0 < most < math.inf):
+        raise InvalidJobError("max_compute_seconds", f"{most!r} is not a number above 0")
     require_times(options.deadline, options.not_before, now)
     require_key(options.idempotency_key)
     if model is not None:
@@ -245,13 +248,6 @@ def check_model_name(field: str, name: object) -> None:
         raise InvalidJobError(
             field, f"{name!r} is not a name of at most 100 letters, digits, dots, hyphens and underscores"
         )
-
-
-def _require_positive(field: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InvalidJobError(field, f"{value!r} is not a number above 0")
 
 
 def require_key(key: object) -> None:

@@ -122,27 +122,24 @@ class TextWatcher:
         self._announce()
         wait = min(seconds, max(0.01, self._announce_at - time.monotonic()))
         message = self._inbox.get_message(ignore_subscribe_messages=True, timeout=wait)
-        piece = TextPiece.parse(message["data"]) if message else None
-        return self._continued(piece) if piece else None
+        if (piece := TextPiece.parse(message["data"]) if message else None) is None:
+            return None
+        if piece.attempt > self._attempt:
+            self._attempt, self._length = piece.attempt, 0
+        known = self._length - piece.at
+        if piece.attempt < self._attempt or known >= len(piece.text):
+            return None  # nothing of it is new
+        if known < 0:  # text before it is missing
+            self._announce(whole=True)
+            return None
+        self._length += len(piece.text) - known
+        return TextPiece(piece.attempt, piece.at + known, piece.text[known:])
 
     def _announce(self, *, whole: bool = False) -> None:
         now = time.monotonic()
         if self._redis is not None and (whole or now >= self._announce_at):
             self._redis.publish(self._interest, Interest(self._job_id, whole).encode())
             self._announce_at = now + REPEAT_SECONDS
-
-    def _continued(self, piece: TextPiece) -> TextPiece | None:
-        """What of a piece is new; None if nothing is, or if text before it is missing, which is asked for."""
-        if piece.attempt > self._attempt:
-            self._attempt, self._length = piece.attempt, 0
-        known = self._length - piece.at
-        if piece.attempt < self._attempt or known >= len(piece.text):
-            return None
-        if known < 0:
-            self._announce(whole=True)
-            return None
-        self._length += len(piece.text) - known
-        return TextPiece(piece.attempt, piece.at + known, piece.text[known:])
 
     def _disconnect(self) -> None:
         inbox, self._inbox = self._inbox, None

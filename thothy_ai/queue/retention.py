@@ -74,7 +74,14 @@ class Retention:
                 else:
                     self._seen = row.last if row.jobs == LOOK_BATCH else None
             if self._months and self._seen is None:
-                self._delete(self._months[0], before)
+                month = self._months[0]
+                if len(self._ask("queue/history_delete", month=month, before=before, limit=BATCH)) < BATCH:
+                    # The last batch: the partitions go, unless a job of that month runs again.
+                    [row] = self._ask("queue/drop_month", month=month, lock_wait=LOCK_WAIT)
+                    self._leave(month)
+                    if row.dropped:
+                        name, days = month.replace("_", "-"), self._keep.days
+                        logger.warning("history of %s is deleted: older than %d days", name, days)
         except DatabaseError as error:
             if error.sqlstate not in EXPECTED:
                 raise
@@ -83,12 +90,3 @@ class Retention:
     def _leave(self, month: str) -> None:
         self._months.remove(month)
         self._seen = FIRST
-
-    def _delete(self, month: str, before: datetime) -> None:
-        """Delete a batch of jobs; after the last, drop the partitions, except when a job of that month runs again."""
-        if len(self._ask("queue/history_delete", month=month, before=before, limit=BATCH)) == BATCH:
-            return
-        [row] = self._ask("queue/drop_month", month=month, lock_wait=LOCK_WAIT)
-        self._leave(month)
-        if row.dropped:
-            logger.warning("history of %s is deleted: older than %d days", month.replace("_", "-"), self._keep.days)

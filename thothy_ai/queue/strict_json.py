@@ -16,17 +16,13 @@ def read(data: bytes) -> Any:
         value = json.loads(data.decode(), object_pairs_hook=_once_each, parse_float=_finite, parse_constant=_no_number)
     except RecursionError:
         raise _too_deep() from None
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
-        _check_depth(value)
-    return value
-
-
-def _check_depth(value: Any) -> None:
-    level, depth = [value], 0
+    may_be_deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH
+    level, depth = [value] if may_be_deep else [], 0
     while level := [each for each in level if isinstance(each, (dict, list))]:
         if (depth := depth + 1) > MAX_DEPTH:
             raise _too_deep()
         level = [each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer)]
+    return value
 
 
 def _too_deep() -> ValueError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -106,11 +107,17 @@ def _located(entry: str) -> str:
     return str(file.absolute()) if file.is_file() else entry
 
 
-def _prices(value: object) -> object:
-    """The entries NAME=PRICE of a list, or of a text that separates them by commas."""
-    entries = split(value) if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple):
-        return value
+def _listed(read: Callable[[Sequence[Any]], object]) -> BeforeValidator:
+    """Reads the entries of a list, or of a text that separates them by commas."""
+
+    def entries(value: object) -> object:
+        found = split(value) if isinstance(value, str) else value
+        return read(found) if isinstance(found, list | tuple) else value
+
+    return BeforeValidator(entries)
+
+
+def _prices(entries: Sequence[Any]) -> tuple[str, ...]:
     prices = tuple(str(entry).strip() for entry in entries if str(entry).strip())
     prices_by_name(prices)
     return prices
@@ -160,30 +167,21 @@ def _policies(value: object) -> object:
     return entries
 
 
-def _reasons(value: object) -> object:
-    entries = split(value) if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple):
-        return value
+def _reasons(entries: Sequence[Any]) -> tuple[RejectionReason, ...]:
     known = list(RejectionReason)
     if unknown := [entry for entry in entries if entry not in known]:
         raise ValueError(f"{unknown[0]!r} is not a reason for which outputs are rejected, such as {known[0]}")
     return tuple(RejectionReason(entry) for entry in entries)
 
 
-def _networks(value: object) -> object:
-    entries = split(value) if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple):
-        return value
+def _networks(entries: Sequence[Any]) -> tuple[str, ...]:
     try:
         return tuple(str(ip_network(entry)) for entry in entries)
     except ValueError as error:
         raise ValueError(f"must be networks such as 10.1.0.0/16: {error}") from None
 
 
-def _hosts(value: object) -> object:
-    entries = split(value) if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple):
-        return value
+def _hosts(entries: Sequence[Any]) -> tuple[str, ...]:
     if not all(isinstance(entry, str) and _HOST.fullmatch(entry) for entry in entries):
         raise ValueError("must be names of hosts, separated by commas, without ports")
     return tuple(entry.lower() for entry in entries)
@@ -239,12 +237,12 @@ Tenant = Annotated[str, AfterValidator(check_tenant)]
 EngineTokens = Annotated[SecretStr, AfterValidator(_engine_tokens)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
 WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
-Networks = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_networks)]
-Reasons = Annotated[tuple[RejectionReason, ...], NoDecode, BeforeValidator(_reasons)]
-Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_hosts)]
+Networks = Annotated[tuple[str, ...], NoDecode, _listed(_networks)]
+Reasons = Annotated[tuple[RejectionReason, ...], NoDecode, _listed(_reasons)]
+Hosts = Annotated[tuple[str, ...], NoDecode, _listed(_hosts)]
 Kinds = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_kinds)]
 Policies = Annotated[dict[str, Policy], NoDecode, BeforeValidator(_policies)]
-ModelPrices = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_prices)]
+ModelPrices = Annotated[tuple[str, ...], NoDecode, _listed(_prices)]
 PublishBy = Annotated[
     InstanceOf[PublishingTime],
     NoDecode,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from thothy_ai.crash_points import crash_point
 from thothy_ai.errors import DatabaseError
@@ -71,19 +72,18 @@ class Claimer:
             while hints:
                 ready = await self._monitor.ready_unless_stopping()
                 async with self._lock:
-                    hints = await self._claim(hints) if ready else await self._give_back(hints)
+                    if ready:
+                        hints = await self._claim(hints)
+                    else:  # the engine accepts nothing new: other engines or its next session do the jobs
+                        given = [*hints, *self._quarantined]
+                        await retry_until_answered("giving jobs back", partial(self._store.give_back, given))
+                        self._unclaimed.difference_update(hints)
+                        self._quarantined.clear()
+                        self._any_quarantined.clear()
+                        self._on_done(hints)
+                        hints = []
                 if hints:
                     await asyncio.sleep(POLL_SECONDS)
-
-    async def _give_back(self, hints: list[Hint]) -> list[Hint]:
-        """The engine accepts nothing new: queue the jobs again, for other engines or its next session."""
-        given = [*hints, *self._quarantined]
-        await retry_until_answered("giving jobs back", lambda: self._store.give_back(given))
-        self._unclaimed.difference_update(hints)
-        self._quarantined.clear()
-        self._any_quarantined.clear()
-        self._on_done(hints)
-        return []
 
     async def _claim(self, hints: list[Hint]) -> list[Hint]:
         """Claim the jobs that may run; returns those blocked by a job that runs alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -123,16 +123,14 @@ async def _measure(options: SweepOptions, progress: Progress) -> Sweep:
             sweep = replace(sweep, loads=tuple(sorted((*sweep.loads, measured), key=lambda each: each.rate)))
             return sweep.met(measured)
 
-        await (find_knee(load, options.start) if not options.rates else _all(load, options.rates))
+        if not options.rates:
+            await find_knee(load, options.start)
+        for rate in sorted(set(options.rates)):
+            await load(rate)
     finally:
         await server.close()
     progress.clear()
     return sweep
-
-
-async def _all(load: Callable[[float], Awaitable[bool]], rates: Sequence[float]) -> None:
-    for rate in sorted(set(rates)):
-        await load(rate)
 
 
 async def find_knee(load: Callable[[float], Awaitable[bool]], start: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -37,7 +37,11 @@ def save(
     from thothy_ai.cli.inputs.kind_flags import read_text
     from thothy_ai.errors import InvalidJobError
 
-    owner, values = tenant or load_settings().tenant, _parsed(read_text(file), file)
+    owner, text = tenant or load_settings().tenant, read_text(file)
+    try:
+        values = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        usage(f"{file} is neither JSON nor TOML: {error}")
     with database() as engine:
         try:
             version = save_brief(engine, owner, name, values, by or user_name())
@@ -114,11 +118,3 @@ def remove(name: Name, tenant: Tenant = None, by: By = None, yes: Yes = False) -
         if remove_brief(engine, tenant or load_settings().tenant, name, by or user_name()) is None:
             fail(f"no brief is stored under {name!r}")
     typer.echo(f"Brief {name} removed.")
-
-
-def _parsed(text: str, file: str) -> Any:
-    """The values of a brief, as JSON if the text begins like an object. Raises `BadParameter`."""
-    try:
-        return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        usage(f"{file} is neither JSON nor TOML: {error}")

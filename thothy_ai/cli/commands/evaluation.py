@@ -221,7 +221,12 @@ def _run_injections(
     from thothy_ai.evaluation.run import run
     from thothy_ai.jobs.evaluation import cases
 
-    chosen = [_for_kind(kind, injection) for injection in cases.injections()[:limit]]
+    chosen = []
+    for injection in cases.injections()[:limit]:
+        request = dict(injection.request)
+        if "target_locale" in kind.request.model_fields:  # in which such a kind's requests name the language they want
+            request["target_locale"] = "de-DE" if str(request.pop("locale")).startswith("en") else "en-US"
+        chosen.append(replace(injection, request=request))
     trial = _trial(kind, chosen, 1, seed)
     with engine_for(settings, model, MODEL_ROWS) as endpoint:
         info, attempts = asyncio.run(run(settings, endpoint, trial, ended_counter(len(chosen))))
@@ -229,17 +234,6 @@ def _run_injections(
     print_injections(results, kind.name, info.model, as_json=as_json)
     if any(result.published for result in results):
         raise typer.Exit(FAILED)
-
-
-def _for_kind(kind: AnyKind, injection: Injection) -> Injection:
-    """The same source for a kind whose requests name the language they want in another field."""
-    if "target_locale" not in kind.request.model_fields:
-        return injection
-    request = dict(injection.request)
-    source_locale = str(request.pop("locale"))
-    return replace(
-        injection, request={**request, "target_locale": "de-DE" if source_locale.startswith("en") else "en-US"}
-    )
 
 
 @evaluations.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,7 +107,14 @@ def up(
     configure_logging(settings)
     log_to_terminal()
     began, ready = time.monotonic(), False
-    with StopDisplay() as display, _metrics_port(settings, len(where)) as port, _http_port(settings) as http_port:
+    room = max(METRICS_ROOM, PORTS + PORTS_PER_ENGINE * len(where))
+    with (
+        StopDisplay() as display,
+        _reserved(
+            settings, "metrics_port", range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * room, room), room
+        ) as port,
+        _reserved(settings, "http_port", HTTP_PORTS, 2) as http_port,
+    ):
         served = 0 if foreign else http_port  # such a server has its own door
         settings = settings.model_copy(update={"metrics_port": port, "http_port": served})
         left_out = {"engine", DOOR} if foreign else set() if served else {DOOR}
@@ -147,27 +154,14 @@ def demo() -> None:
 
 
 @contextmanager
-def _metrics_port(settings: Settings, engines: int) -> Iterator[int]:
-    """The port that is set, otherwise the first of a range that is reserved during the block, or 0."""
-    if "metrics_port" in settings.model_fields_set:
-        yield settings.metrics_port
+def _reserved(settings: Settings, field: str, ports: Sequence[int], room: int) -> Iterator[int]:
+    """The port that is set, otherwise a free one, reserved during the block with those behind it, or 0."""
+    if field in settings.model_fields_set:
+        yield getattr(settings, field)
         return
     from thothy_ai.embedded.process import reserved_ports
 
-    room = max(METRICS_ROOM, PORTS + PORTS_PER_ENGINE * engines)
-    with reserved_ports(range(METRICS_PORT, METRICS_PORT + METRICS_RANGES * room, room), room) as first:
-        yield first or 0
-
-
-@contextmanager
-def _http_port(settings: Settings) -> Iterator[int]:
-    """The port that is set, otherwise one that is free, and reserved during the block, or 0."""
-    if "http_port" in settings.model_fields_set:
-        yield settings.http_port
-        return
-    from thothy_ai.embedded.process import reserved_ports
-
-    with reserved_ports(HTTP_PORTS, 2) as port:
+    with reserved_ports(ports, room) as port:
         yield port or 0
 
 

@@ -112,26 +112,22 @@ class Filters:
     def jobs(self, engine: Engine) -> JobFilter:
         """All filters except the times. Raises `BadParameter` and the errors of `find_job`."""
         from thothy_ai.admin.filters import JobFilter
+        from thothy_ai.cli.inputs.kind_flags import read_text
+        from thothy_ai.jobs.api.kind import source_key
 
         check_kinds(engine, [self.kind] if self.kind else [])
+        source = self.source
+        if self.source_file or not (source is None or _SOURCE_KEY.fullmatch(source)):  # a text, not a key or its begin
+            source = source_key(read_text(self.source_file) if self.source_file else source or "")
         return JobFilter(
             states=tuple(self.state or ()),
             kind=self.kind,
             key=self.key,
-            source=self._source_key(),
+            source=source,
             parent=find_job(engine, self.parent) if self.parent else None,
             batch=find_job(engine, self.batch) if self.batch else None,
             tenant=self.tenant,
         )
-
-    def _source_key(self) -> str | None:
-        """The source key that `--source` or `--source-file` stands for, or the beginning of one."""
-        if not self.source_file and (self.source is None or _SOURCE_KEY.fullmatch(self.source)):
-            return self.source
-        from thothy_ai.cli.inputs.kind_flags import read_text
-        from thothy_ai.jobs.api.kind import source_key
-
-        return source_key(read_text(self.source_file) if self.source_file else self.source or "")
 
     def nothing(self, noun: str) -> str:
         """A sentence that nothing matches, with the filters."""

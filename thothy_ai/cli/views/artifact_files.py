@@ -47,7 +47,13 @@ def write(artifacts: Artifacts, to: Path, chosen: Format, per: Grouping = Groupi
             written += 1
             yield artifact
 
-    with _opened(to) as file:
+    opened: AbstractContextManager[_Writable]
+    if is_output(to):
+        opened = nullcontext(_Screen() if sys.stdout.isatty() else sys.stdout)
+    else:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        opened = to.open("w", encoding="utf-8", newline="")
+    with opened as file:
         if chosen is Format.CSV and not is_output(to):
             file.write(BYTE_ORDER_MARK)
         for text in stream(counted(), chosen):
@@ -122,13 +128,6 @@ class _Screen:
 
     def write(self, text: str, /) -> object:
         return sys.stdout.write(printable(text))
-
-
-def _opened(to: Path) -> AbstractContextManager[_Writable]:
-    if is_output(to):
-        return nullcontext(_Screen() if sys.stdout.isatty() else sys.stdout)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    return to.open("w", encoding="utf-8", newline="")
 
 
 def is_output(to: Path) -> bool:

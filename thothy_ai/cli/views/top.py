@@ -67,8 +67,10 @@ def _queue_panel(frame: Frame) -> Panel:
         last = ("paused", printable(status.note or "`thothy queue resume`"))
     elif status.pauses:
         last = ("paused", printable(", ".join(f"{each.scope} {each.name}" for each in status.pauses)))
+    elif not queue.due:
+        last = ("to go", "nothing")
     else:
-        last = ("to go", "nothing" if not queue.due else _to_go(queue.seconds_to_go))
+        last = ("to go", "-" if queue.seconds_to_go is None else f"about {spell_whole(queue.seconds_to_go)}")
     lines = [
         ("queued", f"{status['queued'].jobs - queue.delayed:,}"),
         ("for later", f"{queue.delayed:,}"),
@@ -136,10 +138,6 @@ def _unreachable(title: str, part: Unreachable) -> Panel:
 
 def _panel(title: str, content: RenderableType, style: str = "") -> Panel:
     return Panel(content, title=title, title_align="left", height=PANEL_LINES + 2, border_style=style or "none")
-
-
-def _to_go(seconds: float | None) -> str:
-    return "-" if seconds is None else f"about {spell_whole(seconds)}"
 
 
 def _whole(number: float | None) -> str:

@@ -32,16 +32,18 @@ class BatchOperations:
         )  # fmt: skip
 
     async def enqueue(self, call: OperationCall) -> NewBatchAnswer:
-        return await asyncio.to_thread(self._enqueued, call.caller.tenant, call.body)
+        wanted: NewBatch = call.body
+        producer = self._producer.of_tenant(call.caller.tenant)
 
-    def _enqueued(self, tenant: str, wanted: NewBatch) -> NewBatchAnswer:
-        entries = [entry_of(job, job.idempotency_key, f"jobs.{at}.") for at, job in enumerate(wanted.jobs)]
-        producer = self._producer.of_tenant(tenant)
-        try:
-            jobs = producer.enqueue_many(entries, webhook=wanted.webhook, notify=wanted.notify, batch=True)
-        except EntryError as error:
-            raise refusal(error, "" if error.entry is None else f"jobs.{error.entry}.") from None
-        return NewBatchAnswer(id=jobs.batch_id, jobs=[job.id for job in jobs])
+        def enqueue() -> NewBatchAnswer:
+            entries = [entry_of(job, job.idempotency_key, f"jobs.{at}.") for at, job in enumerate(wanted.jobs)]
+            try:
+                jobs = producer.enqueue_many(entries, webhook=wanted.webhook, notify=wanted.notify, batch=True)
+            except EntryError as error:
+                raise refusal(error, "" if error.entry is None else f"jobs.{error.entry}.") from None
+            return NewBatchAnswer(id=jobs.batch_id, jobs=[job.id for job in jobs])
+
+        return await asyncio.to_thread(enqueue)
 
     async def list_(self, call: OperationCall) -> BatchList:
         wanted: BatchQuery = call.query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -209,15 +209,17 @@ class ChatCompletion:
 
     def whole(self, results: Sequence[GenerationResult]) -> object:
         (result,) = results
-        choices = [
-            {
-                "index": index,
-                "message": self._message(index, choice),
-                "logprobs": self._logprobs(choice),
-                "finish_reason": self._reason(choice),
-            }
-            for index, choice in enumerate(self._copied(result.choices))
-        ]
+        choices = []
+        for index, choice in enumerate(self._copied(result.choices)):
+            said = choice.text if choice.text or not choice.calls else None
+            message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+            if choice.thoughts:
+                message["reasoning_content"] = choice.thoughts
+            if choice.calls:
+                calls = enumerate(choice.calls)
+                message["tool_calls"] = [self._call(index, at, call.name, call.arguments) for at, call in calls]
+            logprobs, reason = self._logprobs(choice), self._reason(choice)
+            choices.append({"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason})
         return {**self._head, "choices": choices, "usage": usage_of(results)}
 
     def opening(self) -> bytes:
@@ -234,7 +236,7 @@ class ChatCompletion:
                 return b"".join(
                     self._chunk(choice, self._gained(choice, each), self._logprobs(each))
                     for each in deltas
-                    for choice in self._choices_of(each)
+                    for choice in range(each.choice, each.choice + self._copies)
                 )
             texts[delta.choice] = texts.get(delta.choice, "") + delta.text
         parts: list[bytes] = []  # what is around each text was made once
@@ -272,16 +274,6 @@ class ChatCompletion:
         id_ = self._call_ids.setdefault((index, number), new_call_id())
         return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
-    def _message(self, index: int, choice: GeneratedChoice) -> dict[str, Any]:
-        said = choice.text if choice.text or not choice.calls else None
-        message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
-        if choice.thoughts:
-            message["reasoning_content"] = choice.thoughts
-        if choice.calls:
-            calls = enumerate(choice.calls)
-            message["tool_calls"] = [self._call(index, at, call.name, call.arguments) for at, call in calls]
-        return message
-
     def _reason(self, choice: GeneratedChoice) -> str:
         """As OpenAI has it: a call that was asked for by name ends with "stop"."""
         calls = choice.calls and choice.finish_reason is FinishReason.STOP and self._only is None
@@ -289,9 +281,6 @@ class ChatCompletion:
 
     def _copied(self, choices: tuple[GeneratedChoice, ...]) -> Sequence[GeneratedChoice]:
         return choices * self._copies
-
-    def _choices_of(self, delta: Delta) -> Iterable[int]:
-        return range(delta.choice, delta.choice + self._copies)
 
     def _logprobs(self, text: GeneratedChoice | Delta) -> dict[str, Any] | None:
         if not self._body.logprobs:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -114,13 +114,14 @@ class Files:
             raise ApiError(400, "the file is empty", code="empty_file", param="file")
         if upload.size > MAX_FILE:
             raise _too_large()
+        name = "".join(each if each.isprintable() else "_" for each in upload.filename or "")[:255] or "file"
         file_id = uuid7()
         content = await asyncio.to_thread(self._store.place, file_id, upload.file, upload.size)
         [row] = await self._record.ask(
             "batches/add_file",
             id=file_id,
             tenant=tenant,
-            name=_name_of(upload.filename),
+            name=name,
             size=upload.size,
             seconds=fields.expires_after.seconds if fields.expires_after else INPUT_SECONDS,
             content=content,
@@ -150,8 +151,14 @@ class Files:
         except OSError:
             says = "the file's content is not on this machine: see THOTHY_FILES_FOLDER"
             raise ApiError(500, says, code="server_error") from None
+
+        async def chunks() -> AsyncIterator[bytes]:
+            with content:
+                while chunk := await asyncio.to_thread(content.read, CHUNK):
+                    yield chunk
+
         headers = {"content-length": str(row.size)}
-        return StreamingResponse(_chunks(content), media_type="application/octet-stream", headers=headers)
+        return StreamingResponse(chunks(), media_type="application/octet-stream", headers=headers)
 
     async def delete(self, request: Request) -> Response:
         tenant = caller_of(request.scope, "jobs").tenant
@@ -232,14 +239,3 @@ def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def _name_of(name: str | None) -> str:
-    printable = "".join(each if each.isprintable() else "_" for each in name or "")
-    return printable[:255] or "file"
-
-
-async def _chunks(content: BinaryIO) -> AsyncIterator[bytes]:
-    with content:
-        while chunk := await asyncio.to_thread(content.read, CHUNK):
-            yield chunk

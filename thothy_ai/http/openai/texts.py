@@ -107,17 +107,19 @@ class _Answer:
         """Wait for a place, and have the answer written and sent."""
         wanted = self._wanted
         async with fleet.place(wanted.model, wanted.beginning, wanted.sequences, wanted.prompts) as place:
-            await self._write_at(place)
-
-    async def _write_at(self, place: TakenPlace) -> None:
-        try:
-            async with aclosing(self._portions(place)) as portions:
-                await (self._stream(portions) if self._wanted.streams else self._whole(portions))
-        except EngineError as error:
-            raise of_engine(error, self._wanted.fields) from error
-        finally:
-            for generation in self._generations:  # of several prompts, one may have failed
-                await generation.abort()
+            try:
+                async with aclosing(self._portions(place)) as portions:
+                    if wanted.streams:
+                        await self._stream(portions)
+                    else:
+                        async for _ in portions:
+                            pass
+                        await self._exchange.answer(200, wanted.whole(self._results))
+            except EngineError as error:
+                raise of_engine(error, wanted.fields) from error
+            finally:
+                for generation in self._generations:  # of several prompts, one may have failed
+                    await generation.abort()
 
     async def _portions(self, place: TakenPlace) -> AsyncGenerator[Sequence[Generation]]:
         """The generations of all prompts: of as many at once as the place is for, once those before have ended."""
@@ -135,11 +137,6 @@ class _Answer:
                 says = "the engine gave the text up before its end"
                 raise ApiError(503, says, code="engine_unavailable", retry_after=RETRY_SECONDS)
             self._results += results
-
-    async def _whole(self, portions: AsyncGenerator[Sequence[Generation]]) -> None:
-        async for _ in portions:
-            pass
-        await self._exchange.answer(200, self._wanted.whole(self._results))
 
     async def _stream(self, portions: AsyncGenerator[Sequence[Generation]]) -> None:
         opening = self._wanted.opening()  # goes with the first text

@@ -117,24 +117,21 @@ class Registrar:
         """Record the state, if the engine answers: one that hangs falls silent."""
         try:
             if self._ready is not None:  # while it loads, it is enough that its process is running
-                await self._take_counters(self._ready.address)
+                if self._client is None:
+                    self._client = connect(self._ready.address, self._token)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._client.start()
+                    info, asked_at = await self._client.info(), time.monotonic()
+                    stats = await self._client.stats()
+                if info.session_id != self._registration.session_id:
+                    raise EngineLostError(f"another engine answers at {self._ready.address}")
+                self._info, self._counted_at = info, asked_at
+                self._counters = {name: getattr(stats.core, name) for name in COUNTERS}
             await self._store.record(self._row())
         except (EngineError, DatabaseError, OSError, TimeoutError) as error:
             self._warn(error)
         else:
             self._away = False
-
-    async def _take_counters(self, address: str) -> None:
-        if self._client is None:
-            self._client = connect(address, self._token)
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await self._client.start()
-            info, asked_at = await self._client.info(), time.monotonic()
-            stats = await self._client.stats()
-        if info.session_id != self._registration.session_id:
-            raise EngineLostError(f"another engine answers at {address}")
-        self._info, self._counted_at = info, asked_at
-        self._counters = {name: getattr(stats.core, name) for name in COUNTERS}
 
     async def _end(self, ended: EngineEnded) -> None:
         if ended.counters:

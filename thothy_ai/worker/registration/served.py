@@ -7,7 +7,6 @@ import socket
 import time
 from contextlib import suppress
 
-from thothy_ai.engine.api import EngineInfo
 from thothy_ai.engine.api.errors import EngineError
 from thothy_ai.engine.api.identity import printable
 from thothy_ai.engine.serving.client import EngineClient
@@ -23,7 +22,12 @@ async def record_server(settings: Settings, client: EngineClient) -> None:
 
     Raises `NameTakenError` if another worker records one by the same name.
     """
-    info = await _first_answer(client)
+    info = None
+    while info is None:
+        try:
+            info = await client.info()
+        except EngineError:
+            await asyncio.sleep(PAUSE)
     registrar = Registrar(
         settings,
         Registration(
@@ -48,10 +52,3 @@ async def record_server(settings: Settings, client: EngineClient) -> None:
             core = (await client.stats()).core
         registrar.hear(EngineEnded.of(0, core))
         await recording
-
-
-async def _first_answer(client: EngineClient) -> EngineInfo:
-    while True:
-        with suppress(EngineError):
-            return await client.info()
-        await asyncio.sleep(PAUSE)

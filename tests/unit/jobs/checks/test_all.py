@@ -144,13 +144,11 @@ FIGURES = ("new_number", "numbers_kept", "contradiction")
 def test_its_time_is_linear_in_the_figures_of_a_source(name: str, few: int, many: int) -> None:
     text = "Prices rose by 37.5% to 4,711 euros, up from 12 units in 2023."
     CHECKS[name](text, _of_figures(60, seed=0), "en")
-    short, long = (
-        min(
-            _seconds_for(name, text, _of_figures(count, seed=count + trial)) for trial in range(3)
-        )  # garbage costs, too
-        for count in (few, many)
-    )
-    assert long < 2 * many / few * short + 0.1
+    for seed in range(3):  # the garbage collector may run within a measurement
+        short, long = (_seconds_for(name, text, _of_figures(count, count + seed)) for count in (few, many))
+        if long < 2 * many / few * short + 0.1:
+            return
+    pytest.fail(f"{few} figures took {short:.2f} s, {many} took {long:.2f} s")
 
 
 def _of_figures(count: int, seed: int) -> str:

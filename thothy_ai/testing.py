@@ -320,7 +320,7 @@ class InMemoryQueue:
         return None
 
     def _made(self, parent: UUID) -> list[dict[str, Any]]:
-        """Rows of `queue/follow_ups_of`."""
+        """What `queue/follow_ups_of` answers of this parent."""
         changed = [each["decided_at"] for each in self._jobs[parent].decisions if each["action"] in CHANGES]
         return [
             {"id": job.id, "digest": job.digest, "of_this_version": current}
@@ -330,7 +330,7 @@ class InMemoryQueue:
         ]
 
     def _supersede(self, ids: Iterable[UUID]) -> list[UUID]:
-        """What `queue/supersede` does."""
+        """Do what `queue/supersede` does, and return all jobs that were superseded."""
         taken = list(ids)
         for job in [self._jobs[id_] for id_ in taken]:
             theirs = [each["id"] for each in self._made(job.id)]

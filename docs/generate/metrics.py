@@ -80,6 +80,10 @@ def metrics_page() -> str:
         "Read from Postgres by a thread of the dispatcher, every 5 s, or less often if a reading takes more than"
         " 0.15 s: a scrape waits for no query.\nEvery dispatcher serves them, a standby too.",
         table(_HEADS, (family.row() for family in of_queue())),
+        "The rule `thothy:approved_per_gpu_hour:7d` divides the jobs whose artifact is approved by the hours of"
+        " residency, as [the drain report](report.md) does:\nit has no value until somebody decides."
+        " `thothy_wasted_seconds_total` counts an attempt when it ends. Of a job whose best draft is not the last one,"
+        "\nit counts the other; the report and the bill know.",
         "## The engine",
         table(_HEADS, (family.row() for family in of_engine())),
         "## OpenAI's API",
@@ -112,7 +116,7 @@ def _of_modules(modules: Iterable[ModuleType], rooms: Iterable[str]) -> Iterator
 def of_queue() -> Iterator[Family]:
     """What the dispatcher reads from Postgres."""
     status = QueueStatus({}, paused=False, changed_at=None, note=None)
-    reading = QueueReading(status, (("", "", 0),), _some_forecast(), (("", False),), (("", "", 0.0),))
+    reading = QueueReading(status, (("", "", 0),), _some_forecast(), (("", False),), (("", "", 0.0),), (("", 0, 0),))
     return (_family(found, "dispatcher", _labels(found)) for found in families(reading))
 
 

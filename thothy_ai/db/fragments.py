@@ -29,6 +29,7 @@ UNDELIVERED: Final = "delivered_at IS NULL AND dead_at IS NULL"
 UNDECIDED: Final = "review IN ('needs_review', 'needs_edit', 'held')"  # of a job: a person has the next word
 # An attempt at the job left a draft that a person may edit.
 DRAFTED: Final = "EXISTS (SELECT FROM artifact WHERE artifact.job_id = job.id AND artifact.draft)"
+DECIDED: Final = "review IN ('approved', 'rejected')"  # a person has had it
 OPEN_BATCH: Final = "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
 
 QUEUED: Final = "queued"  # the channel, after the schema's name, of which a NOTIFY wakes the dispatcher
@@ -217,6 +218,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "notify_waiters": f"pg_notify(current_schema() || '_{FINISHED}', string_agg(CAST(id AS text), ','))",
     "ids_per_notification": str(IDS_PER_NOTIFICATION),
     "undecided": UNDECIDED,
+    "decided": DECIDED,
     # Of a row of `job` that is given up: what becomes of it, and what a person is to do then. As `worker/outcomes`.
     "given_up": f"CASE WHEN {DRAFTED} THEN 'succeeded' ELSE 'dead' END",
     "needs_of_given_up": f"CASE WHEN {DRAFTED} THEN"

@@ -30,7 +30,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from thothy_ai.db.base import Base, Big, Small, one_of
 from thothy_ai.db.desk_models import ArtifactVersionRow, DecisionRow
-from thothy_ai.db.fragments import OPEN_BATCH, PLANNED_ORDER, UNDECIDED, UNDELIVERED, WAITING
+from thothy_ai.db.fragments import DECIDED, OPEN_BATCH, PLANNED_ORDER, UNDECIDED, UNDELIVERED, WAITING
 from thothy_ai.db.states import (
     TERMINAL,
     ArtifactVerdict,
@@ -159,6 +159,7 @@ class JobRow(Base):
         Index("ix_job_terminal", "finished_at", postgresql_where=sql("finished_at IS NOT NULL")),
         Index("ix_job_dead", "finished_at", "id", postgresql_where=sql("state = 'dead'")),  # few among all that ended
         Index("ix_job_review", "finished_at", "id", postgresql_where=sql(UNDECIDED)),
+        Index("ix_job_decided", "finished_at", postgresql_where=sql(DECIDED)),
         Index("ix_job_parent", "parent_id", postgresql_where=sql("parent_id IS NOT NULL")),
         # Whether a job of a batch is open is one look at its end; the others are read once, to be counted.
         Index("ix_job_batch", "batch_id", "finished_at", postgresql_where=sql("batch_id IS NOT NULL")),

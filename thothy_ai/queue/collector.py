@@ -49,6 +49,8 @@ class QueueReading:
     forecast: Forecast | None = None  # None while none is made
     partitions: tuple[tuple[str, bool], ...] = ()  # table, whether tomorrow's partition is missing
     lost: tuple[tuple[str, str, float], ...] = ()  # engine, machine, seconds since it was ready
+    decided: tuple[tuple[str, int, int], ...] = ()  # kind, jobs decided on, jobs approved
+    resident_seconds: float = 0.0
     seconds: float = 0.0  # that the reading took
 
 
@@ -79,6 +81,8 @@ class QueueCollector(Collector):
                 dead = connection.execute(statement("queue/dead_jobs")).all()
                 partitions = connection.execute(statement("queue/missing_partitions")).all()
                 lost = connection.execute(statement("queue/lost_engines")).all()
+                decided = connection.execute(statement("queue/decided_jobs")).all()
+                resident_seconds = connection.execute(statement("queue/residency")).scalar_one()
                 kept = read_kept(asking(connection))
             reading = QueueReading(
                 status,
@@ -86,6 +90,8 @@ class QueueCollector(Collector):
                 kept.forecast.after(kept.age) if kept and kept.fresh else None,
                 tuple((row.name, row.missing) for row in partitions),
                 tuple((row.name, row.machine, row.seconds) for row in lost),
+                tuple((row.kind, row.decided, row.approved) for row in decided),
+                resident_seconds,
                 time.monotonic() - began,
             )
         ended = time.monotonic()
@@ -150,6 +156,20 @@ def families(reading: QueueReading) -> Iterator[Metric]:
             ["engine", "machine"],
             (((name, machine), seconds) for name, machine, seconds in reading.lost),
         )
+        yield _family(
+            "thothy_jobs_decided",
+            "Jobs that ended in the last seven days and whose artifact a person has approved or rejected.",
+            ["kind"],
+            (((kind,), decided) for kind, decided, _ in reading.decided),
+        )
+        yield _family(
+            "thothy_jobs_approved",
+            "Of them, those whose artifact is approved.",
+            ["kind"],
+            (((kind,), approved) for kind, _, approved in reading.decided),
+        )
+        text = "Device-seconds for which engines were resident in the last seven days."
+        yield GaugeMetricFamily("thothy_resident_seconds", text, value=reading.resident_seconds)
         text = "How long it took to read the queue's metrics from Postgres."
         yield GaugeMetricFamily("thothy_queue_reading_seconds", text, value=reading.seconds)
     if reading.forecast is not None:

@@ -93,6 +93,51 @@ def test_an_engine_that_is_down_is_named_if_there_is_one(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("series", "value"),
+    [
+        ({"thothy_jobs_decided{kind='a'}": "3x9", "thothy_jobs_approved{kind='a'}": "2x9"}, 1.0),
+        (
+            {
+                f"thothy_jobs_{name}{{kind='{kind}',instance='{instance}'}}": f"{jobs}x9"
+                for name, kind, jobs in (
+                    ("decided", "a", 4),
+                    ("approved", "a", 3),
+                    ("decided", "b", 1),
+                    ("approved", "b", 1),
+                )
+                for instance in ("dispatcher", "standby")
+            },
+            2.0,
+        ),
+        ({"thothy_jobs_decided{kind='a'}": "3x9", "thothy_jobs_approved{kind='a'}": "0x9"}, 0.0),
+        ({}, None),
+    ],
+    ids=["one kind", "two kinds and dispatchers", "only rejected", "nobody has decided"],
+)
+def test_what_people_approve_per_hour_of_residency(
+    promtool: str, tmp_path: Path, series: dict[str, str], value: float | None
+) -> None:
+    (tmp_path / "alerts.yml").write_text((FOLDER / "alerts.yml").read_text())
+    name = "thothy:approved_per_gpu_hour:7d"
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": one, "values": values} for one, values in {**series, "thothy_resident_seconds": "7200x9"}.items()
+        ],
+        "promql_expr_test": [
+            {
+                "eval_time": "5m",
+                "expr": name,
+                "exp_samples": [] if value is None else [{"labels": name, "value": value}],
+            }
+        ],
+    }
+    (tmp_path / "alerts_test.yml").write_text(yaml.dump({**CASES, "tests": [case]}))
+    done = run(promtool, "test", "rules", "alerts_test.yml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def checks() -> Iterator[tuple[str, dict[str, Any]]]:
     """The alert that each check asks for, "" for all of them; and the check."""
     for case in CASES["tests"]:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from sqlalchemy import Engine, event, insert, text
 
 from thothy_ai.db.connect import make_engine
-from thothy_ai.db.models import JobRow
+from thothy_ai.db.models import EngineSessionRow, JobRow
 from thothy_ai.queue import metrics
 from thothy_ai.queue.collector import READING_SECONDS, QueueCollector, read_redis
 from thothy_ai.queue.control import set_paused
@@ -60,6 +60,26 @@ def test_metrics_are_read_from_the_tables(engine: Engine) -> None:
         ("thothy_dead_jobs", {"kind": "hook", "reason": "repetition"}, 1),
     ]:
         assert registry.get_sample_value(name, labels) == value, (name, labels)
+
+
+def test_what_people_decided_in_a_week_and_the_residency(engine: Engine) -> None:
+    now, day = datetime.now(UTC), timedelta(days=1)
+    for kind, review, ago in [
+        ("hook", "approved", 1), ("hook", "approved", 6), ("hook", "rejected", 2), ("hook", "approved", 8),
+        ("hook", "needs_edit", 1), ("report", "rejected", 1), ("report", None, 1),
+    ]:  # fmt: skip
+        add(engine, "succeeded", kind=kind, review=review, finished_at=now - ago * day)
+    sizes = {"model": "m", "device": "cuda:0", "dtype": "bfloat16", "num_blocks": 1, "block_size": 16}
+    for gpus, began, ended in [(2, 9, 6), (0, 2, 1), (4, 20, 8)]:  # of the first, a day of the week; of the last, none
+        times = {"started_at": now - began * day, "heartbeat_at": now - ended * day, "ended_at": now - ended * day}
+        with engine.begin() as connection:
+            connection.execute(insert(EngineSessionRow), {"id": uuid4(), "gpus": gpus, **sizes, **times})
+    registry = registry_of(engine)
+    for name, kind, value in [("decided", "hook", 3), ("approved", "hook", 2), ("decided", "report", 1)]:
+        assert registry.get_sample_value(f"thothy_jobs_{name}", {"kind": kind}) == value
+    assert registry.get_sample_value("thothy_jobs_approved", {"kind": "report"}) == 0
+    resident = registry.get_sample_value("thothy_resident_seconds")
+    assert resident == pytest.approx((2 + 1) * day.total_seconds(), rel=0.01)
 
 
 def test_the_oldest_waiting_job_is_as_old_as_it_may_run(engine: Engine) -> None:

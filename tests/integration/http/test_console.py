@@ -226,6 +226,19 @@ def test_an_editor_decides_and_goes_on_with_the_next(console: Console) -> None:
     assert decided(console.queue, second) == [(1, "reject", "Ann", "dull")]
 
 
+def test_what_is_superseded_is_reopened_before_it_is_decided(console: Console) -> None:
+    job = written(console.queue)
+    console.queue.ask("queue/supersede", ids=[job])
+    with console.signed_in("editor", name="Ann") as client:
+        page = client.get(f"/review/{job}")
+        assert "Reopen it to decide: the text that it follows is another now" in page.text
+        assert 'value="approve"' not in page.text
+        form = {"version": "1", "csrf": csrf_of(page)}
+        assert client.post(f"/review/{job}/decide", data={**form, "action": "approve"}).status_code == 400
+        client.post(f"/review/{job}/decide", data={**form, "action": "reopen"})
+        assert 'value="approve"' in client.get(f"/review/{job}").text
+
+
 def test_what_an_editor_writes_is_kept_checked_and_seen_by_others(console: Console) -> None:
     job = written(console.queue)
     with console.signed_in("editor", name="Ann") as ann, console.signed_in("editor", name="Bo") as bo:

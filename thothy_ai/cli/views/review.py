@@ -35,6 +35,8 @@ def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
         yield from _fitted(f"A draft, which breaks the schema: {current.problem}", width)
     elif current.review == "needs_edit" and current.reason:
         yield from _fitted(f"A gate rejected it: {current.reason}: {current.detail or ''}".rstrip(": "), width)
+    elif current.review == "superseded":
+        yield from _fitted(f"Reopen it to decide: {current.detail}", width)
     if current.body is None:
         yield from _fitted(current.text or "There is no text.", width, "  ")
     for part, value in leaves(current.body or {}):

@@ -74,6 +74,11 @@ def test_an_excerpt_shows_what_stands_around() -> None:
     assert len(shown) < 300
 
 
+def test_what_is_superseded_says_so() -> None:
+    superseded = version("Text.", review=ReviewState.SUPERSEDED, detail="the text that it follows is another now")
+    assert "Reopen it to decide: the text that it follows is another now" in list(version_lines(superseded, 80))
+
+
 def test_changes_are_shown_word_by_word() -> None:
     assert (
         word_changes("Sales rose by 40 percent.", "Sales rose by 14 percent.") == "Sales rose by [-40-]{+14+} percent."

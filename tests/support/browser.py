@@ -46,6 +46,7 @@ class Browser:
         self._session: str | None = None
         self._loaded = False
         self.requests: dict[str, str] = {}  # the URLs that the page has asked for, by the request's id
+        self.received = 0  # bytes, as they were sent, of the page and what it has loaded
         self.posted: set[str] = set()  # the URLs that forms were sent to, on all pages
         self.refused: list[str] = []  # of those, the URLs that its policy refused
         self.errors: list[str] = []  # what its scripts, its policy and its dialogs said
@@ -57,6 +58,7 @@ class Browser:
 
     def load(self, page: Path | str, width: int, height: int = 900, *, dark: bool = False) -> None:
         """Show a file or an address in a window of that size, in pixels, and wait until it is loaded."""
+        self.received = 0
         self.requests.clear()
         self.refused.clear()
         self.errors.clear()
@@ -64,6 +66,10 @@ class Browser:
         self._loaded = False
         self._ask("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self._wait()
+
+    def forget(self) -> None:
+        """Load everything anew, as on a first visit."""
+        self._ask("Network.clearBrowserCache")
 
     def resize(self, width: int, height: int = 900, *, dark: bool = False) -> None:
         """Show the same page in another window."""
@@ -122,9 +128,10 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, to: Path) -> None:
-        """A PNG of the whole page."""
-        taken = self._ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def picture(self, to: Path, *, whole: bool = True) -> None:
+        """A picture of the whole page, or of the window: a PNG or WebP, as its name ends."""
+        kind = {"format": "webp", "quality": 75} if to.suffix == ".webp" else {"format": "png"}
+        taken = self._ask("Page.captureScreenshot", **kind, captureBeyondViewport=whole)
         to.write_bytes(base64.b64decode(taken["data"]))
 
     def pdf(self, to: Path) -> None:
@@ -173,8 +180,7 @@ class Browser:
     def _note(self, method: str | None, params: dict[str, Any]) -> None:
         """Keep what an event says."""
         self._loaded |= method == "Page.loadEventFired"
-        if method == "Page.javascriptDialogOpening":  # whether to leave a page
-            self._send("Page.handleJavaScriptDialog", accept=True)
+        self.received += params["encodedDataLength"] if method == "Network.loadingFinished" else 0
         if method == "Runtime.exceptionThrown":
             thrown = params["exceptionDetails"]
             self.errors.append(thrown.get("exception", {}).get("description", thrown["text"]))
@@ -184,8 +190,9 @@ class Browser:
         if entry["level"] == "error" and entry["source"] != "network":  # what a page could not load is no error of its
             self.errors.append(entry["text"])
         if method == "Page.javascriptDialogOpening":
-            self.errors.append(f"dialog: {params['message']}")
-            self._send("Page.handleJavaScriptDialog", accept=False)
+            if params["type"] != "beforeunload":  # which asks whether to leave a page
+                self.errors.append(f"dialog: {params['message']}")
+            self._send("Page.handleJavaScriptDialog", accept=True)
 
 
 @contextmanager

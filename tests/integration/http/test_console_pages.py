@@ -167,7 +167,10 @@ def test_every_page_in_every_state_can_be_used(pages: Pages) -> None:
     for role, all_views in (("operator", True), ("reader", False)):
         pages.sign_in(role)
         for first, page in ((number == 0, page) for states in known.values() for number, page in enumerate(states)):
+            pages.browser.forget()
             pages.show(page)
+            if pages.browser.received > FIRST_BYTES:
+                found.append((page, "loads", pages.browser.received))
             found += problems(pages, page, VIEWS if first and all_views else [VIEWS[0], VIEWS[-1]])
     assert not found, "\n".join(map(str, found))
 

@@ -6,21 +6,19 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from thothy_ai.db.api_keys import id_of
 from thothy_ai.db.connect import make_engine
 from thothy_ai.errors import DatabaseError, DatabaseUnreachableError
 from thothy_ai.http.access import header, is_of_another_page
+from thothy_ai.http.console.assets import assets
 from thothy_ai.http.console.changes import ChangeLog
 from thothy_ai.http.console.dead import DeadPages
 from thothy_ai.http.console.drains import DrainPages
@@ -96,7 +94,6 @@ class Console:
             ChangeLog(self.site),
             RunbookPages(self.site),
         )
-        static = StaticFiles(directory=Path(str(files(__package__).joinpath("static"))))
         self._app = Starlette(
             routes=[
                 Route(ROOT, self._root, methods=["GET"]),
@@ -104,8 +101,8 @@ class Console:
                 Route(f"{ROOT}/sign-in", self._check_key, methods=["POST"]),
                 Route(f"{ROOT}/enter", self._enter, methods=["GET", "POST"]),
                 Route(f"{ROOT}/sign-out", self._sign_out, methods=["POST"]),
-                Mount(f"{ROOT}/static", static),
                 self.site.page("/events", self._events),
+                Mount(f"{ROOT}/static", assets()),
                 *(route for part in parts for route in part.routes),
             ],
             exception_handlers={

@@ -34,6 +34,7 @@ from thothy_ai.db.connect import reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.errors import DatabaseError, ThothyError
 from thothy_ai.http.api.operations import stream_of
+from thothy_ai.http.console.assets import asset
 from thothy_ai.http.console.readings import READ_SECONDS, Readings
 from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
@@ -123,7 +124,7 @@ class Site:
             "stamp": stamp,
             "cut": cut,
         }
-        self._templates.globals |= {"Role": ViewerRole, "root": ROOT}
+        self._templates.globals |= {"Role": ViewerRole, "root": ROOT, "asset": asset}
 
     def page(self, path: str, read: Read, role: ViewerRole = ViewerRole.READER) -> Route:
         """A page that viewers of at least this role may see."""

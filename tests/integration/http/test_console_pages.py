@@ -35,6 +35,7 @@ KINDS = ("tests.support.echo_kind",)
 WIDTHS = (360, 768, 1440)
 EXTREMES = (320, 3840)
 VIEWS = [(width, dark) for width in WIDTHS for dark in (False, True)]
+RUNBOOK = "ThothyQueueStopped"
 MAX_BYTES = 300_000  # of a page, whatever it shows
 FIRST_BYTES = 100_000  # of everything that a first visit loads
 MAIN_PAGES = (
@@ -119,6 +120,7 @@ def addresses(world: World) -> dict[str, tuple[str, ...]]:
         "/console/webhooks": ("/webhooks", "/webhooks?state=delivered"),
         "/console/keys": ("/keys",),
         "/console/changes": ("/changes", "/changes?after=x"),
+        "/console/runbooks/{name}": (f"/runbooks/{RUNBOOK}", "/runbooks/none"),
         "": ("/nowhere",),
     }
 

@@ -12,14 +12,14 @@ MAX_WORDS: Final = 2_000  # that are compared one by one, of both texts, with th
 _WORD = re.compile(r"\s+|[^\s]+")
 
 
-class Stretch(NamedTuple):
+class DiffPart(NamedTuple):
     """A stretch of text that stayed, went or came."""
 
     what: What
     text: str
 
 
-def word_diff(before: str, after: str) -> Iterator[Stretch]:
+def word_diff(before: str, after: str) -> Iterator[DiffPart]:
     """The two texts as one, in order. Long ones are compared line by line where they differ: the time that words take
     grows with their square.
     """
@@ -30,11 +30,11 @@ def word_diff(before: str, after: str) -> Iterator[Stretch]:
     many = sum(map(len, middle)) > MAX_WORDS
     if many:
         middle = "".join(middle[0]).splitlines(keepends=True), "".join(middle[1]).splitlines(keepends=True)
-    yield from _stretch("same", old[:start])
+    yield from _part("same", old[:start])
     for what, first, last, new_first, new_last in SequenceMatcher(None, *middle, autojunk=many).get_opcodes():
-        yield from _stretch("same" if what == "equal" else "gone", middle[0][first:last])
-        yield from _stretch("came", [] if what == "equal" else middle[1][new_first:new_last])
-    yield from _stretch("same", old[len(old) - end :])
+        yield from _part("same" if what == "equal" else "gone", middle[0][first:last])
+        yield from _part("came", [] if what == "equal" else middle[1][new_first:new_last])
+    yield from _part("same", old[len(old) - end :])
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> int:
@@ -43,6 +43,6 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> int:
     return next((place for place, (was, now) in pairs if was != now), min(len(old), len(new)))
 
 
-def _stretch(what: What, words: Sequence[str]) -> Iterator[Stretch]:
+def _part(what: What, words: Sequence[str]) -> Iterator[DiffPart]:
     if text := "".join(words):
-        yield Stretch(what, text)
+        yield DiffPart(what, text)

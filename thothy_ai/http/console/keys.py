@@ -21,7 +21,7 @@ NAME = re.compile(r"[^\x00-\x1f\x7f]{0,100}")
 MAX_DAYS = 3650
 MOST = {"requests_per_minute": 10**9, "tokens_per_minute": 10**12, "concurrent_requests": 10**6, "days": MAX_DAYS}
 SECONDS = "interactive_seconds_per_day"
-MOST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 SHOWN = 200  # sessions
 
 
@@ -146,6 +146,6 @@ def _seconds_in(form: FormData) -> float | None:
         seconds = float(given)
     except ValueError:
         seconds = 0.0
-    if not 0.001 <= seconds <= MOST_SECONDS:  # NaN is neither
-        raise ApiError(400, f"{SECONDS}: expected a number from 0.001 to {MOST_SECONDS:,.0f}", code="invalid_value")
+    if not 0.001 <= seconds <= MAX_SECONDS:  # NaN is neither
+        raise ApiError(400, f"{SECONDS}: expected a number from 0.001 to {MAX_SECONDS:,.0f}", code="invalid_value")
     return seconds

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, Response
 
 from thothy_ai.admin.export.pieces import piece_of
 from thothy_ai.admin.review import current_version, decide, review_queue
-from thothy_ai.admin.word_diff import Stretch, word_diff
+from thothy_ai.admin.word_diff import DiffPart, word_diff
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Action, ReviewState
 from thothy_ai.errors import (
@@ -282,18 +282,19 @@ def _written(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, Any
     return body
 
 
-def _changes(current: CurrentVersion, texts: Mapping[str, str]) -> list[tuple[str, list[Stretch]]]:
+def _changes(current: CurrentVersion, texts: Mapping[str, str]) -> list[tuple[str, list[DiffPart]]]:
     """How what is written differs from the version, by field; of what stays the same, only what is near."""
-    parts = ((part, value) for part, value in leaves(current.body or {}) if isinstance(value, str) and part in texts)
-    changed = [(part, value, texts[part]) for part, value in parts if texts[part].strip() != value.strip()]
-    return [(part, list(map(_near, word_diff(value.strip(), text.strip())))) for part, value, text in changed]
-
-
-def _near(stretch: Stretch) -> Stretch:
-    text = stretch.text
-    if stretch.what != "same" or len(text) <= 2 * NEAR + 3:
-        return stretch
-    return Stretch("same", f"{text[:NEAR]} … {text[-NEAR:]}")
+    changes = []
+    for part, value in leaves(current.body or {}):
+        if isinstance(value, str) and part in texts and value.strip() != texts[part].strip():
+            parts = [
+                DiffPart("same", f"{text[:NEAR]} … {text[-NEAR:]}")
+                if what == "same" and len(text) > 2 * NEAR
+                else DiffPart(what, text)
+                for what, text in word_diff(value.strip(), texts[part].strip())
+            ]
+            changes.append((part, parts))
+    return changes
 
 
 def _drop_empty(value: Any) -> None:

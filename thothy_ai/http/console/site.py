@@ -262,7 +262,9 @@ class Site:
         """Go back to a page, which says once what was done."""
         answer = RedirectResponse(to, 303, HEADERS)
         secure = request.url.scheme == "https"
-        answer.set_cookie(NOTICE, _notice(says), 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
+        # A browser drops a cookie of more than 4,096 bytes, whatever the writing.
+        notice = urlsafe_b64encode(says[:MAX_NOTICE].encode("utf-8", "replace")).decode("ascii")
+        answer.set_cookie(NOTICE, notice, 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
         return answer
 
     @asynccontextmanager
@@ -413,11 +415,6 @@ def ago(moment: datetime | None) -> Markup:
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
         exact.isoformat(timespec="seconds"), exact.strftime("%Y-%m-%d %H:%M:%S"), text
     )
-
-
-def _notice(says: str) -> str:
-    """A notice as a cookie: a browser drops one of more than 4,096 bytes, whatever the writing."""
-    return urlsafe_b64encode(says[:MAX_NOTICE].encode("utf-8", "replace")).decode("ascii")
 
 
 def _read_notice(cookie: str) -> str | None:

@@ -13,10 +13,10 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "one", " ", "  ", "\n", "字"]), max
 
 @given(TEXTS, TEXTS)
 def test_both_texts_can_be_read_from_it(before: str, after: str) -> None:
-    stretches = list(word_diff(before, after))
-    assert "".join(text for what, text in stretches if what != "came") == before
-    assert "".join(text for what, text in stretches if what != "gone") == after
-    assert all(text for _, text in stretches)
+    parts = list(word_diff(before, after))
+    assert "".join(text for what, text in parts if what != "came") == before
+    assert "".join(text for what, text in parts if what != "gone") == after
+    assert all(text for _, text in parts)
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,13 @@ def tenant_jobs(engine: Engine, tenant: str, ids: Sequence[UUID]) -> list[UUID]:
         return list(connection.scalars(statement("admin/tenant_jobs"), wanted))
 
 
+def standing_of(engine: Engine, ids: Sequence[UUID]) -> dict[str, dict[str, Any]]:
+    """The states and priorities of these jobs, by id in text; unknown ids are left out."""
+    with engine.connect() as connection:
+        rows = connection.execute(statement("admin/job_states"), {"ids": list(ids)})
+        return {str(row.id): {"state": row.state, "priority": row.priority} for row in rows}
+
+
 def states_of(engine: Engine, ids: Sequence[UUID]) -> dict[UUID, str]:
     """The states of these jobs; unknown ids are left out."""
     with engine.connect() as connection:

@@ -169,7 +169,7 @@ def test_every_form_that_changes_something_is_recorded_with_before_and_after(con
     key = create_key(queue.engine, "default", ["read"], UNLIMITED, name="desk", expires_at=None)
     until = stamp(datetime.now(UTC) + timedelta(days=1))
     acts: list[tuple[str, dict[str, object], str, str]] = [
-        ("/jobs/change", {"action": "cancel", "id": str(world.waiting), "number": "1"}, "cancel jobs", "1"),
+        ("/jobs/change", {"action": "cancel", "id": str(world.waiting), "number": "1"}, "cancel jobs", "queued"),
         ("/dead/change", {"action": "redrive", "id": str(world.dead), "number": "1", "until": until},
          "redrive dead jobs", "repetition"),
         ("/review/{id:uuid}/decide", {"action": "approve", "version": "1"}, "approve", "needs_review"),

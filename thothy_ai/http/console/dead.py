@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -19,9 +18,8 @@ from thothy_ai.admin import dead_letters
 from thothy_ai.admin.dead_letters import Selection
 from thothy_ai.admin.known_names import unknown_kind, unknown_reason
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, text_in
+from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, moment_in, text_in
 from thothy_ai.http.errors import ApiError
-from thothy_ai.queue.moments import RANGE, nameable
 
 SHOWN = 100  # jobs
 MAX_RECORDED = 1_000  # ids of a change
@@ -88,8 +86,8 @@ class DeadPages:
     async def _change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         action, query, database = _action_in(form), str(form.get("query", "")), self._site.database
         why = text_in(form, "why")
-        deadline = _moment("deadline", form.get("deadline"))
-        asked_at = _moment("until", form.get("until"))
+        deadline = moment_in(form, "deadline")
+        asked_at = moment_in(form, "until")
         if asked_at is None:
             raise ApiError(400, "until: expected the moment at which the jobs were counted", code="invalid_value")
         selection = await self._chosen(viewer, form)
@@ -137,7 +135,7 @@ class DeadPages:
         ):
             if said is not None:
                 raise ApiError(400, f"{name}: {said}", code="invalid_value")
-        since, until = (_moment(name, query.get(name)) for name in ("since", "until"))
+        since, until = (moment_in(query, name) for name in ("since", "until"))
         if since is not None and until is not None and until <= since:
             raise ApiError(400, "until: expected a time after since", code="invalid_value")
         tenant = viewer.tenant or query.get("tenant", "").strip() or None
@@ -149,21 +147,6 @@ def _action_in(form: FormData) -> str:
     if action not in VERBS:
         raise ApiError(400, f"action: expected one of {', '.join(VERBS)}", code="invalid_value")
     return action
-
-
-def _moment(name: str, given: object) -> datetime | None:
-    """A moment that a person or a page gives, in UTC unless it says otherwise."""
-    if not (text := str(given or "").strip()):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    moment = moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
-    if moment is None or not nameable(moment):
-        says = f"{name}: {text!r} is no time such as 2026-11-21T06:00, {RANGE}"
-        raise ApiError(400, says, code="invalid_value")
-    return moment
 
 
 def _counted(jobs: int) -> str:

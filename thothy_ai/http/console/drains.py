@@ -5,7 +5,7 @@ A drain has a page of its own, whose address names the moment at which it began.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,20 +17,18 @@ from thothy_ai.admin.export.table import csv_line
 from thothy_ai.admin.report.bill import DIMENSIONS, Dimension, Prices
 from thothy_ai.admin.report.drain_report import DrainReport, drain_report
 from thothy_ai.admin.report.recorded_drains import RecordedDrain, list_drains
-from thothy_ai.admin.report.timeline import Percentiles, Timeline, report_with_timeline
-from thothy_ai.db.states import JobState
+from thothy_ai.admin.report.timeline import Timeline, report_with_timeline
+from thothy_ai.http.console.drain_tables import ENDS, Rows, bill_rows, drain_rows, timeline_rows, waste_rows, yield_rows
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import HEADERS, Site, for_all_tenants
 from thothy_ai.http.errors import ApiError
 
 WINDOWS = {"1 h": 1, "24 h": 24, "7 d": 7 * 24, "30 d": 30 * 24}  # hours
-ENDS = (JobState.SUCCEEDED, JobState.DEAD, JobState.EXPIRED, JobState.CANCELLED)
 MOMENT = timedelta(microseconds=1)
-Rows = Iterator[Iterable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DrainWindow:
     """What a page is about: a window that ends now, or a recorded drain."""
 
     report: DrainReport
@@ -68,13 +66,13 @@ class DrainPages:
         table, began, by = request.path_params["table"], request.path_params.get("began"), _dimension(request)
         span = (await self._window(request))[1] if began is None else await self._drain(began)
         tables: dict[str, Callable[[], Rows]] = {
-            "bill": lambda: _bill_rows(span.report, by),
-            "waste": lambda: _waste_rows(span.report),
-            "yields": lambda: _yield_rows(span.report),
-            "drains": lambda: _drain_rows(span.drains),
+            "bill": lambda: bill_rows(span.report, by),
+            "waste": lambda: waste_rows(span.report),
+            "yields": lambda: yield_rows(span.report),
+            "drains": lambda: drain_rows(span.drains),
         }
         if (timeline := span.timeline) is not None:
-            tables["timeline"] = lambda: _timeline_rows(timeline)
+            tables["timeline"] = lambda: timeline_rows(timeline)
         if table not in tables:
             raise ApiError(404, f"expected one of {', '.join(tables)}, got {table!r}", code="not_found")
         name = f"bill-by-{by}" if table == "bill" else table
@@ -82,7 +80,7 @@ class DrainPages:
         lines = map(csv_line, tables[table]())
         return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
 
-    async def _window(self, request: Request) -> tuple[str, Span]:
+    async def _window(self, request: Request) -> tuple[str, DrainWindow]:
         """The window that an address names, and its name."""
         name = request.query_params.get("window", "24 h")
         if name not in WINDOWS:
@@ -90,10 +88,10 @@ class DrainPages:
         until = datetime.now(UTC)
         since, database, prices = until - timedelta(hours=WINDOWS[name]), self._site.database, self._prices()
         return name, await self._site.read(
-            lambda: Span(drain_report(database, since, prices=prices), list_drains(database, since, until))
+            lambda: DrainWindow(drain_report(database, since, prices=prices), list_drains(database, since, until))
         )
 
-    async def _drain(self, began: str) -> Span:
+    async def _drain(self, began: str) -> DrainWindow:
         """The drain that began at this moment."""
         unknown = ApiError(404, f"no drain that began at {began!r} is recorded", code="not_found")
         try:
@@ -108,7 +106,7 @@ class DrainPages:
             raise unknown
         end = found[0].ended_at + MOMENT  # its last job ended at that moment
         report, timeline = await self._site.read(lambda: report_with_timeline(database, since, end, prices))
-        return Span(report, found, timeline)
+        return DrainWindow(report, found, timeline)
 
     def _prices(self) -> Prices:
         return Prices.of(self._site.settings)
@@ -150,53 +148,3 @@ def _bars(drains: Sequence[RecordedDrain]) -> list[dict[str, Any]]:
         }
         for place, drain in enumerate(drains)
     ]
-
-
-def _bill_rows(report: DrainReport, by: Dimension) -> Rows:
-    yield (
-        by, "attempts", "accepted", "rejected", "dead", "to_edit", "form_yield", "clean_yield", "decided", "approved",
-        "approved_per_compute_hour", "busy_seconds", "useful_seconds", "draft_seconds", "redeemed_seconds",
-        "wasted_seconds", "idle_seconds", "cost", "wasted_cost", "currency",
-    )  # fmt: skip
-    bill = report.bill
-    for name, line in bill.by(by).items():
-        used = line.usage
-        yield (
-            name, used.attempts, used.accepted, used.rejected, used.dead, used.to_edit, used.form_yield,
-            used.clean_yield, used.decided, used.approved, line.approved_per_compute_hour, used.busy_seconds,
-            used.useful_seconds, used.draft_seconds, used.redeemed_seconds, used.wasted_seconds, line.idle_seconds,
-            line.cost, line.wasted_cost, bill.prices.currency,
-        )  # fmt: skip
-
-
-def _waste_rows(report: DrainReport) -> Rows:
-    yield "outcome", "reason", "attempts", "wasted_seconds"
-    for key, seconds in report.total.wasted.items():
-        yield key.outcome, key.reason, report.total.attempts[key], seconds
-
-
-def _yield_rows(report: DrainReport) -> Rows:
-    counts = ("succeeded", "to_edit", "failed", "with_output", "with_artifact", "clean", "decided", "approved")
-    rates = ("form_yield", "clean_yield", "approved_per_compute_hour")
-    yield "kind", *counts, *rates
-    for kind, of in report.kinds.items():
-        yield kind, *(getattr(of, name) for name in (*counts, *rates))
-
-
-def _drain_rows(drains: Sequence[RecordedDrain]) -> Rows:
-    for number, drain in enumerate(drains):
-        values = drain.to_json()
-        if not number:
-            yield values
-        yield values.values()
-
-
-def _timeline_rows(timeline: Timeline) -> Rows:
-    percentiles = [f"{what}_{name}" for what in ("wait", "run") for name in Percentiles._fields[1:]]
-    tokens = ("computed_tokens", "cached_tokens", "output_tokens")
-    yield "start", "end", *ENDS, *percentiles, *tokens, "resident_seconds"
-    for of in timeline.bins:
-        times = [None if each is None else each[place] for each in (of.waits, of.runs) for place in (1, 2, 3)]
-        used = (getattr(of, name) for name in tokens)
-        counts = (of.jobs.get(state, 0) for state in ENDS)
-        yield of.start.isoformat(), of.end.isoformat(), *counts, *times, *used, of.resident_seconds

@@ -22,22 +22,32 @@ from starlette.responses import Response
 
 from thothy_ai.admin.filters import JobFilter
 from thothy_ai.admin.job_watch import JobSnapshot, JobWatch, why_it_waits
-from thothy_ai.admin.jobs import BATCH, HOUR, JobList, cancel, change, open_jobs, redrive, show_job, tenant_jobs
+from thothy_ai.admin.jobs import (
+    BATCH,
+    HOUR,
+    JobList,
+    cancel,
+    change,
+    open_jobs,
+    redrive,
+    show_job,
+    standing_of,
+    tenant_jobs,
+)
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.errors import DatabaseError, InvalidJobError, UnknownJobError
 from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import ROOT, Site, beats
+from thothy_ai.http.console.site import ROOT, Site, beats, moment_in
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import JobFollowers
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.live import TextPiece
-from thothy_ai.queue.moments import RANGE, nameable
 
 PAGE = 50  # jobs
 MAX_MATCHING = 1_000_000  # jobs that one change is about
 MAX_OUTPUTS = 50
-MAX_RECORDED = 1_000  # ids of a change
+MAX_RECORDED = 1_000  # jobs of a change
 MAX_SHOWN_CHARS = 20_000  # of one output: a page is rendered on the door's event loop
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
 CHANGING = ("id", "state", "reason", "attempt", "priority", "finished_at")  # of a listed job
@@ -135,8 +145,9 @@ class JobPages:
         all_matching = form.get("which") == "all"
         target = str(ids[0]) if len(ids) == 1 else f"{len(ids):,} jobs"
         async with self._site.recorded(viewer, f"{action} jobs", target) as record:
+            before = await self._site.read(lambda: standing_of(self._site.database, ids[:MAX_RECORDED]))
+            record.before = {"jobs": before} | ({"filter": query} if all_matching else {})
             number = await self._site.read(lambda: _changed(self._site.database, action, ids, form, viewer))
-            record.before = {"filter": query} if all_matching else {"ids": [str(each) for each in ids[:MAX_RECORDED]]}
             record.after = {"jobs": number} | ({"priority": _priority_in(form)} if action == "priority" else {})
         left = f"; {len(ids) - number:,} had changed meanwhile and were left" if number < len(ids) else ""
         done = {"cancel": "cancelled", "retry": "queued again", "priority": "given another priority"}[action]
@@ -253,23 +264,7 @@ def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
 
 def list_of(query: QueryParams, viewer: Viewer) -> JobList:
     """The list that an address names, of the jobs that the viewer sees."""
-    return JobList(filter_of(query, viewer), _moment_in(query, "since"), _moment_in(query, "until"))
-
-
-def _moment_in(query: QueryParams, name: str) -> datetime | None:
-    """The moment under a name, in UTC unless it says otherwise."""
-    if not (given := query.get(name, "").strip()):
-        return None
-    try:
-        moment = datetime.fromisoformat(given)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except ValueError:
-        moment = None
-    if moment is None or not nameable(moment):
-        raise ApiError(
-            400, f"{name}: expected a time {RANGE}, such as 2026-01-31T17:00, got {given!r}", code="invalid_value"
-        )
-    return moment
+    return JobList(filter_of(query, viewer), moment_in(query, "since"), moment_in(query, "until"))
 
 
 def _id_in(query: QueryParams, name: str) -> UUID | None:

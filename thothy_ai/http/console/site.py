@@ -40,6 +40,7 @@ from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, V
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import Places
 from thothy_ai.plans.judges import EDIT_JUDGES, Judges
+from thothy_ai.queue.moments import RANGE, nameable
 from thothy_ai.settings import Settings
 
 T = TypeVar("T")
@@ -339,6 +340,21 @@ def text_in(form: FormData, name: str) -> str | None:
     if len(note) > MAX_NOTE:
         raise ApiError(400, f"{name}: has {len(note):,} characters; the limit is {MAX_NOTE}", code="invalid_value")
     return note or None
+
+
+def moment_in(given: FormData | QueryParams, name: str) -> datetime | None:
+    """The moment under a name, in UTC unless it says otherwise."""
+    if not (text := str(given.get(name, "")).strip()):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError:
+        moment = None
+    if moment is None or not nameable(moment):
+        says = f"{name}: expected a time {RANGE}, such as 2026-01-31T17:00, got {text!r}"
+        raise ApiError(400, says, code="invalid_value")
+    return moment
 
 
 def back_to(given: object, default: str) -> str:

@@ -122,7 +122,7 @@ def answered(client: httpx.Client, method: str, address: str, csrf: str) -> int:
 def test_every_route_is_for_its_roles_and_tenants(console: Console, role: str) -> None:
     world = fill(console.queue, "Words of a tenant.")  # the default one
     job = {"/console/review": world.piece, "/console/jobs": world.dead}
-    named = {"began": stamp(world.drained_from), "table": "bill"}
+    named = {"began": stamp(world.drained_from), "table": "bill", "name": "ThothyDeadLetters"}
 
     def address(path: str) -> str:
         about = next((each for start, each in job.items() if path.startswith(start)), None)

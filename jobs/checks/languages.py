@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.checks.copying import QUOTATION
 from thothy_ai.jobs.checks.segments import sentences
 from thothy_ai.jobs.checks.tables import table
+from thothy_ai.jobs.checks.vocabulary import has_word_lists, is_known
 from thothy_ai.jobs.text import language as detect
 from thothy_ai.jobs.text.locales import language_of, locale_name, script_of, tag_of
 
@@ -24,6 +26,8 @@ _MAY_BE_SELDOM = 120  # letters up to which they are
 _NOT_BY_MISTAKE = _FREQUENT | {"LATIN"}  # languages in which a short sentence is surely written
 _MIN_SURE, _SURE, _UNLIKELY = 20, 0.9, 0.01  # letters, and probabilities of another language and of the expected one
 _SURE_BARE = 0.8  # of a sentence without its names
+_MIXED_WITH_ENGLISH = frozenset({"ENGLISH", "TAGALOG"})
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _SENTENCE = re.compile(r"(?:\b[a-zß-ÿ][\w'’-]*[ ,]+){2,}[\w'’-]+\W*$")  # words in small letters at its end
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f]")
 _PROSE = re.compile(r"(?:\b[^\W\d_A-Z][\w'’-]*[ ,]+){3}")
@@ -35,6 +39,13 @@ _RELATED = (
     frozenset({"SOTHO", "TSWANA"}),
 )  # fmt: skip
 _RELATED_LIKELY = 0.03
+# English words that are common in English only.
+_ENGLISH = frozenset(
+    """the and with they their them this that these those from which would could should about been who whom whose how
+    when what where there than because before between while its it you your our into out only every each other such any
+    nobody everyone both does did may might says said""".split()  # noqa: SIM905  a list of words to read
+)
+_MIN_ENGLISH, _ALL_ENGLISH = 3, 0.8  # words in small letters that tell, and the share of them that are English
 # What is the same in any language: links, code, placeholders, tags, hashtags, mentions.
 _NO_LANGUAGE = re.compile(
     r"```.{0,20000}?```|`[^`\n]{1,200}`|https?://\S+|\{[^{}\n]{1,80}\}|<[^<>\n]{1,200}>|[#@]\w+", re.DOTALL
@@ -44,7 +55,8 @@ _NAME = re.compile(r"(?<![.!?…:\n] )(?<!^)\b[^\W\d_a-zß-ÿа-яё][\w'’-]*\
 
 
 def wrong_language(text: str, locale: str) -> Rejection | None:
-    """Reject a text in a language other than the locale's, as a whole or in over a third of its characters.
+    """Reject a text in a language other than the locale's, as a whole, in over a third of its characters, or with a
+    sentence that is English by its words.
 
     Links, code, names and quotations are left out if the text is not in the language with them. Text with fewer than
     fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
@@ -59,6 +71,12 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
         detected, confidence = next(iter(detect.confidences(plain).items()))
         found = f"detected {detected.capitalize()} ({confidence:.2f})"
         return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, {found}")
+    if language_of(locale).detector_name not in _MIXED_WITH_ENGLISH:
+        for sentence in sentences(QUOTATION.sub(" ", plain), locale):
+            if _is_english(sentence):
+                detail, start = f"expected {locale_name(locale)}, found English: {sentence[:80]!r}", text.find(sentence)
+                span = (start, start + len(sentence)) if start >= 0 else None
+                return Rejection(RejectionReason.WRONG_LANGUAGE, detail, span)
     tag = tag_of(locale)
     if not tag or tag.language != "zh" or not (tag.script or tag.region):
         return None
@@ -69,6 +87,18 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     if counts[other] <= max(2, counts.get(script_of(locale), 0)):
         return None
     return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, found {name} characters")
+
+
+def _is_english(sentence: str) -> bool:
+    """Whether the words of a sentence that are no names are English, and some of them nothing else."""
+    found = [word for word in _WORD.findall(sentence) if word.islower()]
+    telling = sum(word in _ENGLISH for word in found) + (sentence.partition(" ")[0].lower() in _ENGLISH)
+    if len(found) < _MIN_ENGLISH or not telling:
+        return False
+    sure = telling >= 2 or next(iter(detect.confidences(sentence).items()))[0] == "ENGLISH"
+    if not sure or not has_word_lists():
+        return telling > len(found) / 3
+    return sum(is_known(word, "en") for word in found) >= _ALL_ENGLISH * len(found)
 
 
 def surely_foreign(text: str, locale: str) -> Rejection | None:
@@ -88,7 +118,15 @@ def _is_surely_foreign(text: str, locale: str, sure: float = _SURE) -> bool:
     expected = language_of(locale).detector_name
     if _has_other_script(text, locale):
         return True
+    if top == "ENGLISH" and _only_looks_english(text):
+        return False
     return top != expected and top in _FREQUENT and confidence >= sure and found[expected] < _UNLIKELY
+
+
+def _only_looks_english(text: str) -> bool:
+    """Whether a text has English names and loans among words of which most are not English."""
+    found = [word for word in _WORD.findall(text) if word.islower()]
+    return has_word_lists() and sum(is_known(word, "en") for word in found) <= len(found) / 2
 
 
 def _has_other_script(text: str, locale: str) -> bool:
@@ -100,6 +138,8 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     expected, found = language_of(locale).detector_name, detect.confidences(text)
     top = next(iter(found))
     if top == expected or found[expected] >= min_confidence:
+        return True
+    if top == "ENGLISH" and script_of(locale) == "Latn" and _only_looks_english(text):
         return True
     if (
         sum(map(str.isalpha, text)) < _SHORT

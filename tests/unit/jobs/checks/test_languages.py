@@ -114,3 +114,49 @@ def test_sentences_with_foreign_names_are_in_the_language_of_their_other_words()
 @pytest.mark.parametrize("passage", [LATIN, ESPERANTO])
 def test_a_long_sentence_in_a_language_that_is_seldom_written_is_foreign(passage: str) -> None:
     assert reason(checks.wrong_language(f"{NEWS} {passage}", "en")) is WRONG
+
+
+OWN = {
+    "de": ("Der Teig ruht über Nacht im Keller.", "Danach wird er am frühen Morgen geformt und gebacken."),
+    "es": ("La masa reposa durante la noche en el sótano.", "Después se forma y se hornea por la mañana."),
+    "fr": ("La pâte repose toute la nuit à la cave.", "Elle est ensuite façonnée et cuite au petit matin."),
+    "it": ("L'impasto riposa tutta la notte in cantina.", "Poi viene formato e cotto al mattino presto."),
+    "nl": ("Het deeg rust een nacht in de kelder.", "Daarna wordt het vroeg in de ochtend gebakken."),
+    "pl": ("Ciasto odpoczywa przez noc w piwnicy.", "Potem piecze się je wcześnie rano."),
+    "sv": ("Degen vilar över natten i källaren.", "Sedan formas och gräddas den tidigt på morgonen."),
+    "tr": ("Hamur gece boyunca kilerde dinlenir.", "Sonra sabah erkenden şekil verilir ve pişirilir."),
+    "ja": ("生地は一晩、地下室で休ませる。", "その後、早朝に形を整えて焼く。"),
+    "hi": ("आटा रात भर तहखाने में रखा जाता है।", "फिर सुबह जल्दी उसे पकाया जाता है।"),
+}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "Hull and Bradford will open similar collections in spring 2026.",
+        "It will cost about 3 million euros in total.",
+        "Bakers are happy with the change.",
+        "Nobody knows how long it takes.",
+    ],
+)
+@pytest.mark.parametrize("locale", OWN)
+def test_an_english_sentence_is_found_wherever_it_stands(locale: str, foreign: str) -> None:
+    first, last = OWN[locale]
+    for sentences in ((foreign, first, last), (first, foreign, last), (first, last, foreign), (first, foreign)):
+        found = checks.wrong_language(" ".join(sentences), locale)
+        assert found is not None, sentences
+    assert checks.wrong_language(f"{first} {last}", locale) is None
+    assert checks.wrong_language(f"{first} {last} “{foreign}”", locale) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"),
+    [
+        ("Selon le New York Times, Google Cloud Platform mise sur le machine learning. C'est ainsi à Paris.", "fr"),
+        ("Laut Wall Street Journal setzt die Google Cloud Platform auf Machine Learning. Das ist in Berlin so.", "de"),
+        ("„The Wall“ und „The Dark Side of the Moon“ verkaufen sich gut. Die Händler sind froh.", "de"),
+        ("Según el New York Times, Google Cloud Platform apuesta por el machine learning. Así es en Madrid.", "es"),
+    ],
+)
+def test_english_names_and_loans_make_no_english_sentence(text: str, locale: str) -> None:
+    assert checks.wrong_language(text, locale) is None

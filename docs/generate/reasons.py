@@ -69,6 +69,10 @@ REJECTIONS: dict[RejectionReason, tuple[str, str]] = {
         "The text addresses its reader formally where informally was asked for, or the reverse.",
         "Use a larger model.",
     ),
+    RejectionReason.READING_LEVEL: (
+        "The text is harder to read than the brief's reading level.",
+        "Shorten its sentences, or ask for another level.",
+    ),
     RejectionReason.REPEATS_TITLE: (
         "The title is the source's own, or the standfirst repeats the title.",
         "Use a larger model.",

@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from thothy_ai.jobs.api.terms import BannedPhrases, ShortText, Term
 from thothy_ai.jobs.channels import MAX_CHARS, Channel
-from thothy_ai.jobs.text.phrases import phrase_in
+from thothy_ai.jobs.text.phrases import contradicts
 from thothy_ai.jobs.text.strings import check_content, check_encodable, strings_in
 
 MAX_SOURCES: Final = 20
@@ -128,7 +128,7 @@ class Brief(CheckedModel):
     def _check_contradiction(cls, avoided: tuple[str, ...], info: Any) -> tuple[str, ...]:  # noqa: ANN401  pydantic's
         for wanted in info.data.get("must_mention", ()):
             for phrase in avoided:
-                if phrase_in(wanted, phrase):
+                if contradicts(wanted, phrase):
                     raise PydanticCustomError(
                         "contradiction",
                         "forbids '{phrase}', which must_mention asks for in '{wanted}'; take it out of one of them",

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from thothy_ai.jobs.api.brief import Brief, Origin, joined_sources, origin_of
+from thothy_ai.jobs.api.brief import Brief, Origin, ReadingLevel, joined_sources, origin_of
 from thothy_ai.jobs.api.kind import A_co, Request
 from thothy_ai.jobs.api.terms import BannedPhrases, BrandTerms, ShortText
 from thothy_ai.jobs.text.locales import Locale
-from thothy_ai.jobs.text.phrases import phrase_in
+from thothy_ai.jobs.text.phrases import contradicts
 
 Length = Literal["short", "standard", "long"]
 T = TypeVar("T")
@@ -102,10 +102,10 @@ class WritingRequest(SourceRequest[A_co]):
             ("must_avoid", avoided),
         ):
             for text, phrase in product(wanted, phrases):
-                if phrase_in(text, phrase, locale):
+                if contradicts(text, phrase, locale):
                     raise _contradiction("must_mention", text, field, phrase)
         for phrase, term in product(avoided, given.get("brand_terms", ())):
-            if phrase_in(term, phrase, locale):
+            if contradicts(term, phrase, locale):
                 raise _contradiction("must_avoid", phrase, "brand_terms of the request", term)
         for text in wanted:
             if any(figure not in given.get("source", figure) for figure in _FIGURE.findall(text)):
@@ -132,7 +132,7 @@ class WritingRequest(SourceRequest[A_co]):
     def _check_terms(cls, phrases: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for term in info.data.get("brand_terms", ()):
             for phrase in phrases:
-                if phrase_in(term, phrase, info.data.get("locale", "")):
+                if contradicts(term, phrase, info.data.get("locale", "")):
                     raise PydanticCustomError(
                         "contradiction",
                         "bans '{phrase}', which is part of the brand term '{term}'",
@@ -154,6 +154,11 @@ class WritingRequest(SourceRequest[A_co]):
     def must_avoid(self) -> tuple[str, ...]:
         """Phrases that it must not have, by the request or its brief."""
         return (*self.banned_phrases, *(self.brief.must_avoid if self.brief else ()))
+
+    @property
+    def reading_level(self) -> ReadingLevel | None:
+        """For whom the brief wants the piece to be easy to read."""
+        return self.brief.reading_level if self.brief else None
 
     def origin_of(self, quote: str) -> Origin | None:
         """The source of the brief that a quotation is from."""

@@ -43,6 +43,7 @@ class RejectionReason(StrEnum):
     MUST_MENTION = "must_mention"  # a phrase that the brief wants is missing
     UNSAFE_MARKUP = "unsafe_markup"
     FORMALITY = "formality"  # addresses the reader in the form that was not asked for
+    READING_LEVEL = "reading_level"  # harder to read than the brief asks for
     REPEATS_TITLE = "repeats_title"  # a title that is the source's, or a standfirst that repeats the title
     TYPOGRAPHY = "typography"  # a word twice, a space before a comma, a text in capitals
     UNKNOWN_WORDS = "unknown_words"  # too many words that no dictionary has

@@ -9,19 +9,53 @@ from collections.abc import Iterable, Mapping
 from rapidfuzz import fuzz
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
+from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import is_spaced
+from thothy_ai.jobs.checks.vocabulary import LEMMATIZED, has_word_lists, lemma
 from thothy_ai.jobs.text.phrases import phrase_in
 
 
 def banned(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
-    """Reject a text that contains a banned phrase, as it is or with its last word inflected."""
+    """Reject a text that contains a banned phrase, as it is or inflected."""
     for phrase in phrases:
-        if found := phrase_in(text, phrase, locale):
+        if found := _found(text, phrase, locale):
             how = "" if phrase_in(found, phrase) else f" as {found!r}"
             return Rejection(RejectionReason.BANNED_PHRASE, f"contains {phrase!r}{how}")
     return None
 
 
+def mentions(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
+    """Reject a text that lacks one of the phrases that its brief wants, as they are or inflected."""
+    missing = ", ".join(
+        repr(phrase) for phrase in phrases if not (_found(text, phrase, locale) or _renders(text, phrase))
+    )
+    return Rejection(RejectionReason.MUST_MENTION, f"does not mention {missing}") if missing else None
+
+
+def _found(text: str, phrase: str, locale: str) -> str | None:
+    """The words in which a text has a phrase, also by a dictionary: "delves into" for "delve into"."""
+    if found := phrase_in(text, phrase, locale):
+        return found
+    language = primary(locale)
+    if language not in LEMMATIZED or not has_word_lists():
+        return None
+    words, parts = list(_WORD.finditer(text)), _WORD.findall(phrase)
+    for start in range(len(words) - len(parts) + 1 if parts else 0):
+        run = words[start : start + len(parts)]
+        if all(_has_lemma(word[0], part, language) for word, part in zip(run, parts, strict=True)):
+            return text[run[0].start() : run[-1].end()]
+    return None
+
+
+def _has_lemma(form: str, word: str, language: str) -> bool:
+    if form.casefold() == word.casefold():
+        return True
+    long_enough = min(len(form), len(word)) >= _MIN_LEMMATIZED
+    alike = long_enough and form[:_MIN_PREFIX].casefold() == word[:_MIN_PREFIX].casefold()
+    return alike and lemma(form, language).casefold() == lemma(word, language).casefold()
+
+
+_MIN_LEMMATIZED, _MIN_PREFIX = 5, 3  # letters of a word whose forms are looked up, and those that they share
 _MAX_ENDING = 2  # letters by which an inflected form may be longer
 _MIN_LIKENESS = 74.0  # per cent, of two forms of one word
 _WORD = re.compile(r"\w[\w'’-]*")

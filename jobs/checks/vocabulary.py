@@ -17,6 +17,7 @@ _WORD = re.compile(r"(?<![\w@#/.'’-])[^\W\d_]{4,}(?![\w@/'’-]|\.\w)")
 _LISTED = frozenset(
     ("en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "pl", "cs", "sk", "ru", "uk", "ro", "el", "ca")
 )
+LEMMATIZED = _LISTED - {"da", "nb"} | {"tr", "fi", "hu"}  # languages whose inflected words are looked up
 _COMPOUNDING = frozenset({"de", "nl", "sv", "da", "nb"})
 _MIN_PART = 3  # letters of a part of a compound
 
@@ -66,3 +67,11 @@ def is_known(word: str, language: str) -> bool:
         is_listed(first.removesuffix("s"), language, low_memory=True) and is_listed(last, language, low_memory=True)
         for first, last in parts
     )
+
+
+@lru_cache(maxsize=65_536)
+def lemma(word: str, language: str) -> str:
+    """The form under which a dictionary has a word, or the word itself. Needs the word lists."""
+    from simplemma import lemmatize  # noqa: PLC0415  as above
+
+    return lemmatize(word, language, low_memory=True)

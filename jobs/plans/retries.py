@@ -74,6 +74,7 @@ _ADVICE: Final = {
     Reason.QUOTE_NOT_IN_SOURCE: "{detail}. Copy quotations from the source, letter by letter.",
     Reason.MISQUOTED: "it {detail}. Quote letter by letter, and name who says so in the source.",
     Reason.FORMALITY: "it {detail}. Keep to the form of address that was asked for.",
+    Reason.READING_LEVEL: "it {detail}. Write shorter sentences and everyday words.",
     Reason.REPEATS_TITLE: "it {detail}. Say something new.",
     Reason.TYPOGRAPHY: "it {detail}.",
     Reason.CONTRADICTS_SOURCE: "it contradicted the source ({detail}). Say it as the source does.",

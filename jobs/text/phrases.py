@@ -47,6 +47,7 @@ _ENDINGS = {
     "it": (("", "[oe]", "i"), ("[^cg]", "a", "e"), ("[cg]", "[oa]", "h[ie]")),
     "pt": (("[aeioué]", "", "s"), ("[rz]", "", "es"), ("", "ão", "ões"), ("[aeou]", "l", "is"), ("", "m", "ns")),
     "nl": (("", "", "s|en|e"), ("e", "", "n")),
+    "ko": (("", "", "은|는|이|가|을|를|의|에|에서|와|과|로|으로|도|만|적|적인|적으로|들|들이|들은|들을"),),
     "sv": (("", "", "en|et|ar|arna|n|t|s|a|or|orna"),),
     "da": _NORDIC,
     "nb": _NORDIC,
@@ -64,6 +65,8 @@ _ENDINGS = {
     ),
 }  # fmt: skip
 
+_PREFIXES = {"ar": "(?:[وف]?[بكل]?ال|[وف]?لل|[وفبكل])", "he": "[והבלמשכ]{1,3}"}  # written together with a word
+
 
 def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
     """The form in which a text has a phrase; None if it has not.
@@ -77,14 +80,25 @@ def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
     before = r"(?<!\w)" if _BORDERED.match(wanted[0]) else ""
     after = r"(?!\w)" if _BORDERED.match(wanted[-1]) else ""
     forms, last = [re.escape(wanted)], wanted.rsplit(" ", 1)[-1]
+    language = locale.partition("-")[0].lower()
+    if language in _PREFIXES:
+        forms.append(_PREFIXES[language] + forms[0])
     # The last word has other endings, too, if it is long enough not to become another word so.
-    rules = _ENDINGS.get(locale.partition("-")[0].lower(), ()) if len(last) >= _MIN_WORD else ()
+    rules = _ENDINGS.get(language, ()) if len(last) >= _MIN_WORD or language == "ko" else ()
     for preceding, ending, others in rules:
         if match := re.search(f"(?:{preceding})({ending})$", last):
             kept = wanted[: len(wanted) - len(last) + match.start(1)]
             forms.append(f"{re.escape(kept)}(?:{others})")
-    found = re.search(f"{before}(?:{'|'.join(forms)}){after}", _plain(text))
+    pattern = "|".join(forms).replace(r"\ ", "[ -]").replace(r"\-", "[ -]")  # "cutting-edge" is "cutting edge"
+    found = re.search(f"{before}(?:{pattern}){after}", _plain(text))
     return found and found[0]
+
+
+def contradicts(wanted: str, avoided: str, locale: str = "") -> bool:
+    """Whether a text that has a phrase cannot but have another one, in whichever of both its words are inflected."""
+    parts, size = wanted.split(), len(avoided.split())
+    runs = (" ".join(parts[start : start + size]) for start in range(len(parts) - size + 1))
+    return bool(phrase_in(wanted, avoided, locale) or any(phrase_in(avoided, run, locale) for run in runs))
 
 
 def _plain(text: str) -> str:

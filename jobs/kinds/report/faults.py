@@ -57,7 +57,9 @@ def section_faults(
         checks.length("body", section.body, request.locale, min(least // 3, MIN_WORDS), 2 * most),
         *prose_faults("body", section.body, text, request),
         checks.off_topic(section.body, text, request.locale, MIN_SHARE_OF_SOURCE, topic, evidence),
-        checks.mentions(f"{section.heading} {section.body}", request.must_mention if topic is not None else ()),
+        checks.mentions(
+            f"{section.heading} {section.body}", request.must_mention if topic is not None else (), request.locale
+        ),
         checks.near_duplicate(section.body, [other.body for other in others]),
     )
     yield from (found.at("body") for found in of_body if found)
@@ -81,4 +83,5 @@ def prose_faults(field: str, prose: str, text: str, request: WritingRequest[Any]
     yield checks.contradiction(prose, text, request.locale)
     yield checks.unknown_words(prose, text, request.locale)
     yield checks.slip(prose, request.locale)
+    yield checks.too_hard(prose, request.reading_level, request.locale)
     yield checks.obeys_source(prose, text)

@@ -104,6 +104,6 @@ def summary_faults(
     """What is wrong with the summary of a report about a text, or in doubt. It mentions what the sections leave out."""
     too_long = checks.length("summary", summary, request.locale, 8, MAX_WORDS)
     whole = " ".join([summary, *(f"{section.heading} {section.body}" for section in sections)])
-    unmentioned = checks.mentions(whole, request.must_mention)
+    unmentioned = checks.mentions(whole, request.must_mention, request.locale)
     for found in (too_long, unmentioned, *prose_faults("summary", summary, text, request)):
         yield found and found.at("summary")

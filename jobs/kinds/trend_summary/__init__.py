@@ -90,7 +90,11 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
         for number, tag in enumerate(values["tags"]):
             if doubt := checks.unknown_name(tag, request.source, request.locale, request.own_names):
                 yield PartFault(("tags",), doubt.at("tags", number))
-    missing = checks.mentions(" ".join(texts.values()), request.must_mention)
+    prose = {part: text for part, text in texts.items() if part != ("title",)}
+    if hard := checks.too_hard(" ".join(prose.values()), request.reading_level, request.locale):
+        longest = max(prose, key=lambda part: len(prose[part]))
+        yield PartFault(longest, hard)
+    missing = checks.mentions(" ".join(texts.values()), request.must_mention, request.locale)
     if missing and "standfirst" in values:
         yield PartFault(("standfirst",), missing)
     yield from copied(request, texts, MAX_COPIED)

@@ -33,6 +33,7 @@ WITHOUT_TEXTS = {
     RejectionReason.FOREIGN_TAG,
     RejectionReason.FORMALITY,
     RejectionReason.TOO_MANY_SENTENCES,
+    RejectionReason.READING_LEVEL,
     RejectionReason.REPEATS_TITLE,
     RejectionReason.MUST_MENTION,
     RejectionReason.TYPOGRAPHY,

@@ -43,6 +43,7 @@ CHECKS: dict[str, Check] = {
     "own_title": lambda text, source, locale: checks.own_title(text[:130], source),
     "repeated_title": lambda text, source, locale: checks.repeated_title(text[:130], source),
     "slip": lambda text, source, locale: checks.slip(text, locale),
+    "too_hard": lambda text, source, locale: checks.too_hard(text, "easy", locale),
     "unknown_words": checks.unknown_words,
     "banned": lambda text, source, locale: checks.banned(text, ["a phrase", source[:80]], locale),
     "unsafe_markup": lambda text, source, locale: checks.unsafe_markup(text),

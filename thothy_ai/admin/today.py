@@ -32,7 +32,7 @@ class LateJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Yields:
+class DayYields:
     """Of the jobs that ended since midnight, in the zone of the publishing time, or else in UTC."""
 
     with_output: int
@@ -45,7 +45,7 @@ class Yields:
 class DayFigures:
     """`late`: how many are late; `latest`: some, the longest late first. `kinds`: rows of `admin/ended_by_kind`."""
 
-    yields: Yields
+    yields: DayYields
     late: int
     latest: tuple[LateJob, ...]
     kinds: tuple[Row[Any], ...]
@@ -73,11 +73,11 @@ class DaySource:
         self._engine.dispose()
 
 
-def _yields(engine: Engine, publish_by: PublishingTime | None) -> Yields:
+def _yields(engine: Engine, publish_by: PublishingTime | None) -> DayYields:
     now = datetime.now(publish_by.zone if publish_by else UTC)
     window = {"since": now.replace(hour=0, minute=0, second=0, microsecond=0), "until": now}
     rows = _rows(engine, "admin/report_yield", **window)
-    return Yields(
+    return DayYields(
         *(sum(getattr(row, name) for row in rows) for name in ("with_output", "clean", "decided", "approved"))
     )
 

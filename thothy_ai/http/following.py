@@ -64,7 +64,7 @@ class JobFollowers:
         self.ending = False  # streams end once it is True
 
     def close(self) -> None:
-        """Let the streams end."""
+        """Let the streams and their threads end."""
         self.ending = True
         for threads in (self._listeners, self._lookers):
             threads.shutdown(wait=False, cancel_futures=True)

@@ -52,22 +52,22 @@ class Reaper:
         self._settings = settings
         self._broker = Broker(settings)
         self._leader = Leader(settings, "reaper")
-        self._books = Books(settings)
-        self._retention = Retention(settings, self._leader.ask)
+        self.books = Books(settings)
+        self.retention = Retention(settings, self._leader.ask)
         rules = (
-            Rule("lost_machines", 0.0, self._lost_machines),
-            Rule("leases", 0.0, self._leases),
+            Rule("lost_machines", 0.0, self.lost_machines),
+            Rule("leases", 0.0, self.leases),
             Rule("expired", 0.0, partial(self._end, "their deadline passed", "queue/reap_expired")),
-            Rule("dispatches", 0.0, self._dispatches),
-            Rule("silent_engines", 0.0, self._silent_engines),
-            Rule("lost_engines", 0.0, self._lost_engines),
-            Rule("gone_engines", MINUTE, self._gone_engines),
+            Rule("dispatches", 0.0, self.dispatches),
+            Rule("silent_engines", 0.0, self.silent_engines),
+            Rule("lost_engines", 0.0, self.lost_engines),
+            Rule("gone_engines", MINUTE, self.gone_engines),
             Rule("cancelled", MINUTE, partial(self._end, "cancelled", "queue/reap_cancelled")),
-            Rule("usage", MINUTE, self._books.usage),
-            Rule("sessions", MINUTE, self._books.settle),
-            Rule("drains", LOOK, self._books.drains),
-            Rule("history", 0.0, self._retention.step),
-            Rule("partitions", HOUR, self._partitions, statement_seconds=MINUTE),
+            Rule("usage", MINUTE, self.books.usage),
+            Rule("sessions", MINUTE, self.books.settle),
+            Rule("drains", LOOK, self.books.drains),
+            Rule("history", 0.0, self.retention.step),
+            Rule("partitions", HOUR, self.partitions, statement_seconds=MINUTE),
         )
         self._rules = Rules(self._leader, rules)
         self._blocked_at = float("-inf")  # when a lock last kept this reaper, and maybe workers, from writing
@@ -79,7 +79,7 @@ class Reaper:
             self._leader.lead(self._round)
         finally:
             self._broker.close()
-            self._books.close()
+            self.books.close()
 
     def stop(self) -> None:
         """Stop at once; from any thread."""
@@ -94,7 +94,7 @@ class Reaper:
         self._rules.run_due()
         return 0.0 if self._more else self._settings.reap_interval_seconds
 
-    def _leases(self) -> None:
+    def leases(self) -> None:
         """Take back the jobs of silent workers, but give live ones a chance first.
 
         While Postgres was unreachable, or the jobs were locked, no lease could be extended: a live worker has the
@@ -122,7 +122,7 @@ class Reaper:
         self._more = self._more or len(rows) == BATCH
         _log_ended(why, rows)
 
-    def _dispatches(self) -> None:
+    def dispatches(self) -> None:
         """A dispatch that was not claimed in time and whose message is not in Redis is lost.
 
         It must be missing twice: a worker may have taken the message from Redis a moment ago.
@@ -143,7 +143,7 @@ class Reaper:
             REPUBLISHED.inc(len(rows))
             logger.warning("%d jobs are queued again: their messages were lost", len(rows))
 
-    def _lost_engines(self) -> None:
+    def lost_engines(self) -> None:
         """Take back what was dispatched to engines that are gone, or have no worker any more.
 
         While Postgres was unreachable, neither could send heartbeats: each has time to send one.
@@ -158,13 +158,13 @@ class Reaper:
             )
             self._broker.remove(set(map(Hint, row.ids, row.dispatch_nos)), row.engine_name)
 
-    def _gone_engines(self) -> None:
+    def gone_engines(self) -> None:
         """Delete the lists of engines that are gone: a lost worker's messages are put back into them later."""
         if self._leader.led_seconds >= ENGINE_SILENCE_SECONDS:
             heard_of = {row.engine_name for row in self._leader.ask("queue/engines_heard_of")}
             self._broker.delete(self._broker.engines() - heard_of)
 
-    def _lost_machines(self) -> None:
+    def lost_machines(self) -> None:
         """Take back the jobs of engines that are lost with their workers, without waiting for leases."""
         silence = max(ENGINE_SILENCE_SECONDS, SILENT_HEARTBEATS * self._settings.heartbeat_seconds)
         if min(self._leader.led_seconds, time.monotonic() - self._blocked_at) < silence:
@@ -172,11 +172,11 @@ class Reaper:
         rows = self._leader.ask("queue/reap_lost", lease_seconds=self._settings.lease_seconds, worker_seconds=silence)
         _log_ended("their engine and its worker are lost", rows)
 
-    def _silent_engines(self) -> None:
+    def silent_engines(self) -> None:
         for row in self._leader.ask("queue/end_sessions", silence_seconds=ENGINE_SILENCE_SECONDS):
             logger.warning("engine %s is silent: its session %s ended at its last heartbeat", row.engine_name, row.id)
 
-    def _partitions(self) -> None:
+    def partitions(self) -> None:
         self._leader.ask("queue/ensure_partitions", months_ahead=MONTHS_AHEAD)
 
 

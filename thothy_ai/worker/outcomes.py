@@ -102,7 +102,6 @@ def duplicate(claim: Claim, finish: Finish, rejection: Rejection) -> Finish:
 
 
 def _rejected(finish: Finish, rejection: Rejection, *, again: bool) -> Finish:
-    """An output was rejected."""
     rejected = replace(
         finish,
         state=JobState.QUEUED,

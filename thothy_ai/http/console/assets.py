@@ -30,7 +30,7 @@ class _Kept(StaticFiles):
 
 
 def assets() -> ASGIApp:
-    """Answers for the files."""
+    """What answers requests for the console's files."""
     return GZipMiddleware(_Kept(directory=FOLDER))
 
 

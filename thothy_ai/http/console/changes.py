@@ -24,9 +24,9 @@ class ChangeLog:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.routes = [site.page("/changes", self._show), site.page("/changes.jsonl", self._export)]
+        self.routes = [site.page("/changes", self.show), site.page("/changes.jsonl", self.export)]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         try:
             after = UUID(given) if (given := request.query_params.get("after")) else None
         except ValueError:
@@ -35,7 +35,7 @@ class ChangeLog:
         more = found[PAGE - 1]["id"] if len(found) > PAGE else None
         return self._site.render(request, viewer, "changes.html", changes=found[:PAGE], more=more)
 
-    async def _export(self, _: Request, viewer: Viewer) -> Response:
+    async def export(self, _: Request, viewer: Viewer) -> Response:
         found = await self._site.read(lambda: self._read(viewer.tenant, None, MAX_EXPORTED))
         headers = {**HEADERS, "content-disposition": 'attachment; filename="changes.jsonl"'}
 

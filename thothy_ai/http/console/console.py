@@ -96,12 +96,12 @@ class Console:
         )
         self._app = Starlette(
             routes=[
-                Route(ROOT, self._root, methods=["GET"]),
-                Route(f"{ROOT}/sign-in", self._sign_in, methods=["GET"]),
-                Route(f"{ROOT}/sign-in", self._check_key, methods=["POST"]),
-                Route(f"{ROOT}/enter", self._enter, methods=["GET", "POST"]),
-                Route(f"{ROOT}/sign-out", self._sign_out, methods=["POST"]),
-                self.site.page("/events", self._events),
+                Route(ROOT, self.root, methods=["GET"]),
+                Route(f"{ROOT}/sign-in", self.sign_in, methods=["GET"]),
+                Route(f"{ROOT}/sign-in", self.check_key, methods=["POST"]),
+                Route(f"{ROOT}/enter", self.enter, methods=["GET", "POST"]),
+                Route(f"{ROOT}/sign-out", self.sign_out, methods=["POST"]),
+                self.site.page("/events", self.events),
                 Mount(f"{ROOT}/static", assets()),
                 *(route for part in parts for route in part.routes),
             ],
@@ -126,19 +126,19 @@ class Console:
         self.site.close()
         self._database.dispose()
 
-    async def _root(self, request: Request) -> Response:
+    async def root(self, request: Request) -> Response:
         viewer = await self.site.viewer(request)
         return RedirectResponse(f"{ROOT}/{'review' if viewer and viewer.tenant else 'now'}", 303, HEADERS)
 
-    async def _events(self, request: Request, viewer: Viewer) -> Response:
+    async def events(self, request: Request, viewer: Viewer) -> Response:
         """What is away, for pages of which nothing else is live."""
         return await self.site.stream(request, viewer, beats())
 
-    async def _sign_in(self, request: Request) -> Response:
+    async def sign_in(self, request: Request) -> Response:
         to = back_to(request.query_params.get("next"), ROOT)
         return self.site.render(request, None, "sign_in.html", to=to, wrong=None)
 
-    async def _check_key(self, request: Request) -> Response:
+    async def check_key(self, request: Request) -> Response:
         async with request.form(max_fields=3) as form:
             given, to = str(form.get("key", "")).strip(), back_to(form.get("next"), ROOT)
         key = (await self.site.keys()).get(id_of(given) or "")
@@ -149,7 +149,7 @@ class Console:
             return self.site.render(request, None, "sign_in.html", 401, to=to, wrong=wrong)
         return await self.site.read(lambda: self.site.sign_in(request, viewer, to))
 
-    async def _enter(self, request: Request) -> Response:
+    async def enter(self, request: Request) -> Response:
         """A link shows a button first: programs that preview links would use it up."""
         if request.method == "GET":
             return self.site.render(request, None, "enter.html", token=request.query_params.get("token", ""))
@@ -160,7 +160,7 @@ class Console:
             raise ApiError(401, "the link was used already, or is too old: `thothy console` makes another", code="link")
         return await self.site.read(lambda: self.site.sign_in(request, viewer, ROOT))
 
-    async def _sign_out(self, request: Request) -> Response:
+    async def sign_out(self, request: Request) -> Response:
         """End the session, so that no copy of its cookie is of use."""
         viewer = await self.site.viewer(request)
         if viewer is not None:

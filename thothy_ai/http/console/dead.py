@@ -33,12 +33,12 @@ class DeadPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.routes = [
-            site.page("/dead", self._show),
-            site.action("/dead/ask", self._ask),
-            site.action("/dead/change", self._change),
+            site.page("/dead", self.show),
+            site.action("/dead/ask", self.ask),
+            site.action("/dead/change", self.change),
         ]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         given, database = request.query_params, self._site.database
         selection = await self._selection(given, viewer)
         groups, jobs, quarantined = await self._site.read(
@@ -61,7 +61,7 @@ class DeadPages:
             query=urlencode([(name, value) for name, value in given.multi_items() if value]),
         )
 
-    async def _ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Say what a change would do, and ask for it."""
         action, every = _action_in(form), form.get("which") == "all"
         selection = await self._chosen(viewer, form)
@@ -83,7 +83,7 @@ class DeadPages:
             max_note=MAX_NOTE,
         )
 
-    async def _change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         action, query, database = _action_in(form), str(form.get("query", "")), self._site.database
         why = text_in(form, "why")
         deadline = moment_in(form, "deadline")

@@ -42,26 +42,26 @@ class DrainPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.routes = [
-            site.page("/drains", self._show),
-            site.page("/drains/{table}.csv", self._csv),
-            site.page("/drains/{began}", self._show_one),
-            site.page("/drains/{began}/{table}.csv", self._csv),
+            site.page("/drains", self.show),
+            site.page("/drains/{table}.csv", self.csv),
+            site.page("/drains/{began}", self.show_one),
+            site.page("/drains/{began}/{table}.csv", self.csv),
         ]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
         window, span = await self._window(request)
         drains = list(reversed(span.drains))
         about = {"windows": list(WINDOWS), "window": window, "drains": drains, "bars": _bars(span.drains)}
         return self._site.render(request, viewer, "drains.html", **about, **_spent(span.report, _dimension(request)))
 
-    async def _show_one(self, request: Request, viewer: Viewer) -> Response:
+    async def show_one(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
         span = await self._drain(request.path_params["began"])
         about = {"drain": span.drains[0], "timeline": span.timeline, "ends": ENDS}
         return self._site.render(request, viewer, "drain.html", **about, **_spent(span.report, _dimension(request)))
 
-    async def _csv(self, request: Request, viewer: Viewer) -> Response:
+    async def csv(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
         table, began, by = request.path_params["table"], request.path_params.get("began"), _dimension(request)
         span = (await self._window(request))[1] if began is None else await self._drain(began)

@@ -26,12 +26,12 @@ class FleetPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.routes = [
-            site.page("/engines", self._show),
-            site.action("/engines/pause", self._pause),
-            site.action("/engines/resume", self._resume),
+            site.page("/engines", self.show),
+            site.action("/engines/pause", self.pause),
+            site.action("/engines/resume", self.resume),
         ]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
 
         def read() -> dict[str, Any]:
@@ -47,7 +47,7 @@ class FleetPages:
 
         return self._site.render(request, viewer, "engines.html", **await self._site.read(read))
 
-    async def _pause(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def pause(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         for_all_tenants(viewer)
         what, database, note = _part_in(form), self._site.database, text_in(form, "note")
         if what is not None:
@@ -68,7 +68,7 @@ class FleetPages:
             request, f"{ROOT}/{_page_in(form)}", f"{says} Jobs that are dispatched or running finish."
         )
 
-    async def _resume(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def resume(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         for_all_tenants(viewer)
         what, database = _part_in(form), self._site.database
         before: Control | Pause | None

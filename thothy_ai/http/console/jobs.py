@@ -63,15 +63,15 @@ class JobPages:
         self._rows = SharedRows(site)
         self.followers = JobFollowers(site.settings, site.database)
         self.routes = [
-            site.page("/jobs", self._list),
-            site.page("/jobs/events", self._list_events),
-            site.action("/jobs/ask", self._ask),
-            site.action("/jobs/change", self._change),
-            site.page("/jobs/{id:uuid}", self._show),
-            site.page("/jobs/{id:uuid}/events", self._events),
+            site.page("/jobs", self.list_),
+            site.page("/jobs/events", self.list_events),
+            site.action("/jobs/ask", self.ask),
+            site.action("/jobs/change", self.change),
+            site.page("/jobs/{id:uuid}", self.show),
+            site.page("/jobs/{id:uuid}/events", self.events),
         ]
 
-    async def _list(self, request: Request, viewer: Viewer) -> Response:
+    async def list_(self, request: Request, viewer: Viewer) -> Response:
         listed, after = list_of(request.query_params, viewer), _id_in(request.query_params, "after")
         found, looked = await self._site.read(lambda: listed.look(self._site.database, after=after, limit=PAGE))
         query = urlencode([(name, value) for name, value in parse_qsl(request.url.query) if name != "after" and value])
@@ -91,7 +91,7 @@ class JobPages:
             live=f"{query}&{shown}",
         )
 
-    async def _list_events(self, request: Request, viewer: Viewer) -> Response:
+    async def list_events(self, request: Request, viewer: Viewer) -> Response:
         """The rows of a list as they change, and how many jobs have come since."""
         try:
             ids = [UUID(each) for each in request.query_params.get("shown", "").split(",") if each][:PAGE]
@@ -117,7 +117,7 @@ class JobPages:
                     part += self._site.fragment("jobs_newer.html", newer=newer, most=MAX_NEWER, query=query)
                 yield part or None
 
-    async def _ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Say what a change would do, and ask for it."""
         action, query = _action_in(form), str(form.get("query", ""))
         ids = await self._chosen(viewer, form, action)
@@ -134,7 +134,7 @@ class JobPages:
             priority=_priority_in(form) if action == "priority" else None,
         )
 
-    async def _change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         action = _action_in(form)
         ids = await self._chosen(viewer, form, action)
         said, query = str(form.get("number", "")), str(form.get("query", ""))
@@ -169,7 +169,7 @@ class JobPages:
             ids = await self._site.read(lambda: tenant_jobs(self._site.database, tenant, ids))
         return ids
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         job = await self._seen(request, viewer)
         why = await self._site.read(lambda: self._waits(job["id"]))
         return self._site.render(
@@ -203,7 +203,7 @@ class JobPages:
             "currency": self._site.settings.currency,
         }
 
-    async def _events(self, request: Request, viewer: Viewer) -> Response:
+    async def events(self, request: Request, viewer: Viewer) -> Response:
         """One job: the parts of its page as they change, and what it writes."""
         job = await self._seen(request, viewer)
         why = await self._site.read(lambda: self._waits(job["id"]))

@@ -31,13 +31,13 @@ class KeyPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.routes = [
-            site.page("/keys", self._show, ViewerRole.OPERATOR),
-            site.action("/keys/create", self._create),
-            site.action("/keys/revoke", self._revoke),
-            site.action("/keys/sign-out", self._sign_out),
+            site.page("/keys", self.show, ViewerRole.OPERATOR),
+            site.action("/keys/create", self.create),
+            site.action("/keys/revoke", self.revoke),
+            site.action("/keys/sign-out", self.sign_out),
         ]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         return await self._page(request, viewer, viewer.tenant or self._site.settings.tenant)
 
     async def _page(self, request: Request, viewer: Viewer, tenant: str, made: str | None = None) -> Response:
@@ -58,7 +58,7 @@ class KeyPages:
             shown=SHOWN,
         )
 
-    async def _create(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def create(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         tenant, name = str(form.get("tenant", "")).strip(), str(form.get("name", "")).strip()
         scopes = [str(scope) for scope in form.getlist("scope")]
         try:
@@ -92,7 +92,7 @@ class KeyPages:
             }
         return await self._page(request, viewer, tenant, made)
 
-    async def _revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         key = (await self._site.read(self._read)).get(str(form.get("id", "")))
         if key is None or not viewer.sees(key.tenant):
             raise ApiError(404, "there is no such key", code="not_found")
@@ -112,7 +112,7 @@ class KeyPages:
         with self._site.database.connect() as connection:
             return {key.id: key for key in list_keys(connection)}
 
-    async def _sign_out(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def sign_out(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """End one session, or all of a key, which stays valid."""
         key, given = str(form.get("key", "")) or None, str(form.get("session", ""))
         try:

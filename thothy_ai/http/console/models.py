@@ -25,12 +25,12 @@ class ModelPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.routes = [
-            site.page("/models", self._show),
-            site.action("/models/alias", self._alias),
-            site.action("/models/unalias", self._unalias),
+            site.page("/models", self.show),
+            site.action("/models/alias", self.alias),
+            site.action("/models/unalias", self.unalias),
         ]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
 
         def read() -> dict[str, Any]:
@@ -50,7 +50,7 @@ class ModelPages:
 
         return self._site.render(request, viewer, "models.html", **await self._site.read(read))
 
-    async def _alias(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def alias(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         for_all_tenants(viewer)
         alias, model = (str(form.get(name, "")).strip() for name in ("alias", "model"))
         database = self._site.database
@@ -67,7 +67,7 @@ class ModelPages:
         )
         return self._site.done(request, f"{ROOT}/models", f"{alias} now stands for {model}{was}.{idle}")
 
-    async def _unalias(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def unalias(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         for_all_tenants(viewer)
         alias, database = str(form.get("alias", "")).strip(), self._site.database
         known = {each.alias: each.model_name for each in await self._site.read(lambda: list_aliases(database))}

@@ -19,14 +19,14 @@ class NowPage:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._made_at, self._board = -1.0, ""
-        self.routes = [site.page("/now", self._show), site.page("/now/events", self._events)]
+        self.routes = [site.page("/now", self.show), site.page("/now/events", self.events)]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
         await self._site.readings.begin()
         return self._site.render(request, viewer, "now.html", now=self._site.readings)
 
-    async def _events(self, request: Request, viewer: Viewer) -> Response:
+    async def events(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
         return await self._site.stream(request, viewer, self._parts())
 

@@ -123,7 +123,7 @@ class Readings:
         self._rest_later()
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading all of the sources."""
         for poller in self._pollers.values():
             poller.stop(0.0)
         self._pollers = {}

@@ -53,14 +53,14 @@ class ReviewPages:
         self._site = site
         piece = "/review/{id:uuid}"
         self.routes = [
-            site.page("/review", self._list),
-            site.page(piece, self._show),
-            site.page(f"{piece}/others", self._others),
-            site.action(f"{piece}/draft", self._draft, ViewerRole.EDITOR),
-            site.action(f"{piece}/decide", self._decide, ViewerRole.EDITOR),
+            site.page("/review", self.list_),
+            site.page(piece, self.show),
+            site.page(f"{piece}/others", self.others),
+            site.action(f"{piece}/draft", self.draft, ViewerRole.EDITOR),
+            site.action(f"{piece}/decide", self.decide, ViewerRole.EDITOR),
         ]
 
-    async def _list(self, request: Request, viewer: Viewer) -> Response:
+    async def list_(self, request: Request, viewer: Viewer) -> Response:
         kind, held = request.query_params.get("kind") or None, bool(request.query_params.get("held"))
         states = [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, *([ReviewState.HELD] if held else [])]
         waiting = await self._site.read(
@@ -76,7 +76,7 @@ class ReviewPages:
             held=held,
         )
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         job_id: UUID = request.path_params["id"]
         current = await self._current(job_id, viewer)
         version, texts = await self._site.read(lambda: self._look(current, viewer))
@@ -109,7 +109,7 @@ class ReviewPages:
             of=len(ids),
         )
 
-    async def _others(self, request: Request, viewer: Viewer) -> Response:
+    async def others(self, request: Request, viewer: Viewer) -> Response:
         """Who else looks at it. Asking says that one still does."""
         current = await self._current(request.path_params["id"], viewer)
 
@@ -124,7 +124,7 @@ class ReviewPages:
         part = self._site.fragment("piece_others.html", others=others, newer=newer)
         return HTMLResponse(part, headers=HEADERS)
 
-    async def _draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Keep what is written so far, and say what has changed and what the checks find in it."""
         current = await self._current(request.path_params["id"], viewer)
         version = _version_in(form)
@@ -141,7 +141,7 @@ class ReviewPages:
         )
         return HTMLResponse(part, headers=HEADERS)
 
-    async def _decide(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def decide(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         job_id: UUID = request.path_params["id"]
         current = await self._current(job_id, viewer)
         action, version = str(form.get("action", "")), _version_in(form)

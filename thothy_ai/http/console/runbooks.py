@@ -24,9 +24,9 @@ class RunbookPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-        self.routes = [site.page("/runbooks/{name}", self._show)]
+        self.routes = [site.page("/runbooks/{name}", self.show)]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         name = request.path_params["name"]
         folder = files("thothy_ai").joinpath("runbooks")
         if not any(each.name == f"{name}.md" for each in folder.iterdir()):

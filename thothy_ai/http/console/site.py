@@ -186,7 +186,7 @@ class Site:
         return await asyncio.get_running_loop().run_in_executor(threads, asked)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end with what they do."""
         self.readings.close()
         for threads in (self._pages, self._doorkeepers):
             threads.shutdown(wait=False, cancel_futures=True)

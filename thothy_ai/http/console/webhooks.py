@@ -22,9 +22,9 @@ class WebhookPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.routes = [site.page("/webhooks", self._show), site.action("/webhooks/retry", self._retry)]
+        self.routes = [site.page("/webhooks", self.show), site.action("/webhooks/retry", self.retry)]
 
-    async def _show(self, request: Request, viewer: Viewer) -> Response:
+    async def show(self, request: Request, viewer: Viewer) -> Response:
         state = request.query_params.get("state") or None
         if state not in {None, *STATES}:
             raise ApiError(400, f"state: expected one of {', '.join(STATES)}", code="invalid_value")
@@ -36,7 +36,7 @@ class WebhookPages:
             request, viewer, "webhooks.html", counts=number, deliveries=found, state=state, shown=SHOWN
         )
 
-    async def _retry(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+    async def retry(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         engine, tenant = self._site.database, viewer.tenant
         found = await self._site.read(lambda: deliveries(engine, state="dead", tenant=tenant, limit=10_000))
         ours = {each["id"] for each in found}

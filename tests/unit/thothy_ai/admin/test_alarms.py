@@ -13,7 +13,7 @@ import yaml
 
 from thothy_ai.admin.alarms import RULES, Alarms, Sight
 from thothy_ai.admin.processes import Connected
-from thothy_ai.admin.today import DayFigures, Yields
+from thothy_ai.admin.today import DayFigures, DayYields
 from thothy_ai.admin.top.engines import EngineFigures
 from thothy_ai.admin.top.queue import HourFigures, QueueFigures, RecordFigures, WorkerFigures
 from thothy_ai.queue.forecast.outlook import Basis, Forecast
@@ -43,7 +43,7 @@ def record(*, paused: bool = False, hour: HourFigures | None = None, late: float
 
 def day(**row: int) -> DayFigures:
     kinds: tuple[Any, ...] = (SimpleNamespace(**{**KIND, "dead_1d": 0, "ended_1d": 2_000, **row}),)
-    return DayFigures(Yields(0, 0, 0, 0), 0, (), kinds, {"dispatcher": LEADS, "reaper": LEADS})
+    return DayFigures(DayYields(0, 0, 0, 0), 0, (), kinds, {"dispatcher": LEADS, "reaper": LEADS})
 
 
 HEALTHY = Sight(record(), WorkerFigures(1, 0), ENGINE, None, day())

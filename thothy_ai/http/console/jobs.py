@@ -48,7 +48,7 @@ PAGE = 50  # jobs
 MAX_MATCHING = 1_000_000  # jobs that one change is about
 MAX_OUTPUTS = 50
 MAX_RECORDED = 1_000  # jobs of a change
-MAX_SHOWN_CHARS = 20_000  # of one output: a page is rendered on the door's event loop
+MAX_SHOWN_CHARS = 20_000  # of a live text
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
 CHANGING = ("id", "state", "reason", "attempt", "priority", "finished_at")  # of a listed job
 RETRYABLE = (JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED)
@@ -177,7 +177,7 @@ class JobPages:
             viewer,
             "job.html",
             **self._values(job, why),
-            request_json=_pretty(job["request"]),
+            request_json=json.dumps(job["request"], ensure_ascii=False, indent=2, default=str),
             commands=_commands(job),
         )
 
@@ -198,7 +198,7 @@ class JobPages:
             "retryable": job["state"] in RETRYABLE,
             "steps": _steps(job),
             "attempts": [_attempt(each, price) for each in job["attempts"]],
-            "outputs": [{**each, "text": _shortened(each["text"])} for each in job["artifacts"][:MAX_OUTPUTS]],
+            "outputs": job["artifacts"][:MAX_OUTPUTS],
             "price": None if price is None else job["cost"].price(price),
             "currency": self._site.settings.currency,
         }
@@ -359,14 +359,3 @@ with Producer.from_env() as producer:
     job = producer.job("{job_id}")
     print(job.state, job.result())"""
     return [("Shell", shell), ("Python", python)]
-
-
-def _pretty(value: object) -> str:
-    return _shortened(json.dumps(value, ensure_ascii=False, indent=2, default=str))
-
-
-def _shortened(text: str) -> str:
-    more = len(text) - MAX_SHOWN_CHARS
-    return (
-        text if more <= 0 else f"{text[:MAX_SHOWN_CHARS]}\n… and {more:,} characters more: `thothy jobs show` has all"
-    )

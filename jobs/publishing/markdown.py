@@ -12,6 +12,7 @@ from thothy_ai.jobs.publishing.piece import Alternatives, Block, Cited, Heading,
 _MARK = re.compile(r"[\\`*\[\]~]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|(?<=\s)#+$")
 _ENTITIES = ((re.compile(r"&(?=#?\w+;)"), "&amp;"), (re.compile("<"), "&lt;"), (re.compile(r"\{(?=[{%])"), "&#123;"))
 _NUMBERED, _OTHER_BLOCK = r"(\d{1,9})(?=[.)](?:\s|$))", r"(?=#{1,6}(?:\s|$)|[-+](?:\s|$)|>|\||=+\s*$|-{2,}\s*$)"
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _BLOCK_MARK = re.compile(rf"(?m)^(\s*)(?:{_NUMBERED}|{_OTHER_BLOCK})")
 
 
@@ -55,7 +56,20 @@ def _block(block: Block, level: int, notes: dict[Quote, int]) -> str:
         case Alternatives():
             return "\n".join(f"- {literal(item.text)}" for item in block.items)
         case Marked():
-            return block.text
+            return _closed(block.text)
+
+
+def _closed(text: str) -> str:
+    """Markdown whose code ends where it does: what stands below an open fence would be code, too."""
+    fence = ""
+    for line in text.splitlines():
+        if not (found := _FENCE.match(line)):
+            continue
+        if not fence:
+            fence = found[1]
+        elif found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+    return f"{text}\n{fence}" if fence else text
 
 
 def _cited(cited: Cited, notes: dict[Quote, int]) -> str:

@@ -58,6 +58,8 @@ def artifact(body: dict[str, Any] | None, **values: Any) -> dict[str, Any]:
             {"points": [{"text": "a", "evidence": [{"quote": "q", "page": 2}]}]},
             "- a[^1]\n\n[^1]: “quote: q, page: 2”\n",
         ),
+        ({"text": "```\na", "score": 3}, "```\na\n```\n\nScore: 3\n"),
+        ({"text": "~~~ py\n```\n~~~~\nb", "score": 3}, "~~~ py\n```\n~~~~\nb\n\nScore: 3\n"),
         (None, "raw output\n"),
     ],
 )

@@ -144,9 +144,12 @@ class Bill:
                 groups[row.model_name].append(row)
             elif row.kind:
                 groups[row.kind if dimension == "kind" else row.tenant].append(row)
-        return {name: self._line(groups[name]) for name in sorted(groups)}
+        busy = sum(row.usage.jobs_seconds for row in self.rows)
+        residency = sum(row.usage.resident_seconds for row in self.rows) / busy if busy else 0.0
+        return {name: self._line(groups[name], residency) for name in sorted(groups)}
 
-    def _line(self, rows: Iterable[UsageRow | KeyUsage]) -> BillLine:
+    def _line(self, rows: Iterable[UsageRow | KeyUsage], residency: float = 0.0) -> BillLine:
+        """The sum of these rows; without residency of their own, each second of their jobs has so many of it."""
         # Idle time is the rest of a model's residency. It is not negative: an attempt is billed to the hour of its end.
         models: dict[str, BilledUsage] = defaultdict(BilledUsage)
         for row in rows:
@@ -163,15 +166,8 @@ class Bill:
             self._cost({model: of.wasted_seconds for model, of in models.items()}),
             self._cost(idle),
             self._cost({model: of.interactive_seconds for model, of in models.items()}),
-            usage.resident_seconds or self._share(usage),
+            usage.resident_seconds or usage.jobs_seconds * residency,
         )
-
-    def _share(self, usage: BilledUsage) -> float:
-        """Of the residency, that of usage which has none of its own."""
-        resident, busy = (
-            sum(getattr(row.usage, name) for row in self.rows) for name in ("resident_seconds", "jobs_seconds")
-        )
-        return resident * usage.jobs_seconds / busy if busy else 0.0
 
     def _cost(self, seconds: Mapping[str, float]) -> float | None:
         costs = [self.prices.cost(model, spent) for model, spent in seconds.items()]

@@ -70,7 +70,7 @@ class FactoryRun:
 
     @property
     def cost_per_artifact(self) -> float | None:
-        accepted = self.report.total.succeeded
+        accepted = self.report.total.with_artifact
         return self.contender.price * self.gpu_hours / accepted if self.contender.price and accepted else None
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class FactoryRun:
             "failure_rate": total.failure_rate,
             "form_yield": total.form_yield,
             "clean_yield": total.clean_yield,
-            "accepted_per_gpu_hour": self.per_gpu_hour(total.succeeded),
+            "accepted_per_gpu_hour": self.per_gpu_hour(total.with_artifact),
             "price_per_gpu_hour": self.contender.price,
             "cost_per_artifact": self.cost_per_artifact,
             "report": self.report.to_json(),
@@ -221,9 +221,10 @@ def factory_rows(runs: Sequence[FactoryRun]) -> list[tuple[str, list[str]]]:
         row("jobs per GPU-hour", *(f"{run.per_gpu_hour(run.report.total.finished):,.1f}" for run in runs)),
         row("failure rate", *(rate(total.failure_rate) for total in totals)),
         row("form yield", *(rate(total.form_yield) for total in totals)),
+        row("clean yield", *(rate(total.clean_yield) for total in totals)),
         row(
             "accepted artifacts per GPU-hour",
-            *(f"{run.per_gpu_hour(run.report.total.succeeded):,.1f}" for run in runs),
+            *(f"{run.per_gpu_hour(run.report.total.with_artifact):,.1f}" for run in runs),
         ),
         row("jobs still open", *(f"{total.open:,}" for total in totals)),
         row("prompt tokens", *(f"{total.prompt_tokens:,}" for total in totals)),

@@ -55,12 +55,14 @@ def jobs_over_time(bins: Sequence[Bin], unit: str) -> str:
 
 
 def kinds(report: DrainReport) -> str:
-    heads = ["kind", "succeeded", "dead", "expired", "cancelled", "open", "failure rate", drain_time(report),
+    heads = ["kind", "succeeded", "to edit", "dead", "expired", "cancelled", "open", "failure rate", drain_time(report),
              f"jobs per {report.unit}"]  # fmt: skip
     rows = [
         [
             kind,
-            *(f"{of.jobs[state]:,}" for state in ("succeeded", "dead", "expired", "cancelled")),
+            f"{of.succeeded:,}",
+            f"{of.to_edit:,}",
+            *(f"{of.jobs[state]:,}" for state in ("dead", "expired", "cancelled")),
             f"{of.open:,}",
             percent(of.failure_rate),
             spell(of.drain_seconds),

@@ -8,26 +8,37 @@ from rapidfuzz import fuzz
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.checks.segments import is_spaced
 
-_MAX_TITLE = 140  # characters of a source's first line that may be its title
+_MAX_TITLE = 140  # characters of a line that may be a title
+_HEAD = 3  # lines of a source among which its title is: a byline may precede it
 _SAME = 93.0  # per cent
-_MIN_WORDS = 3
-_MARKS = re.compile(r"^[#\s*_>]+|[*_#\s]+$")
+_MIN_WORDS, _MIN_UNSPACED = 3, 6  # words, or characters in a script without spaces
+_MARKS = re.compile(r"^[#\s*_>]+|[*_#\s]+$|\s[|–—]\s[^|–—]{2,40}$")
+_LABEL = re.compile(r"^(?:title|titel|titre|título|titolo|заголовок|タイトル|标题)\s*[:：]\s*", re.IGNORECASE)
 
 
 def own_title(title: str, source: str) -> Rejection | None:
-    """Reject a title that is the source's, which is its first line if that ends no sentence."""
-    first = _MARKS.sub("", source.lstrip().partition("\n")[0])
-    is_title = "\n" in source.strip() and len(first) <= _MAX_TITLE and not first.endswith((".", "。", "…", ","))
-    one, other = normalized(title), normalized(first)
-    if is_title and len(one) >= 8 and len(other.split()) >= _MIN_WORDS and fuzz.ratio(one, other) >= _SAME:
-        return Rejection(RejectionReason.REPEATS_TITLE, f"is the source's title: {first[:100]!r}", (0, len(title)))
+    """Reject a title that is the source's: a line at its beginning, which has no more text than that."""
+    lines, one = [line.strip() for line in source.splitlines() if line.strip()], normalized(title)
+    for line in lines[:-1][:_HEAD]:
+        other = normalized(_LABEL.sub("", _MARKS.sub("", line)))
+        alike = fuzz.ratio(one, other) >= _SAME if _tells(other) else " " in one and one == other
+        if len(line) <= _MAX_TITLE and alike:
+            return Rejection(RejectionReason.REPEATS_TITLE, f"is the source's title: {line[:100]!r}", (0, len(title)))
     return None
 
 
 def repeated_title(title: str, standfirst: str) -> Rejection | None:
-    """Reject a standfirst that has the title in it, word for word, or says little else."""
+    """Reject a standfirst that has the title in it, word for word, or says little else, in whatever order."""
     one, other = normalized(title), normalized(standfirst)
-    if len(one.split()) >= _MIN_WORDS and (one in other or fuzz.ratio(one, other) >= _SAME):
+    alike = max(fuzz.ratio(one, other), fuzz.token_sort_ratio(one, other)) >= _SAME
+    if one and (alike or (_tells(one) and one in other)):
         return Rejection(RejectionReason.REPEATS_TITLE, f"repeats the title: {title[:100]!r}")
     return None
+
+
+def _tells(text: str) -> bool:
+    """Whether a title is long enough not to be in another text by chance."""
+    least = 8 if is_spaced(text[:1] or " ") else _MIN_UNSPACED
+    return len(text) >= least and (len(text.split()) >= _MIN_WORDS or not is_spaced(text[0]))

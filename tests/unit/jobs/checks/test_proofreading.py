@@ -62,9 +62,27 @@ def test_a_title_is_not_the_source_s(title: str, own: bool) -> None:
     assert checks.own_title("Drivers disagree", "Drivers disagree. They lose time.") is None
 
 
+@pytest.mark.parametrize(
+    ("title", "source"),
+    [
+        ("How paint moves buses", "By Ann Lee\n\nHow paint moves buses\n\nPaint is cheap."),
+        ("How Paint Moves Buses", "Title: How paint moves buses | The Daily Post\n\nPaint is cheap."),
+        ("How paint moves buses", "# How paint moves buses.\nPaint is cheap."),
+        ("Buses win", "Buses win\n\nPaint is cheap."),
+        ("パンが変わる朝の風景", "パンが変わる朝の風景\n\nパンは休む。"),
+        ("Как краска движет автобусы", "Как краска движет автобусы\n\nКраска дешева."),
+    ],
+)
+def test_the_source_s_title_may_stand_under_a_byline_or_beside_the_site_s_name(title: str, source: str) -> None:
+    assert checks.own_title(title, source) is not None
+
+
 def test_a_standfirst_says_more_than_the_title() -> None:
     assert checks.repeated_title("How paint made buses faster", "How paint made buses faster, and what it cost.")
     assert checks.repeated_title("How paint made buses faster", "Red lanes sped up buses in a year.") is None
+    assert checks.repeated_title("Paint made buses faster in Hull", "In Hull, paint made the buses faster.")
+    assert checks.repeated_title("パンが変わる朝の風景", "パンが変わる朝の風景とその理由。")
+    assert checks.repeated_title("Buses win", "Buses win because red lanes keep cars out of their way.") is None
 
 
 @pytest.mark.parametrize(
@@ -79,6 +97,11 @@ def test_a_standfirst_says_more_than_the_title() -> None:
         ("Come with your bicycle.", "formal", "en", None),
         ("Приходи, возьми твой велосипед.", "formal", "ru", "твой"),
         ("Wenn du kommst, bring dein Rad mit.", "neutral", "de", None),
+        ("Le ton est donné.", "formal", "fr", None),
+        ("Se o senhor vem, traga a bicicleta.", "informal", "pt-PT", "o senhor"),
+        ("Sen gelirsen bisikletini al.", "formal", "tr", "Sen"),
+        ("Приходьте, візьміть ваш велосипед.", "informal", "uk", "ваш"),
+        ("Jos sinä tulet, ota pyörä.", "formal", "fi", "sinä"),
     ],
 )
 def test_the_reader_is_addressed_as_was_asked(text: str, formality: str, locale: str, wrong: str | None) -> None:
@@ -98,6 +121,19 @@ def test_the_reader_is_addressed_as_was_asked(text: str, formality: str, locale:
         ("Well ... it rises.", "en", None),
         ("BREAD NEEDS A NIGHT OF REST TODAY", "en", "BREAD NEEDS A NIGHT OF REST TODAY"),
         ("NATO and UNESCO agree on bread.", "en", None),
+        ("NATO, UNESCO, UNICEF, OECD", "en", None),
+        (
+            "It rests. THIS IS WHAT BAKERS HAVE ALWAYS SAID HERE. And it rises in the morning.",
+            "en",
+            "THIS IS WHAT BAKERS HAVE ALWAYS SAID HERE.",
+        ),
+        ("I I think so.", "en", "I I"),
+        ("What ? No.", "en", " ?"),
+        ("Quoi ? Non !", "fr", None),
+        ("« Le pain » , dit-il.", "fr", " ,"),
+        ("Хлеб и и вода.", "ru", "и и"),
+        ("Çay ve ve simit.", "tr", "ve ve"),
+        ("パン 、そして水。", "ja", " 、"),
     ],
 )
 def test_slips_are_found_where_they_are(text: str, locale: str, found: str | None) -> None:

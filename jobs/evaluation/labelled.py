@@ -41,23 +41,19 @@ def load(folder: Path) -> list[LabelledText]:
     Raises `ValueError`, with file and line, for a line that breaks the format; also for a folder without texts, or that
     is none. Raises `OSError` if a file cannot be read.
     """
-    texts = [text for kind in KINDS for path in sorted(folder.rglob(f"{kind}.jsonl")) for text in _texts(path)]
+    texts = list[LabelledText]()
+    for path in (path for kind in KINDS for path in sorted(folder.rglob(f"{kind}.jsonl"))):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path.name}: {error}") from error
+        for number, line in enumerate(lines, 1):
+            try:
+                texts.append(_text(json.loads(line), path))
+            except (KeyError, ValueError) as error:
+                raise ValueError(f"{path.name}, line {number}: {error}") from error
     if not texts:
         raise ValueError(f"{folder} has no labelled texts, in files such as {KINDS[0]}.jsonl")
-    return texts
-
-
-def _texts(path: Path) -> list[LabelledText]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: {error}") from error
-    texts = []
-    for number, line in enumerate(lines, 1):
-        try:
-            texts.append(_text(json.loads(line), path))
-        except (KeyError, ValueError) as error:
-            raise ValueError(f"{path.name}, line {number}: {error}") from error
     return texts
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.kind import JobKind
 from thothy_ai.jobs.api.plan import Context, Plan
-from thothy_ai.jobs.api.verdict import Finding, Place, Rejection, Verdict
+from thothy_ai.jobs.api.verdict import Place, Rejection, Verdict
 from thothy_ai.jobs.kinds.translation import Translation, TranslationArtifact, TranslationPlan
 from thothy_ai.jobs.kinds.translation.calls import segment_prompt, small_segment_prompt
 from thothy_ai.jobs.kinds.trend_summary.values import (
@@ -57,8 +57,10 @@ class SummaryTranslationPlan:
         except ValidationError as error:
             return Verdict.reject(rejection_of(error))
         tags = findings_of(_tags(request, artifact), artifact.model_dump(mode="json"), request.target_locale)
-        findings = (*(_placed(finding, artifact) for finding in verdict.findings), *tags)
-        return replace(verdict, artifact=artifact, findings=findings)
+        # A finding on the joined text becomes one on the field in which it begins.
+        places = [each.place and _field(artifact, *each.place[1:]) for each in verdict.findings]
+        placed = (replace(each, place=place) for each, place in zip(verdict.findings, places, strict=True))
+        return replace(verdict, artifact=artifact, findings=(*placed, *tags))
 
     def checks(self, request: SummaryTranslation, artifact: SummaryTranslationArtifact) -> Iterator[Rejection | None]:
         """What is wrong with a translation, part by part and as a whole, or in doubt."""
@@ -84,11 +86,6 @@ def _joined(values: Mapping[str, Any]) -> str | None:
         return _BREAK.join(SummaryTranslationArtifact.model_validate(values).texts.values())
     except ValidationError:
         return None
-
-
-def _placed(finding: Finding, artifact: TrendSummaryArtifact) -> Finding:
-    """A finding on the joined text as one on the field in which it begins."""
-    return replace(finding, place=finding.place and _field(artifact, *finding.place[1:]))
 
 
 def _field(artifact: TrendSummaryArtifact, start: int, end: int) -> Place:

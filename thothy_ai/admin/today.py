@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Engine, Row
 
 from thothy_ai.admin.processes import Connected, connected
+from thothy_ai.admin.report.yields import Yields
 from thothy_ai.admin.top.queue import Paced
 from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.db.statements import statement
@@ -32,10 +33,11 @@ class LateJob:
 
 
 @dataclass(frozen=True, slots=True)
-class DayYields:
+class DayYields(Yields):
     """Of the jobs that ended since midnight, in the zone of the publishing time, or else in UTC."""
 
     with_output: int
+    with_artifact: int  # that no gate is against
     clean: int  # with an artifact in which nothing was found
     decided: int  # by a person
     approved: int
@@ -76,10 +78,8 @@ class DaySource:
 def _yields(engine: Engine, publish_by: PublishingTime | None) -> DayYields:
     now = datetime.now(publish_by.zone if publish_by else UTC)
     window = {"since": now.replace(hour=0, minute=0, second=0, microsecond=0), "until": now}
-    rows = _rows(engine, "admin/report_yield", **window)
-    return DayYields(
-        *(sum(getattr(row, name) for row in rows) for name in ("with_output", "clean", "decided", "approved"))
-    )
+    rows = _rows(engine, "admin/usage_yields", **window)
+    return DayYields(*(sum(int(getattr(row, field.name)) for row in rows) for field in fields(DayYields)))
 
 
 def _late(engine: Engine, publish_by: PublishingTime | None) -> tuple[int, tuple[LateJob, ...]]:

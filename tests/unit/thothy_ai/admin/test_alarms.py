@@ -43,7 +43,7 @@ def record(*, paused: bool = False, hour: HourFigures | None = None, late: float
 
 def day(**row: int) -> DayFigures:
     kinds: tuple[Any, ...] = (SimpleNamespace(**{**KIND, "dead_1d": 0, "ended_1d": 2_000, **row}),)
-    return DayFigures(DayYields(0, 0, 0, 0), 0, (), kinds, {"dispatcher": LEADS, "reaper": LEADS})
+    return DayFigures(DayYields(0, 0, 0, 0, 0), 0, (), kinds, {"dispatcher": LEADS, "reaper": LEADS})
 
 
 HEALTHY = Sight(record(), WorkerFigures(1, 0), ENGINE, None, day())

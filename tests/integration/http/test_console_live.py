@@ -77,6 +77,7 @@ def test_lists_and_jobs_stay_live_without_moving(console: Console, chromium: Bro
     chromium.until("document.querySelector('#job h1 .state').textContent == 'queued'")
     chromium.until("document.querySelector('#job').textContent.includes('It waits')")
     assert chromium.evaluate("document.querySelector('details').open")
+    chromium.until("document.querySelector('#prompt pre') != null")
 
 
 AWAY, LOST = "document.querySelector('#away').textContent", "!document.querySelector('#lost').hidden"

@@ -18,7 +18,7 @@ from uuid import UUID
 from sqlalchemy import Engine
 from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from thothy_ai.admin.filters import JobFilter
 from thothy_ai.admin.job_watch import JobSnapshot, JobWatch, why_it_waits
@@ -38,9 +38,10 @@ from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.errors import DatabaseError, InvalidJobError, UnknownJobError
 from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import ROOT, Site, beats, moment_in
+from thothy_ai.http.console.site import HEADERS, ROOT, Site, beats, is_whole, moment_in
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import JobFollowers
+from thothy_ai.plans.advance import PlanError, PlannedJob, PlanStep
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.live import TextPiece
 
@@ -69,6 +70,7 @@ class JobPages:
             site.action("/jobs/change", self.change),
             site.page("/jobs/{id:uuid}", self.show),
             site.page("/jobs/{id:uuid}/events", self.events),
+            site.page("/jobs/{id:uuid}/prompt", self.prompt),
         ]
 
     async def list_(self, request: Request, viewer: Viewer) -> Response:
@@ -181,6 +183,21 @@ class JobPages:
             commands=_commands(job),
         )
 
+    async def prompt(self, request: Request, viewer: Viewer) -> Response:
+        """The messages of a job's first call, as its kind makes them for a large model."""
+        job = await self._seen(request, viewer)
+        try:
+            step = await self._site.judges.advance(PlannedJob(job["kind"], job["request"]), (), None)
+        except PlanError as error:
+            raise ApiError(409, f"there is no prompt: {error}", code="no_prompt") from None
+        calls = step.calls if isinstance(step, PlanStep) else ()
+        messages = [(message.role, message.content) for call in calls[:1] for message in call.messages]
+        if calls and calls[0].api is not None:  # written as a request to OpenAI's API
+            messages = [("request", json.dumps(calls[0].api.body, ensure_ascii=False, indent=2))]
+        return HTMLResponse(
+            self._site.fragment("job_prompt.html", messages=messages, more=len(calls) - 1), 200, HEADERS
+        )
+
     async def _seen(self, request: Request, viewer: Viewer) -> dict[str, Any]:
         job_id: UUID = request.path_params["id"]
         job: dict[str, Any] | None = await self._site.read(lambda: self._job(job_id))
@@ -207,11 +224,14 @@ class JobPages:
         """One job: the parts of its page as they change, and what it writes."""
         job = await self._seen(request, viewer)
         why = await self._site.read(lambda: self._waits(job["id"]))
-        return await self._site.stream(request, viewer, self._parts(viewer, job, why))
+        return await self._site.stream(request, viewer, self._parts(viewer, job, why, whole=is_whole(request)))
 
-    async def _parts(self, viewer: Viewer, job: dict[str, Any], why: str | None) -> AsyncIterator[str | None]:
+    async def _parts(
+        self, viewer: Viewer, job: dict[str, Any], why: str | None, *, whole: bool
+    ) -> AsyncIterator[str | None]:
         job_id, shown, text, of = job["id"], (job["state"], job["attempt"]), "", 0
-        yield self._site.fragment("job_part.html", viewer=viewer, **self._values(job, why))  # it may have changed
+        context = {"viewer": viewer} | ({"whole": True} if whole else {})
+        yield self._site.fragment("job_part.html", **context, **self._values(job, why))  # it may have changed
         while True:
             try:
                 async with aclosing(self.followers.follow(job_id, viewer.identity)) as steps:
@@ -226,7 +246,7 @@ class JobPages:
                             shown, why = now, waits
                             again = await self._site.read(lambda: self._job(job_id))
                             job = again or job
-                            yield self._site.fragment("job_part.html", viewer=viewer, **self._values(job, why))
+                            yield self._site.fragment("job_part.html", **context, **self._values(job, why))
                         else:
                             yield None
             except (UnknownJobError, DatabaseError):

@@ -6,6 +6,7 @@ made, also one of all that match.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -36,6 +37,7 @@ from thothy_ai.admin.jobs import (
 )
 from thothy_ai.db.states import TERMINAL, JobState
 from thothy_ai.errors import DatabaseError, InvalidJobError, UnknownJobError
+from thothy_ai.http.console.readings import READ_SECONDS
 from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, beats, is_whole, moment_in
@@ -249,9 +251,10 @@ class JobPages:
                             yield self._site.fragment("job_part.html", **context, **self._values(job, why))
                         else:
                             yield None
-            except (UnknownJobError, DatabaseError):
+            except (UnknownJobError, DatabaseError, ApiError):  # the last: too much is followed already
                 yield None
             with self._rows.shown(ShownJobs((job_id,))):  # it has ended, and may be queued again
+                await asyncio.sleep(READ_SECONDS)
                 async for _ in beats():
                     rows = self._rows.rows((job_id,))
                     if rows and rows[0]["finished_at"] is None:

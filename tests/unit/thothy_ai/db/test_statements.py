@@ -45,6 +45,13 @@ def test_a_statement_is_complete_and_used(name: str) -> None:
     assert f'"{name}"' in PYTHON or (room == "admin" and f'"{own}"' in PYTHON)
 
 
+def test_every_statement_that_is_asked_for_is_there() -> None:
+    rooms = {path.name for path in SQL.iterdir()} - {"http"}  # which is also the beginning of profiles' names
+    asked = set(re.findall(rf'"((?:{"|".join(sorted(rooms))})/[a-z_]+)"', PYTHON))
+    assert len(asked) > 50
+    assert asked - set(NAMES) == set()
+
+
 def test_an_unknown_statement_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         statement("queue/no_such_statement")

@@ -6,7 +6,7 @@ WITH RECURSIVE named AS (
     UNION
     SELECT job.id FROM named JOIN job ON job.parent_id = named.id
 ), found AS (
-    SELECT job.id, state IN ('queued', 'dispatched') AS waits
+    SELECT job.id, {waiting} AS waits
     FROM job JOIN named USING (id)
     WHERE reason IS DISTINCT FROM 'superseded'
     ORDER BY job.id

@@ -6,7 +6,8 @@ Prints what gates reject, and what they and findings see together, per kind and 
 texts: the `seen` ones, which the validators may be tuned on, and the `unseen` ones, which only measure. `--wrong` lists
 good texts that a gate rejects and bad ones in which nothing is found, and the ids of those unseen. `--corrupt` adds a
 table of the faults that are put into good texts by rule. `--write` puts the tables into docs/validators.md, and the
-counts per reason and language group into jobs/checks/tables/gates.toml, where they become the findings' weights.
+counts per reason and language group into jobs/checks/tables/gates.toml, where they become the findings' weights. The
+figures by sort of defect are recorded in RESULTS.md, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.corruption import CORRUPTIONS, corrupted
+from benchmarks.results import record
 from thothy_ai.evaluation.validators import MEANING, Counts, JudgedText, by_group, by_sort, judge, precision_counts
 from thothy_ai.jobs.api.verdict import RejectionReason
 from thothy_ai.jobs.evaluation.labelled import load
@@ -129,6 +131,19 @@ def declared(table: str, judged: Iterable[JudgedText]) -> str:
     return "\n\n".join(entries) + "\n"
 
 
+def summary(judged: Sequence[JudgedText]) -> list[tuple[str, str, str]]:
+    """What is recorded: the language group with most good texts rejected, and what is found by sort of defect."""
+    groups, sorts = by_group(judged), by_sort(judged)
+    name, worst = max(groups.items(), key=lambda item: item[1].good_rejected / (item[1].good or 1))
+    return [
+        (f"good texts rejected by gates, most of a group ({name})", _rate(worst.good_rejected, worst.good), "1 %"),
+        *(
+            (f"bad texts, {sort}: by gates; with findings", f"{c.bad_rejected}; {c.bad_found} of {c.bad}", "")
+            for sort, c in sorted(sorts.items(), key=lambda item: item[0] in {"figures", "contradictions"})
+        ),
+    ]
+
+
 def main() -> None:
     """Run the command. Exits with 2 if there are no texts, or if one breaks the format."""
     parser = argparse.ArgumentParser(description="Measure the validators on labelled texts.")
@@ -152,6 +167,7 @@ def main() -> None:
         page = written(PAGE.read_text(encoding="utf-8"), figures)
         PAGE.write_text(written(page, faults, BEGIN_CORRUPT) if faults else page, encoding="utf-8")
         GATES.write_text(declared(GATES.read_text(encoding="utf-8"), judged), encoding="utf-8")
+        record("Validators on labelled texts", "Accuracy", "python -m benchmarks.validators --write", summary(judged))
 
 
 if __name__ == "__main__":

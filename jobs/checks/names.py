@@ -150,6 +150,8 @@ class _Known:
             part.casefold() for token in _TOKEN.finditer(source) for part in re.split(r"[-'’.&]", token[0]) if part
         }
         self._prefixes = {word[:length] for word in words for length in range(3, _MAX_PREFIX + 1)} | words
+        # Short Slavic names change their last letter: "Ады" is "Ада".
+        self._stems = {word[:-1] for word in words if len(word) in {3, 4} and "\u0400" <= word[0] <= "\u052f"}
         self._text = source.casefold()
         initials = re.findall(r"(?<![^\W_])[^\W\d_]", source)
         self._initials = "".join(initials).casefold()
@@ -159,7 +161,7 @@ class _Known:
         for part in re.split(r"[-'’.&]", name.casefold()):
             prefix = part[: min(max(_MIN_PREFIX, len(part) - 3), _MAX_PREFIX)]
             found = prefix in self._prefixes or part in self._text or (len(part) <= 6 and part in self._initials)
-            if len(part) > 2 and not found:
+            if len(part) > 2 and not (found or part[:-1] in self._stems):
                 return False
         return True
 

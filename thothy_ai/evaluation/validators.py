@@ -23,6 +23,8 @@ _SORTS: Final = {  # of defects, by the reasons that a text is labelled with
     Reason.WRONG_LANGUAGE: "language",
     Reason.UNTRANSLATED: "language",
     Reason.QUOTE_NOT_IN_SOURCE: "quotations",
+    Reason.MISQUOTED: "misquotations",
+    Reason.TYPOGRAPHY: "slips",
     Reason.CONTRADICTS_SOURCE: "contradictions",
 }
 

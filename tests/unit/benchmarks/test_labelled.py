@@ -29,14 +29,12 @@ WITHOUT_TEXTS = {
     RejectionReason.PROMPT_TOO_LONG,
     RejectionReason.VALIDATOR_ERROR,
     # Of rules that came after the texts were written and labelled; docs/validators.md calls them unmeasured.
-    RejectionReason.MISQUOTED,
     RejectionReason.FOREIGN_TAG,
     RejectionReason.FORMALITY,
     RejectionReason.TOO_MANY_SENTENCES,
     RejectionReason.READING_LEVEL,
     RejectionReason.REPEATS_TITLE,
     RejectionReason.MUST_MENTION,
-    RejectionReason.TYPOGRAPHY,
     RejectionReason.UNKNOWN_WORDS,
 }
 

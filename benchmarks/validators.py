@@ -31,6 +31,7 @@ GATES = ROOT / "jobs" / "checks" / "tables" / "gates.toml"
 BEGIN_CORRUPT = "<!-- figures: python -m benchmarks.validators --corrupt --write -->"
 BEGIN, END = "<!-- figures: python -m benchmarks.validators --write -->", "<!-- end of figures -->"
 UNSEEN = "unseen"
+SHOWN_FIRST = (MEANING, "form", "language", "names", "quotations")
 _COUNTS = re.compile(r'^(?:\w+|"[\w ]+") = \[\d+, \d+\]\n', re.MULTILINE)
 
 
@@ -139,7 +140,7 @@ def summary(judged: Sequence[JudgedText]) -> list[tuple[str, str, str]]:
         (f"good texts rejected by gates, most of a group ({name})", _rate(worst.good_rejected, worst.good), "1 %"),
         *(
             (f"bad texts, {sort}: by gates; with findings", f"{c.bad_rejected}; {c.bad_found} of {c.bad}", "")
-            for sort, c in sorted(sorts.items(), key=lambda item: item[0] in {"figures", "contradictions"})
+            for sort, c in sorted(sorts.items(), key=lambda item: item[0] not in SHOWN_FIRST)
         ),
     ]
 

@@ -130,7 +130,7 @@ class Browser:
 
     def picture(self, to: Path, *, whole: bool = True) -> None:
         """A picture of the whole page, or of the window: a PNG or WebP, as its name ends."""
-        kind = {"format": "webp", "quality": 75} if to.suffix == ".webp" else {"format": "png"}
+        kind = {"format": "webp", "quality": 50} if to.suffix == ".webp" else {"format": "png"}
         taken = self._ask("Page.captureScreenshot", **kind, captureBeyondViewport=whole)
         to.write_bytes(base64.b64decode(taken["data"]))
 

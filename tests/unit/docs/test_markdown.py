@@ -60,3 +60,10 @@ def test_a_table_lines_up_and_keeps_its_cells_apart() -> None:
 
 def test_code_with_backticks() -> None:
     assert code("see `x`") == "`` see `x` ``"
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (ROOT / "docs").rglob("*.webp"):
+        assert picture.stat().st_size <= 60_000, picture
+        assert f"({picture.relative_to(ROOT / 'docs')})" in pages, picture

@@ -41,7 +41,7 @@ FIRST_BYTES = 100_000  # of everything that a first visit loads
 MAIN_PAGES = (
     "/now", "/review", "/jobs", "/dead", "/drains", "/engines", "/models", "/webhooks", "/keys", "/changes",
 )  # fmt: skip
-NOT_PAGES = ("/console", "/events", "/others", ".csv", ".jsonl")  # ends of addresses
+NOT_PAGES = ("/console", "/events", "/others", "/prompt", ".csv", ".jsonl")  # ends of addresses
 BARRIERS = """axe.run({resultTypes: ['violations']}).then(found => found.violations
     .filter(each => ['serious', 'critical'].includes(each.impact))
     .map(each => [each.id, each.nodes.map(node => node.html).slice(0, 3)]))"""

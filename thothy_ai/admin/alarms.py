@@ -115,7 +115,7 @@ def _of_queue(record: RecordFigures) -> Iterator[Held]:
     if status.oldest_age > STOPPED_SECONDS and not status["running"].jobs and not status.paused and unserved < waiting:
         yield "ThothyQueueStopped", "", f"Jobs have waited for {status.oldest_age:.0f} s, and none is running", 0.0
     for model, jobs in status.unserved.items():
-        yield "ThothyModelNotServed", model, f"{counted(jobs, 'job')} wait for {model}, which no engine serves", 0.0
+        yield "ThothyModelNotServed", model, f"Jobs that wait for {model}, which no engine serves: {jobs:,}", 0.0
     if status.paused and status["queued"].jobs:
         paused = (datetime.now(UTC) - status.changed_at).total_seconds() if status.changed_at else 0.0
         yield "ThothyQueuePausedLong", "", "Jobs wait because the queue is paused", paused
@@ -123,11 +123,11 @@ def _of_queue(record: RecordFigures) -> Iterator[Held]:
         yield "ThothyQueuePausedLong", "", "Jobs wait because a part of the queue is paused", 0.0
     if status["running"].expired_leases:
         jobs = status["running"].expired_leases
-        yield "ThothyLeasesNotReaped", "", f"{jobs:,} leases have expired, and their jobs were not recovered", 0.0
+        yield "ThothyLeasesNotReaped", "", f"Expired leases whose jobs were not recovered: {jobs:,}", 0.0
     if forecast is not None and forecast.late >= 1:
-        yield "ThothyDeadlinesAtRisk", "", f"{forecast.late:,.0f} jobs are forecast to miss their deadline", 0.0
+        yield "ThothyDeadlinesAtRisk", "", f"Jobs forecast to miss their deadline: {forecast.late:,.0f}", 0.0
     if forecast is not None and (forecast.publish_left or 0) >= 1:
-        says = f"{forecast.publish_left:,.0f} jobs are forecast to be open at the publishing time"
+        says = f"Jobs forecast to be open at the publishing time: {forecast.publish_left:,.0f}"
         yield "ThothyPublishingWindowAtRisk", "", says, 0.0
     for kind in record.hour.unpublishable:
         yield "ThothyNothingPublishable", kind, f"No {kind} output of the last hour was accepted", 0.0
@@ -143,14 +143,10 @@ def _of_engines(sight: Sight) -> Iterator[Held]:
     if engine is None:
         return
     if engine.running and engine.busy_share == 0:
-        yield (
-            "ThothyEngineStalled",
-            "",
-            f"The engine has {engine.running:,} running sequences, and executes no steps",
-            0.0,
-        )
+        says = f"Sequences that run in an engine that executes no steps: {engine.running:,}"
+        yield "ThothyEngineStalled", "", says, 0.0
     if not engine.running and sight.record is not None and (jobs := sight.record.queue.status["running"].jobs):
-        yield "ThothyJobsNotAdvancing", "", f"{counted(jobs, 'job')} are running, but no engine has any of them", 0.0
+        yield "ThothyJobsNotAdvancing", "", f"Running jobs, of which no engine has any: {jobs:,}", 0.0
     share = engine.memory_used / engine.memory_total if engine.memory_total else 0.0
     if share > FULL and engine.memory_used > engine.memory_planned:
         says = f"{share:.0%} of the device memory is in use, more than was planned for"
@@ -174,4 +170,4 @@ def _of_day(day: DayFigures) -> Iterator[Held]:
             share = row.failed_1h / row.ended_1h
             yield "ThothyFailuresFast", row.kind, f"{share:.0%} of the {row.kind} jobs of the last hour failed", 0.0
         if row.dead_1d >= 10 and row.dead_1d > 0.01 * row.ended_1d:
-            yield "ThothyDeadLetters", row.kind, f"{row.dead_1d:,} {row.kind} jobs died in the last day", 0.0
+            yield "ThothyDeadLetters", row.kind, f"{counted(row.dead_1d, f'{row.kind} job')} died in the last day", 0.0

@@ -103,11 +103,12 @@ class Browser:
         self.evaluate(f"(e => {{ e.focus(); e.select(); }})(document.querySelector({selector!r}))")
         self._ask("Input.insertText", text=text)
 
-    def key(self, name: str, *, leads: bool = False) -> None:
-        """Press a key."""
+    def key(self, name: str, *, leads: bool = False, held: bool = False) -> None:
+        """Press a key, or let one go that was pressed on an earlier page and has been `held` since."""
         self._loaded = False
+        text = name if len(name) == 1 else ""
         for kind in ("keyDown", "keyUp"):
-            self._ask("Input.dispatchKeyEvent", type=kind, key=name, text=name if len(name) == 1 else "")
+            self._ask("Input.dispatchKeyEvent", type=kind, key=name, text=text, autoRepeat=held and kind == "keyDown")
         if leads:
             self._wait()
 

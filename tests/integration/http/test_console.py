@@ -317,15 +317,18 @@ def test_readers_look_and_do_not_decide(console: Console) -> None:
     assert decided(console.queue, job) == []
 
 
-def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> None:
-    first, second = written(console.queue), written(console.queue)
+def signed_in(console: Console, chromium: Browser) -> None:
     token = make_link(console.queue.engine, "Ann", "editor", None)
     chromium.load(f"{console.address}/console/enter?token={token}", 1440)
     chromium.press("button.main")
-    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{}', bubbles: true}}))"
+
+
+def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> None:
+    first, second = written(console.queue), written(console.queue)
+    signed_in(console, chromium)
     chromium.load(f"{console.address}/console/review/{first}", 1440)
     assert chromium.evaluate("document.querySelector('#edit').hidden")
-    chromium.evaluate(press.format("e"))
+    chromium.key("e")
     assert not chromium.evaluate("document.querySelector('#edit').hidden")
     chromium.evaluate(WRITE)
     chromium.until("document.querySelector('#checked').textContent.trim().length > 0")
@@ -333,9 +336,24 @@ def test_the_editor_s_page_by_keyboard(console: Console, chromium: Browser) -> N
     assert chromium.evaluate("document.querySelector('#edit textarea').value") == "Kept words."
     chromium.evaluate("document.querySelector('button.finding').click()")
     assert chromium.evaluate("document.querySelectorAll('mark.on').length") >= 1
-    chromium.evaluate(f"void setTimeout(() => {press.format('a')})")
-    chromium.until("location.pathname.includes('" + str(second) + "')")
-    assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
+    chromium.load(f"{console.address}/console/review/{second}", 1440)
+    chromium.key("a", leads=True)
+    assert decided(console.queue, second) == [(1, "approve", "Ann", None)]
+    assert chromium.evaluate("location.pathname").endswith(str(first))
+    assert chromium.evaluate("document.querySelector('.banner a').pathname").endswith(str(second))
+
+
+def test_a_key_that_is_held_decides_on_one_artifact(console: Console, chromium: Browser) -> None:
+    jobs = [written(console.queue) for _ in range(3)]
+    signed_in(console, chromium)
+    chromium.load(f"{console.address}/console/review/{jobs[0]}", 1440)
+    for key in ("a", "h"):
+        chromium.key(key, held=True)  # it was pressed on the page before
+        assert not chromium.evaluate("document.querySelectorAll('form[data-sent]').length")
+    chromium.key("a", leads=True)
+    chromium.key("a", held=True)
+    assert not chromium.evaluate("document.querySelectorAll('form[data-sent]').length")
+    assert [len(decided(console.queue, job)) for job in jobs] == [1, 0, 0]
 
 
 SHOWN = "!document.querySelector('#unkept').hidden"

@@ -168,7 +168,7 @@ class ReviewPages:
         says = f"{current.kind} {str(job_id)[-8:]} was {DONE[Action(action)]}"
         if now.problem:
             says += f" and stays a draft: {now.problem}"
-        return self._site.done(request, to, says)
+        return self._site.done(request, to, says, f"{ROOT}/review/{job_id}")
 
     async def _current(self, job_id: UUID, viewer: Viewer) -> CurrentVersion:
         try:

@@ -200,7 +200,7 @@ class Site:
             "viewer": viewer,
             "path": request.url.path,
             "whole": is_whole(request),
-            "notice": notice and _read_notice(notice),
+            "notice": _read_notice(notice) if notice else None,
             "away": self._away(viewer) if viewer else [],
             **values,
         }
@@ -259,12 +259,12 @@ class Site:
         answer.set_cookie(COOKIE, cookie, SESSION_SECONDS, path=ROOT, httponly=True, samesite="lax", secure=secure)
         return answer
 
-    def done(self, request: Request, to: str, says: str) -> Response:
-        """Go back to a page, which says once what was done."""
+    def done(self, request: Request, to: str, says: str, about: str = "") -> Response:
+        """Go back to a page, which says once what was done, with a link to the page `about` it."""
         answer = RedirectResponse(to, 303, HEADERS)
         secure = request.url.scheme == "https"
         # A browser drops a cookie of more than 4,096 bytes, whatever the writing.
-        notice = urlsafe_b64encode(says[:MAX_NOTICE].encode("utf-8", "replace")).decode("ascii")
+        notice = urlsafe_b64encode(f"{about}\n{says[:MAX_NOTICE]}".encode("utf-8", "replace")).decode("ascii")
         answer.set_cookie(NOTICE, notice, 60, path=ROOT, httponly=True, samesite="strict", secure=secure)
         return answer
 
@@ -433,11 +433,13 @@ def ago(moment: datetime | None) -> Markup:
     )
 
 
-def _read_notice(cookie: str) -> str | None:
+def _read_notice(cookie: str) -> tuple[str, str] | None:
+    """What was done, and the address of the page about it."""
     try:
-        return urlsafe_b64decode(cookie).decode("utf-8")
+        about, _, says = urlsafe_b64decode(cookie).decode("utf-8").partition("\n")
     except ValueError:
         return None
+    return says, back_to(about, "")
 
 
 def _check_texts(given: FormData | QueryParams) -> None:

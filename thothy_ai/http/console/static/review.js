@@ -68,15 +68,25 @@
     }
   }
 
+  let pressed = null;
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.form?.matches("#edit, #reject, #send-back")) {
       event.preventDefault();
       event.target.form.requestSubmit(event.target.form.querySelector("button[name=action]"));
     }
     if (event.key === "Escape") for (const id of ["edit", "reject", "send-back", "keys"]) show(id, false);
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, input, select")) return;
+    if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, input, select")) return;
     const link = { j: "a[rel=next]", k: "a[rel=prev]" }[event.key];
     const target = link ? by(link) : by(`[data-key="${CSS.escape(event.key)}"]`);
-    if (target) { event.preventDefault(); target.click(); }
+    if (!target) return;
+    event.preventDefault();
+    if (target.matches("[name=action]")) pressed = target;
+    else target.click();
+  });
+  // A decision is made when its key is let go, if it was pressed on this page: one that is held decides once, not again
+  // on each page that follows.
+  document.addEventListener("keyup", (event) => {
+    if (pressed?.dataset.key === event.key) pressed.click();
+    pressed = null;
   });
 })();

@@ -260,13 +260,6 @@ def change(engine: Engine, ids: Sequence[UUID], wanted: Change) -> dict[UUID, bo
     return changed
 
 
-def tenant_jobs(engine: Engine, tenant: str, ids: Sequence[UUID]) -> list[UUID]:
-    """Those of these jobs that are the tenant's."""
-    with engine.connect() as connection:
-        wanted = {"tenant": tenant, "ids": list(ids)}
-        return list(connection.scalars(statement("admin/tenant_jobs"), wanted))
-
-
 def standing_of(engine: Engine, ids: Sequence[UUID]) -> dict[str, dict[str, Any]]:
     """The states and priorities of these jobs, by id in text; unknown ids are left out."""
     with engine.connect() as connection:

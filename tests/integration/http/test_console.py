@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import json
 import re
 import time
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 import httpx
+import pytest
 
 from tests.support.browser import Browser
 from tests.support.console import Console, csrf_of, sent
@@ -24,6 +26,7 @@ from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
 from thothy_ai.db.console_links import make_link
 from thothy_ai.embedded.process import free_port
+from thothy_ai.http.console import jobs as job_pages
 from thothy_ai.http.server import FINISH_SECONDS
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
@@ -128,6 +131,29 @@ def test_all_that_match_are_changed_and_the_number_is_said_before(console: Conso
         log = client.get("/changes.jsonl").text.splitlines()
         assert len(log) == 3
         assert '"Ada"' in log[0]
+
+
+def test_only_what_an_action_can_change_is_asked_about(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_pages, "MAX_RECORDED", 1)
+    open_jobs = [console.enqueued(f"ok {number}") for number in range(2)]
+    done, theirs = console.enqueued("done"), console.enqueued("no", tenant="theirs")
+    console.queue.rows("UPDATE job SET state = 'succeeded', finished_at = now() WHERE id = :id", id=done)
+    ticked = [str(each) for each in (*open_jobs, done, theirs)]
+    with console.signed_in(tenant="ours") as client:
+        for action, verb in (("cancel", "cancelled"), ("priority", "given another priority")):
+            asked = sent(client, "/jobs", "/jobs/ask", action=action, id=ticked).text
+            assert f"2 of 4 ticked can be {verb}." in asked
+            assert 'name="number" value="2"' in asked
+        asked = sent(client, "/jobs", "/jobs/ask", action="retry", id=ticked).text
+        assert "None of the 4 ticked can be queued again." in asked
+        for wrong in ("", "x", "101", "-101", "1_0", "1.5", "٣", "9" * 500):
+            refused = sent(client, "/jobs", "/jobs/change", action="priority", id=ticked, number="2", priority=wrong)
+            assert refused.status_code == 400, wrong
+            assert "priority: expected a whole number from -100 to 100" in refused.text
+        changed = sent(client, "/jobs", "/jobs/change", action="cancel", id=ticked, number="3")
+        assert "2 jobs were cancelled; 1 had changed meanwhile and were left" in changed.text
+        [log] = map(json.loads, client.get("/changes.jsonl").text.splitlines())
+    assert (log["before"]["number"], log["before"]["states"], log["before"]["recorded"]) == (2, {"queued": 2}, 1)
 
 
 def test_a_tenant_s_viewer_sees_and_changes_nothing_of_others(console: Console) -> None:

@@ -67,7 +67,6 @@ HOT: dict[str, dict[str, object]] = {
     "http/begin_change": {"id": uuid4(), "name": "Ada", "tenant": None, "action": "pause", "target": "m"},
     "http/end_change": {"id": uuid4(), "before": None, "after": "{}"},
     "http/audit_log": {"tenant": None, "after_id": None, "limit": 100},
-    "admin/tenant_jobs": {"ids": [uuid4()], "tenant": "default"},
     "http/spent_today": {},
     "batches/open": {},
     "batches/results": {"ids": [uuid4()]},

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -29,14 +31,14 @@ from thothy_ai.admin.jobs import (
     JobList,
     cancel,
     change,
+    jobs_of,
     open_jobs,
     redrive,
     show_job,
     standing_of,
-    tenant_jobs,
 )
 from thothy_ai.db.states import TERMINAL, JobState
-from thothy_ai.errors import DatabaseError, InvalidJobError, UnknownJobError
+from thothy_ai.errors import DatabaseError, UnknownJobError
 from thothy_ai.http.console.readings import READ_SECONDS
 from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
@@ -51,10 +53,17 @@ PAGE = 50  # jobs
 MAX_MATCHING = 1_000_000  # jobs that one change is about
 MAX_OUTPUTS = 50
 MAX_RECORDED = 1_000  # jobs of a change
+PRIORITY, MAX_PRIORITY = re.compile("-?[0-9]{1,3}"), 100
 MAX_SHOWN_CHARS = 20_000  # of a live text
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
+DONE = {"cancel": "cancelled", "retry": "queued again", "priority": "given another priority"}
 CHANGING = ("id", "state", "reason", "attempt", "priority", "finished_at")  # of a listed job
 RETRYABLE = (JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED)
+CHANGEABLE = {
+    "cancel": frozenset(JobState) - TERMINAL,
+    "retry": frozenset(RETRYABLE),
+    "priority": frozenset({JobState.QUEUED, JobState.DISPATCHED}),
+}
 FIELDS = ("kind", "key", "source", "model", "reason", "tenant")
 
 
@@ -123,43 +132,49 @@ class JobPages:
 
     async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Say what a change would do, and ask for it."""
-        action, query = _action_in(form), str(form.get("query", ""))
-        ids = await self._chosen(viewer, form, action)
+        action, every = _action_in(form), form.get("which") == "all"
+        chosen = await self._chosen(viewer, form, action)
         return self._site.render(
             request,
             viewer,
             "jobs_ask.html",
             action=action,
             verb=ACTIONS[action],
-            number=len(ids),
-            all_matching=form.get("which") == "all",
-            ids=[] if form.get("which") == "all" else ids,
-            query=query,
-            priority=_priority_in(form) if action == "priority" else None,
+            done=DONE[action],
+            number=len(chosen),
+            ticked=None if every else len(set(form.getlist("id"))),
+            ids=[] if every else list(chosen),
+            query=str(form.get("query", "")),
+            priority=_priority_in(form) if form.get("priority") else 0,
         )
 
     async def change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         action = _action_in(form)
-        ids = await self._chosen(viewer, form, action)
+        priority = _priority_in(form) if action == "priority" else None
+        chosen = await self._chosen(viewer, form, action)
         said, query = str(form.get("number", "")), str(form.get("query", ""))
-        if len(ids) > (int(said) if said.isdecimal() and len(said) < 10 else 0):
+        confirmed = int(said) if said.isdecimal() and len(said) < 10 else 0
+        if len(chosen) > confirmed:
             raise ApiError(
-                409, f"{len(ids):,} jobs match by now, more than you have confirmed: ask again", code="changed"
+                409, f"{len(chosen):,} jobs match by now, more than you have confirmed: ask again", code="changed"
             )
-        all_matching = form.get("which") == "all"
+        ids, database = list(chosen), self._site.database
         target = str(ids[0]) if len(ids) == 1 else f"{len(ids):,} jobs"
         async with self._site.recorded(viewer, f"{action} jobs", target) as record:
-            before = await self._site.read(lambda: standing_of(self._site.database, ids[:MAX_RECORDED]))
-            record.before = {"jobs": before} | ({"filter": query} if all_matching else {})
-            number = await self._site.read(lambda: _changed(self._site.database, action, ids, form, viewer))
-            record.after = {"jobs": number} | ({"priority": _priority_in(form)} if action == "priority" else {})
-        left = f"; {len(ids) - number:,} had changed meanwhile and were left" if number < len(ids) else ""
-        done = {"cancel": "cancelled", "retry": "queued again", "priority": "given another priority"}[action]
-        says = f"{number:,} {'job was' if number == 1 else 'jobs were'} {done}{left}"
+            before = await self._site.read(lambda: standing_of(database, ids[:MAX_RECORDED]))
+            record.before = {"number": len(ids), "states": Counter(chosen.values()), "jobs": before}
+            record.before |= {"recorded": len(before)} if len(before) < len(ids) else {}
+            record.before |= {"filter": query} if form.get("which") == "all" else {}
+            number = await self._site.read(lambda: _changed(database, ids, viewer, action, priority))
+            record.after = {"jobs": number} | ({} if priority is None else {"priority": priority})
+        left = f"; {confirmed - number:,} had changed meanwhile and were left" if number < confirmed else ""
+        says = f"{number:,} {'job was' if number == 1 else 'jobs were'} {DONE[action]}{left}"
         return self._site.done(request, f"{ROOT}/jobs?{query}" if query else f"{ROOT}/jobs", says)
 
-    async def _chosen(self, viewer: Viewer, form: FormData, action: str) -> list[UUID]:
-        """The jobs that a form is about: those ticked that the viewer sees, or all that match its filter."""
+    async def _chosen(self, viewer: Viewer, form: FormData, action: str) -> dict[UUID, str]:
+        """The jobs that a form is about, and their states: those ticked, or all that match its filter, as far as the
+        viewer sees them and the action can change them.
+        """
         if form.get("which") == "all":
             listed = list_of(QueryParams(str(form.get("query", ""))), viewer)
             return await self._site.read(lambda: _matching(self._site.database, listed, action))
@@ -169,9 +184,10 @@ class JobPages:
             raise ApiError(400, "id: expected the id of a job", code="invalid_value") from None
         if not ids:
             raise ApiError(400, "no job is chosen: tick some, or choose all that match", code="nothing_chosen")
-        if (tenant := viewer.tenant) is not None:
-            ids = await self._site.read(lambda: tenant_jobs(self._site.database, tenant, ids))
-        return ids
+        jobs = await self._site.read(lambda: jobs_of(self._site.database, ids))
+        return {
+            job["id"]: job["state"] for job in jobs if viewer.sees(job["tenant"]) and job["state"] in CHANGEABLE[action]
+        }
 
     async def show(self, request: Request, viewer: Viewer) -> Response:
         job = await self._seen(request, viewer)
@@ -308,41 +324,40 @@ def _action_in(form: FormData) -> str:
 
 
 def _priority_in(form: FormData) -> int:
-    try:
-        return int(str(form.get("priority", "")))
-    except ValueError:
-        raise ApiError(400, "priority: expected a whole number from -100 to 100", code="invalid_value") from None
+    given = str(form.get("priority", "")).strip()
+    if not PRIORITY.fullmatch(given) or abs(int(given)) > MAX_PRIORITY:
+        says = f"priority: expected a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+        raise ApiError(400, says, code="invalid_value")
+    return int(given)
 
 
-def _matching(engine: Engine, listed: JobList, action: str) -> list[UUID]:
-    """The jobs that match and that an action can change."""
+def _matching(engine: Engine, listed: JobList, action: str) -> dict[UUID, str]:
+    """The jobs that match and that an action can change, and their states."""
     if action != "retry":
-        ids = [job.id for job in open_jobs(engine, listed.wanted, since=listed.since, until=listed.until)]
-        if len(ids) > MAX_MATCHING:
-            says = f"{len(ids):,} jobs match, and one change is about {MAX_MATCHING:,} at most: filter them further"
+        jobs = open_jobs(engine, listed.wanted, since=listed.since, until=listed.until)
+        found = {job.id: job.state for job in jobs if job.state in CHANGEABLE[action]}
+        if len(found) > MAX_MATCHING:
+            says = f"{len(found):,} jobs match, and one change is about {MAX_MATCHING:,} at most: filter them further"
             raise ApiError(400, says, code="too_many")
-        return ids
+        return found
     states = [state for state in RETRYABLE if not listed.wanted.states or state in listed.wanted.states]
-    retryable, ids = replace(listed, wanted=replace(listed.wanted, states=tuple(states))), []
+    retryable, found = replace(listed, wanted=replace(listed.wanted, states=tuple(states))), {}
     after: UUID | None = None
-    while states and len(ids) < MAX_MATCHING:
-        found = retryable.page(engine, after=after, limit=BATCH)
-        ids += [job["id"] for job in found]
-        if len(found) < BATCH:
+    while states and len(found) < MAX_MATCHING:
+        page = retryable.page(engine, after=after, limit=BATCH)
+        found |= {job["id"]: job["state"] for job in page}
+        if len(page) < BATCH:
             break
-        after = found[-1]["id"]
-    return ids
+        after = page[-1]["id"]
+    return found
 
 
-def _changed(engine: Engine, action: str, ids: Sequence[UUID], form: FormData, viewer: Viewer) -> int:
+def _changed(engine: Engine, ids: Sequence[UUID], viewer: Viewer, action: str, priority: int | None) -> int:
+    if priority is not None:
+        return sum(change(engine, ids, Change(priority=priority)).values())
     if action == "cancel":
         return len(cancel(engine, ids))
-    if action == "retry":
-        return len(redrive(engine, ids, note=f"by {viewer.signature} in the console"))
-    try:
-        return sum(change(engine, ids, Change(priority=_priority_in(form))).values())
-    except InvalidJobError as error:
-        raise ApiError(400, str(error), code="invalid_value") from None
+    return len(redrive(engine, ids, note=f"by {viewer.signature} in the console"))
 
 
 def _why(job: JobSnapshot) -> str | None:

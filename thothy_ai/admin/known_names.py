@@ -1,15 +1,16 @@
 """Whether a kind, a reason or an engine is one that there is: a filter with a slip in it would match nothing, silently.
 
-Each function returns a sentence about the first name that is unknown; None if all are known.
+Each function returns a sentence about the first name that is unknown; None if all are known. `in_use` reads names that
+jobs have, which may take long: it is called only for names that are known by nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sqlalchemy import Engine
 
-from thothy_ai.admin.filters import engine_names, kinds_in_use, reasons_in_use
+from thothy_ai.admin.filters import engine_names
 from thothy_ai.db.states import REASONS
 from thothy_ai.engine.api.errors import by_code
 from thothy_ai.jobs import RejectionReason, registry
@@ -17,20 +18,20 @@ from thothy_ai.producer.drafts import load_kinds
 from thothy_ai.settings import Settings
 
 
-def unknown_kind(engine: Engine, settings: Settings, kinds: Sequence[str]) -> str | None:
-    """A kind is known if it is registered here or a job in the database is of it."""
+def unknown_kind(settings: Settings, kinds: Sequence[str], in_use: Callable[[], Iterable[str]]) -> str | None:
+    """A kind is known if it is registered here or in use."""
     if not kinds:
         return None
     load_kinds(settings)
     missing = [kind for kind in kinds if kind not in registry.names()]
-    return _first_unknown(missing, [*registry.names(), *kinds_in_use(engine)] if missing else ())
+    return _first_unknown(missing, [*registry.names(), *in_use()] if missing else ())
 
 
-def unknown_reason(engine: Engine, reasons: Sequence[str]) -> str | None:
-    """A reason is known if this version stores it or a job in the database has it."""
+def unknown_reason(reasons: Sequence[str], in_use: Callable[[], Iterable[str]]) -> str | None:
+    """A reason is known if this version stores it or it is in use."""
     ours = {*REASONS, *RejectionReason, *by_code()}
     missing = [reason for reason in reasons if reason not in ours]
-    return _first_unknown(missing, [*ours, *reasons_in_use(engine)] if missing else ())
+    return _first_unknown(missing, [*ours, *in_use()] if missing else ())
 
 
 def unknown_engine(engine: Engine, name: str) -> str | None:

@@ -72,6 +72,21 @@ def test_a_filter_with_a_slip_is_refused_by_name(console: Console, wrong: str) -
         assert sent(client, "/dead", "/dead/ask", action="purge", which="all", query=wrong).status_code == 400
 
 
+def test_a_slip_in_a_filter_lists_no_names_of_other_tenants(console: Console) -> None:
+    secret = "UPDATE job SET kind = :kind WHERE id = ANY(:ids)"
+    for tenant in ("ours", "theirs"):
+        console.queue.rows(secret, kind=f"kind_of_{tenant}", ids=dead(console, 1, f"reason_of_{tenant}", tenant))
+    with console.signed_in("reader", "ours") as reader, console.signed_in() as operator:
+        for name in ("kind", "reason"):
+            assert reader.get(f"/dead?{name}={name}_of_ours").status_code == 200
+            assert operator.get(f"/dead?{name}={name}_of_theirs").status_code == 200
+            for slip in (f"{name}_of_theirs", "slip"):
+                refused = reader.get(f"/dead?{name}={slip}")
+                assert refused.status_code == 400
+                assert f"{name}_of_ours" in refused.text
+                assert f"{name}_of_theirs" not in refused.text.replace(f"&#39;{slip}&#39;", "")
+
+
 def test_quarantine_names_who_was_on_an_engine_when_it_died(console: Console) -> None:
     job = console.enqueued("ok")
     console.queue.rows("UPDATE job SET engine_deaths = 2 WHERE id = :id", id=job)

@@ -170,9 +170,10 @@ def check_kinds(engine: Engine, kinds: Sequence[str]) -> None:
     """Raise `BadParameter` for a kind that is neither registered here nor in the database."""
     if not kinds:
         return
+    from thothy_ai.admin.filters import kinds_in_use
     from thothy_ai.admin.known_names import unknown_kind
 
-    if said := unknown_kind(engine, load_settings(), kinds):
+    if said := unknown_kind(load_settings(), kinds, lambda: kinds_in_use(engine)):
         raise typer.BadParameter(said, param_hint="--kind")
 
 
@@ -180,7 +181,8 @@ def check_reasons(engine: Engine, reasons: Sequence[str]) -> None:
     """Raise `BadParameter` for a reason that neither this version stores nor a job in the database has."""
     if not reasons:
         return
+    from thothy_ai.admin.filters import reasons_in_use
     from thothy_ai.admin.known_names import unknown_reason
 
-    if said := unknown_reason(engine, reasons):
+    if said := unknown_reason(reasons, lambda: reasons_in_use(engine)):
         raise typer.BadParameter(said, param_hint="--reason")

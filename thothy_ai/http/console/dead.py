@@ -128,17 +128,21 @@ class DeadPages:
     async def _selection(self, query: QueryParams, viewer: Viewer) -> Selection:
         """The dead jobs that an address names, of those that the viewer sees."""
         kinds, reasons = ([each.strip() for each in query.getlist(name) if each.strip()] for name in ("kind", "reason"))
-        database, settings = self._site.database, self._site.settings
+        tenant = viewer.tenant or query.get("tenant", "").strip() or None
+
+        def in_use(name: str) -> list[str]:
+            dead = dead_letters.groups(self._site.database, Selection(tenant=viewer.tenant))
+            return [getattr(group, name) for group in dead]
+
         for name, said in (
-            ("kind", await self._site.read(lambda: unknown_kind(database, settings, kinds))),
-            ("reason", await self._site.read(lambda: unknown_reason(database, reasons))),
+            ("kind", await self._site.read(lambda: unknown_kind(self._site.settings, kinds, lambda: in_use("kind")))),
+            ("reason", await self._site.read(lambda: unknown_reason(reasons, lambda: in_use("reason")))),
         ):
             if said is not None:
                 raise ApiError(400, f"{name}: {said}", code="invalid_value")
         since, until = (moment_in(query, name) for name in ("since", "until"))
         if since is not None and until is not None and until <= since:
             raise ApiError(400, "until: expected a time after since", code="invalid_value")
-        tenant = viewer.tenant or query.get("tenant", "").strip() or None
         return Selection((), tuple(kinds), tuple(reasons), since, until, tenant)
 
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from thothy_ai.admin.engines import engines
+from thothy_ai.admin.filters import kinds_in_use
 from thothy_ai.admin.known_names import unknown_engine, unknown_kind
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, for_all_tenants, text_in
@@ -88,7 +89,7 @@ class FleetPages:
         database, settings = self._site.database, self._site.settings
         said = None
         if scope == "kind":
-            said = await self._site.read(lambda: unknown_kind(database, settings, [name]))
+            said = await self._site.read(lambda: unknown_kind(settings, [name], lambda: kinds_in_use(database)))
         elif scope == "engine":
             said = await self._site.read(lambda: unknown_engine(database, name))
         if said is not None:

@@ -29,7 +29,8 @@ from thothy_ai.embedded.process import free_port
 from thothy_ai.http.console import jobs as job_pages
 from thothy_ai.http.server import FINISH_SECONDS
 
-HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m{{ 7 * 7 }}" + "x" * 2_000
+MARKS = "\u061c\u200b\u200e\u200f\u202e\ufeff\x1b"  # that would change what stands beside them
+HOSTILE = f"<script>alert(1)</script>{MARKS}[31m{{{{ 7 * 7 }}}}" + "x" * 2_000
 PAGES = (
     "/now", "/review", "/jobs", "/dead", "/drains", "/engines", "/models", "/webhooks", "/keys", "/changes",
 )  # fmt: skip
@@ -89,7 +90,10 @@ def test_a_key_signs_in_with_its_role_until_it_is_revoked(console: Console) -> N
 
 def test_a_session_leads_nowhere_else(console: Console) -> None:
     key = create_key(console.queue.engine, "ours", ["read"], UNLIMITED, name="", expires_at=None)
-    for elsewhere in ("https://evil.example/", "//evil.example/console/", "/v1/models", "/console/\\\\evil"):
+    for elsewhere in (
+        "https://evil.example/", "//evil.example/console/", "/v1/models", "/console/\\\\evil", "/console/../../evil",
+        "/console/%2e%2E/evil", "/console/..",
+    ):  # fmt: skip
         answer = httpx.post(f"{console.address}/console/sign-in", data={"key": key, "next": elsewhere})
         assert answer.headers["location"] == "/console"
 
@@ -211,7 +215,7 @@ def test_what_people_write_is_shown_as_text(console: Console) -> None:
             text = client.get(page).text
             assert "<script>alert" not in text, page
             shown = re.sub(r'value="[^"]*"', "", text)  # what a form sends back is exact
-            assert not {"\u202e", "\x1b"} & set(shown), page
+            assert not set(MARKS) & set(shown), page
         assert "\\u202e" in client.get("/engines").text
 
 

@@ -54,12 +54,13 @@ OPEN_ALL = """document.querySelectorAll('details').forEach(each => each.open = t
         .forEach(each => document.getElementById(each.dataset.open).hidden = false)"""
 HOSTILE = (
     "</textarea></script><script>window.ran = 1</script>\"'><img src=x onerror='window.ran = 1'>"
-    "<a href=javascript:window.ran=1>{{ 7 * 7 }}${7 * 7}\u202egnp.\u2066\u200b\u200d\ufeff\x1b[31m\x07\x85\u2028"
+    "<a href=javascript:window.ran=1>{{ 7 * 7 }}${7 * 7}\u202egnp.\u2066\u061c\u200b\u200d\u200e\u200f\ufeff\x1b[31m"
+    "\x07\x85\u2028"
     "\U0001f469\u200d\U0001f680\U0001f3f3\ufe0f 漢字テスト" + "w" * 400
 )  # fmt: skip
 MEGABYTE = (HOSTILE + " ") * (1_000_000 // len(HOSTILE))
 ESCAPED = """[!window.ran, !document.querySelector('main img, main script:not([src]), main a[href^=javascript]'),
-    !/[\\u202e\\u2066\\x1b\\x07]/.test(document.body.innerText)]"""
+    !/[\\u061c\\u200b\\u200e\\u200f\\u202e\\u2066\\ufeff\\x1b\\x07]/.test(document.body.innerText)]"""
 
 
 class Pages(NamedTuple):

@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from uuid import UUID
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -60,7 +60,9 @@ PAGE_SESSION = {"statement_timeout": f"{PAGE_SECONDS}s", "plan_cache_mode": "for
 MAX_FIELDS = 2_000  # of a form
 MAX_FORM = 5_000_000  # bytes: the longest artifact that is edited
 MAX_TEXT = 25_000  # characters of one text, unless a page is asked for in full: it is rendered on the door's event loop
-UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSEEN = re.compile(  # not the joiners of words and emoji, U+200C and U+200D
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 PING_SECONDS = 5.0  # between two signs of life on a stream
 MAX_STREAMS, MAX_STREAMS_OF_ONE = 1_000, 100
 HEADERS = {
@@ -366,7 +368,7 @@ def back_to(given: object, default: str) -> str:
     except ValueError:
         return default
     ours = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in given
-    return given if ours else default
+    return given if ours and ".." not in unquote(parts.path).split("/") else default
 
 
 def is_whole(request: Request) -> bool:

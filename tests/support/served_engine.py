@@ -24,10 +24,17 @@ def served(backend: Backend, url: str) -> Iterator[None]:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(_close(server), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(60)
         loop.close()
+
+
+async def _close(server: EngineServer) -> None:
+    """Close it, and the connections that it had accepted, but not begun to serve."""
+    await server.close()
+    while begun := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(begun)
 
 
 def vanish(

@@ -158,7 +158,7 @@ class _Job:
         if given["action"] is Action.EDIT:
             self.version += 1
             found = {"problem": given["problem"], "findings": json.loads(given["findings"])}
-            self.edit = {"body": json.loads(given["edit"]), **found, "edited_by": given["decided_by"]}
+            self.edit = {"body": json.loads(given["edit"]), **found, "edited_by": given["decided_by"], "text": None}
         if given["action"] is Action.SEND_BACK:
             self.version += 1
             self.previous = {

@@ -233,11 +233,13 @@ def test_lists_and_exports_have_what_people_decided(queue: Queue) -> None:
 
     def exported(*options: str) -> dict[str, Any]:
         lines = typed(queue.settings, "artifacts", "export", "-", *options).stdout.splitlines()
-        return {row["job_id"]: (row["body"]["echo"], row["approved_version"]) for row in map(json.loads, lines)}
+        rows = map(json.loads, lines)
+        decided = ("approved_version", "decided_by")
+        return {row["job_id"]: (row["body"]["echo"], row["text"] is None, *map(row.get, decided)) for row in rows}
 
-    approved = {str(edited): ("Other words.", 2), str(draft): ("Other words.", 2)}
+    approved = {str(each): ("Other words.", True, 2, "Ann") for each in (edited, draft)}
     assert exported("--approved") == approved
-    assert exported() == {**approved, str(open_): ("The first words.", None)}
+    assert exported() == {**approved, str(open_): ("The first words.", False, None, None)}
     assert exported("--verdict", "rejected").keys() == {str(rejected), str(needs_edit)}
     listed = json.loads(typed(queue.settings, "artifacts", "list", "--json", "--verdict", "rejected").stdout)
     assert {row["job_id"]: row["reason"] for row in listed} == {

@@ -53,6 +53,7 @@ def test_what_is_approved_is_the_result(queue: Queue) -> None:
     approved = edited.decide("approve", by="Bo", note="good now", voice="acme")
     assert (approved.current.review, approved.current.version) == (ReviewState.APPROVED, 2)
     assert approved.current.written == {"echo": "The first words."}
+    assert (artifact.current.text is None, approved.current.text) == (False, None), "it is the model's, not Ann's"
     assert job.result(timeout=0, approved=True) == job.result(timeout=0) == EchoArtifact(**EDITED)
     assert queue.producer.wait_all([job])[0].result() == EchoArtifact(**EDITED)
     assert queue.rows(DECISIONS, id=job_id) == [(1, "edit", "Ann", None), (2, "approve", "Bo", "good now")]

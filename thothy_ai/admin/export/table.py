@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
@@ -14,8 +14,8 @@ from thothy_ai.jobs.publishing.plain import evidence, plain
 
 COLUMNS = (
     "kind", "locale", "channel", "audience", "title", "standfirst", "angle", "text", "evidence", "tags", "sources",
-    "created_at", "verdict", "reason", "job_id", "attempt", "tenant", "idempotency_key", "source_key", "parent_id",
-    "model", "seed",
+    "created_at", "verdict", "review", "decided_by", "decided_at", "reason", "job_id", "attempt", "tenant",
+    "idempotency_key", "source_key", "parent_id", "model", "seed",
 )  # fmt: skip
 MAX_CELL_CHARS = 32_767  # Excel's; what is longer would run on in the rows below
 _FORMULA = re.compile(r"[\t\r\n]|\s*[=+@＝＋－＠-]")  # beginnings of formulas
@@ -35,9 +35,13 @@ def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 "evidence": evidence(piece),
                 "tags": ", ".join(piece.tags),
                 "sources": "\n".join(", ".join(map(str, source.values())) for source in sources_of(artifact)),
-                "created_at": artifact["created_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+                **{name: _time(artifact.get(name)) for name in ("created_at", "decided_at")},
             }
             yield csv_line(cells.get(name) for name in COLUMNS)
+
+
+def _time(at: datetime | None) -> str | None:
+    return at and at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _cell(value: object) -> object:

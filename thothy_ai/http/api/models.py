@@ -196,9 +196,10 @@ class JobList(Answered):
 
 
 class ArtifactAnswer(Answered):
-    """An output of a job, with the verdict on it. `text` is what the model wrote.
+    """An output of a job, with the verdict on it, and who approved or rejected it.
 
-    `body` has its fields, or those that a person approved; it is NULL if the output did not parse.
+    `body` has its fields, or those that a person approved; it is NULL if the output did not parse. `text` is what the
+    model wrote; NULL if a person has edited it.
     """
 
     job_id: UUID
@@ -209,11 +210,13 @@ class ArtifactAnswer(Answered):
     reason: str | None
     review: ReviewState | None
     approved_version: int | None
+    decided_by: str | None
+    decided_at: datetime | None
     model: str | None
     seed: int
     created_at: datetime
     body: Any
-    text: str
+    text: str | None
     verification: dict[str, Any] | None
     provenance: dict[str, Any] | None
 

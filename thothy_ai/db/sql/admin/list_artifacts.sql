@@ -1,18 +1,15 @@
 -- Artifacts, the newest first (`by_source`: within each source), with what identifies them: the request's key,
 -- channel, audience and brief, the source, the parent job, and the model. A filter that is NULL lets everything through.
 -- A person has the last word: what they approved is accepted, in their version, and what they rejected is not, and neither is
--- what follows a text that is another now.
+-- what follows a text that is another now. `text` is the model's: NULL of what they edited.
 SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final AS verdict,
     CASE final WHEN 'rejected' THEN coalesce(artifact.reason, review) END AS reason, review,
-    CASE WHEN published THEN version END AS approved_version,
+    CASE WHEN published THEN version END AS approved_version, decided_by, decided_at,
     idempotency_key, request ->> 'channel' AS channel, request ->> 'audience' AS audience, request -> 'brief' AS brief,
     source_key, parent_id,
     (SELECT s.model FROM engine_session AS s WHERE s.id = tried.engine_session_id) AS model,
     provenance, verification, created_at,
-    CASE WHEN published THEN coalesce(
-        (SELECT e.body FROM artifact_version AS e WHERE e.job_id = artifact.job_id AND e.version = made_by.version), body
-    ) ELSE body END AS body,
-    text
+    coalesce(edited, body) AS body, CASE WHEN edited IS NULL THEN text END AS text
 FROM artifact
 LEFT JOIN (
     SELECT id, kind AS job_kind, state, idempotency_key, source_key, parent_id, enqueued_at, review, version FROM job
@@ -32,6 +29,16 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT CASE WHEN published THEN 'accepted' WHEN review IN ('rejected', 'superseded') THEN 'rejected' ELSE verdict END AS final
 ) AS decided
+LEFT JOIN LATERAL (
+    SELECT e.body AS edited FROM artifact_version AS e WHERE e.job_id = artifact.job_id AND e.version = made_by.version
+) AS by_person ON published
+LEFT JOIN LATERAL (
+    SELECT decided_by, decided_at
+    FROM decision
+    WHERE decision.job_id = artifact.job_id
+    ORDER BY decided_at DESC
+    LIMIT 1
+) AS last ON published OR review = 'rejected'
 WHERE {selected_jobs}
     AND (CAST(:job_id AS uuid) IS NULL OR job_id = :job_id)
     AND (CAST(:kind AS text) IS NULL OR artifact.kind = :kind)

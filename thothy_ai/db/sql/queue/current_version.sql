@@ -1,8 +1,9 @@
 -- The version of a job's artifact that a person decides on next: the one that a person wrote last or, without one, what
--- the last attempt did. `written` is the model's.
+-- the last attempt did. `written` and `text` are the model's; `text` is NULL of what a person wrote.
 SELECT job.id AS job_id, job.tenant, job.kind, job.state, job.review, job.version, job.attempt, job.deadline,
     job.finished_at, job.source_key, job.reason, job.detail, job.priority, job.max_attempts, job.max_compute_seconds,
-    written.locale, written.body AS written, written.text,
+    written.locale, written.body AS written,
+    CASE WHEN edited.body IS NULL THEN written.text END AS text,
     coalesce(edited.body, written.body) AS body, edited.problem, edited_by,
     coalesce(edited.findings, written.findings) AS findings, {whole_request}
 FROM job

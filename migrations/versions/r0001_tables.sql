@@ -213,15 +213,16 @@ CREATE TABLE measured_verifier (
     measured_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Who looks at an artifact in the console, and what they have written there and not decided yet.
+-- Who looks at an artifact in the console, in which session, and what they have written there and not decided yet.
 CREATE TABLE review_draft (
     job_id uuid NOT NULL CONSTRAINT fk_review_draft_job_id REFERENCES job (id) ON DELETE CASCADE,
+    session uuid NOT NULL,
     viewer text NOT NULL,
     name text NOT NULL,
     version integer NOT NULL,
     seen_at timestamptz NOT NULL DEFAULT now(),
     texts jsonb,
-    CONSTRAINT pk_review_draft PRIMARY KEY (job_id, viewer)
+    CONSTRAINT pk_review_draft PRIMARY KEY (job_id, session)
 );
 
 CREATE TABLE attempt_default PARTITION OF attempt DEFAULT;
@@ -302,6 +303,7 @@ CREATE TABLE console_secret (
 CREATE TABLE console_link (
     digest bytea CONSTRAINT pk_console_link PRIMARY KEY,
     name text NOT NULL,
+    personal boolean NOT NULL,
     role text NOT NULL,
     tenant text,
     expires_at timestamptz NOT NULL,

@@ -26,8 +26,10 @@ class Console(NamedTuple):
     address: str
 
     @contextmanager
-    def signed_in(self, role: str = "operator", tenant: str | None = None, name: str = "Ada") -> Iterator[httpx.Client]:
-        token = make_link(self.queue.engine, name, role, tenant)
+    def signed_in(
+        self, role: str = "operator", tenant: str | None = None, name: str = "Ada", *, personal: bool = True
+    ) -> Iterator[httpx.Client]:
+        token = make_link(self.queue.engine, name, role, tenant, personal=personal)
         with httpx.Client(base_url=f"{self.address}/console", timeout=PATIENCE, follow_redirects=True) as client:
             assert client.post("/enter", data={"token": token}).status_code == 200
             yield client

@@ -35,8 +35,8 @@ DECIDED = """
     SELECT id, 1, 1, tenant, 'hold', :short, :d FROM job WHERE id = :id
 """
 DRAFTED = """
-    INSERT INTO review_draft (job_id, viewer, name, version, texts)
-    VALUES (:id, :viewer, :short, 1, CAST(:texts AS jsonb))
+    INSERT INTO review_draft (job_id, session, viewer, name, version, texts)
+    VALUES (:id, gen_random_uuid(), :short, :short, 1, CAST(:texts AS jsonb))
 """
 BATCH = "INSERT INTO batch (id, tenant, url, notify, jobs) VALUES (:id, 'default', :url, 'job', 1)"
 DELIVERY = """
@@ -90,7 +90,7 @@ def fill(queue: Queue, text: str, long: str = "", *, paused: bool = True) -> Wor
     held = written(queue, ReviewState.HELD, body=body, findings=())
     queue.rows(DECIDED, id=held, d=long, short=short)
     texts = json.dumps({"echo": long})
-    queue.rows(DRAFTED, id=piece, viewer=str(uuid4()), short=short, texts=texts)
+    queue.rows(DRAFTED, id=piece, short=short, texts=texts)
     batch, url = uuid4(), f"https://x.example/{text}"[:2000]
     queue.rows(BATCH, id=batch, url=url)
     queue.rows(DELIVERY, id=batch, url=url, payload=json.dumps({"type": short, "job_id": str(dead)}), d=long)

@@ -83,16 +83,17 @@ class MeasuredVerifierRow(Base):
 
 
 class ReviewDraftRow(Base):
-    """Who looks at an artifact in the console, and what they have written there and not decided yet."""
+    """Who looks at an artifact in the console, in which session, and what they have written and not decided."""
 
     __tablename__ = "review_draft"
 
     job_id: Mapped[UUID] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
-    viewer: Mapped[str] = mapped_column(primary_key=True)
+    session: Mapped[UUID] = mapped_column(primary_key=True)
+    viewer: Mapped[str]
     name: Mapped[str]
     version: Mapped[int]  # that the texts are about
     seen_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    texts: Mapped[dict[str, Any] | None]  # by their fields
+    texts: Mapped[dict[str, Any] | None]  # by their fields, and notes
 
 
 class ConsoleSecretRow(Base):
@@ -113,6 +114,7 @@ class ConsoleLinkRow(Base):
 
     digest: Mapped[bytes] = mapped_column(primary_key=True)
     name: Mapped[str]
+    personal: Mapped[bool]  # somebody gave the name: it is not that of the account that made the link
     role: Mapped[str]
     tenant: Mapped[str | None]
     expires_at: Mapped[datetime]

@@ -14,7 +14,7 @@ def test_a_link_signs_in_as_its_options_say(run: Run, engine: Engine, monkeypatc
     printed = run("console", "--role", "editor", "--tenant", "acme", "--name", "Ada").stdout.strip()
     address, _, token = printed.partition("?token=")
     assert address == "http://127.0.0.1:8765/console/enter"
-    assert use_link(engine, token) == ("Ada", "editor", "acme")
+    assert use_link(engine, token) == ("Ada", "editor", "acme", True)
     elsewhere = run("console", "--address", "https://queue.example.com/").stdout
     assert elsewhere.startswith("https://queue.example.com/console/enter?token=")
 

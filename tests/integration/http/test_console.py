@@ -316,6 +316,70 @@ def test_a_text_on_an_earlier_version_does_not_replace_what_another_has_saved(co
         assert re.findall(r"<textarea[^>]*name=.field:echo.[^>]*>([^<]*)</textarea>", page) == ["Words of Bo."]
 
 
+def test_only_what_a_decision_uses_ends_what_is_written(console: Console) -> None:
+    job = written(console.queue)
+    with console.signed_in("editor", name="Ann") as ann, console.signed_in("editor", name="Bo") as bo:
+        form = {"version": "1", "csrf": csrf_of(ann.get(f"/review/{job}"))}
+        ann.post(f"/review/{job}/draft", data={**form, "field:echo": "Words of Ann."})
+        noted = ann.post(f"/review/{job}/draft", data={**form, "note_of": "reject", "note": "Dull, and\nlate."})
+        assert "data-kept" in noted.text
+        long = {**form, "note_of": "reject", "note": "x" * 2_001}
+        assert ann.post(f"/review/{job}/draft", data=long).status_code == 400
+        ann.post(f"/review/{job}/decide", data={**form, "action": "hold"})
+        page = ann.get(f"/review/{job}").text
+        assert ">Words of Ann.</textarea>" in page
+        assert ">Dull, and\nlate.</textarea>" in page
+        for action in ("approve", "reject", "send_back"):
+            asked = ann.post(f"/review/{job}/decide", data={**form, "action": action, "note": "Late."})
+            assert "without what you have written?" in asked.text
+            assert 'name="note" value="Late."' in asked.text
+        assert len(decided(console.queue, job)) == 1  # the hold
+        theirs = {"version": "1", "csrf": csrf_of(bo.get(f"/review/{job}"))}
+        bo.post(f"/review/{job}/decide", data={**theirs, "action": "edit", "field:echo": "Words of Bo."})
+        late = ann.post(f"/review/{job}/decide", data={**form, "action": "send_back", "note": "Name the river."})
+        assert late.status_code == 409
+        page = ann.get(f"/review/{job}").text
+        for kept in ("Words of Ann.", "Late.", "Name the river."):
+            assert kept in page.split("You had written this on an earlier version")[1], kept
+        form["version"] = "2"
+        ann.post(f"/review/{job}/draft", data={**form, "field:echo": "Other words."})
+        done = ann.post(f"/review/{job}/decide", data={**form, "action": "reject", "note": "No.", "without": "yes"})
+        assert "was rejected" in done.text
+        page = ann.get(f"/review/{job}").text.split("which no decision has used")[1]
+        assert "Other words." in page
+        assert "No." not in page
+
+
+def test_two_of_one_name_are_two_people(console: Console) -> None:
+    job = written(console.queue)
+
+    def drafted(page: str) -> bool:
+        return ">Words of the first.</textarea>" in page
+
+    for name, personal in (("Ada", True), ("root on vm", False)):
+        with (
+            console.signed_in("editor", name=name, personal=personal) as first,
+            console.signed_in("editor", name=name, personal=personal) as second,
+        ):
+            ours = {"version": "1", "csrf": csrf_of(first.get(f"/review/{job}")), "field:echo": "Words of the first."}
+            assert "data-kept" in first.post(f"/review/{job}/draft", data=ours).text
+            page = second.get(f"/review/{job}")
+            assert not drafted(page.text)
+            seen = second.get(f"/review/{job}/others?version=1").text
+            assert f"{name} is editing this, too: it is open elsewhere under your name" in seen
+            theirs = {"version": "1", "csrf": csrf_of(page), "field:echo": "Words of the second."}
+            second.post(f"/review/{job}/draft", data=theirs)
+            assert drafted(first.get(f"/review/{job}").text)
+        with console.signed_in("editor", name=name, personal=personal) as later:
+            assert not drafted(later.get(f"/review/{job}").text)
+            console.queue.rows(
+                "UPDATE review_draft SET seen_at = now() - interval '1 hour' WHERE texts->>'echo' LIKE '%first.'"
+            )
+            assert drafted(later.get(f"/review/{job}").text) == personal
+            assert drafted(later.get(f"/review/{job}").text) == personal
+        console.queue.rows("DELETE FROM review_draft")
+
+
 def test_forms_are_bounded_and_come_from_our_pages(console: Console) -> None:
     to = f"{console.address}/console/sign-in"
     assert httpx.post(to, files={"key": b"x"}).status_code == 415
@@ -417,6 +481,42 @@ def test_nothing_that_is_written_is_lost_with_the_server(queue: Queue, chromium:
         assert not chromium.evaluate(SHOWN)
         chromium.load(page, 360)
         assert chromium.evaluate(WRITTEN) == "The last words."
+
+
+def test_a_note_and_an_edit_outlive_their_page_and_a_failed_decision(queue: Queue, chromium: Browser) -> None:
+    job, port = written(queue), free_port()
+    page = f"http://127.0.0.1:{port}/console/review/{job}"
+    note = "document.querySelector('#reject textarea').value"
+    with served_door(queue.settings, port=port) as address:
+        signed_in(Console(queue, address), chromium)
+        chromium.load(page, 1440)
+        chromium.key("r")
+        chromium.write("#reject textarea", "Dull, and late.")
+        chromium.until("document.querySelector('#reject-kept').textContent == 'Kept.'")
+        chromium.load(page, 1440)
+        assert chromium.evaluate(note) == "Dull, and late."
+        chromium.key("e")
+        chromium.write("#edit textarea", "The best words.")
+        chromium.until("document.querySelector('#checked del')?.textContent == 'first'")
+        chromium.key("Escape")
+        chromium.key("h", leads=True)
+        chromium.load(page, 1440)
+        assert chromium.evaluate(WRITTEN) == "The best words."
+        chromium.key("a", leads=True)
+        assert "without what you have written?" in chromium.evaluate("document.querySelector('h1').innerText")
+        chromium.click("Back to the edit")
+        chromium.key("r")
+    chromium.write("#reject textarea", "Nobody receives this.")
+    chromium.until(SHOWN)
+    with served_door(queue.settings, port=port):
+        chromium.load(page, 1440)
+        assert chromium.evaluate(note) == "Nobody receives this."
+        chromium.until("document.querySelector('#reject-kept').textContent == 'Kept.'")
+        chromium.click("Reject", "#reject")
+        chromium.click("Reject without it")
+        assert [each[1:] for each in decided(queue, job)] == [
+            ("hold", "Ann", None), ("reject", "Ann", "Nobody receives this."),
+        ]  # fmt: skip
 
 
 def test_drains_and_the_bill_by_each_dimension(console: Console) -> None:

@@ -21,6 +21,7 @@ from thothy_ai.db.statements import statement
 RETRY = {"retry_base_seconds": 5, "retry_cap_seconds": 600}
 HOUR = {"since": datetime.now(UTC) - timedelta(hours=2), "until": datetime.now(UTC) - timedelta(hours=1)}
 ONE = {"ids": [uuid4()], "dispatch_nos": [1]}
+AT_REVIEW = {"job_id": uuid4(), "session": uuid4()}
 NEXT = {"any_limit": 64, "models": ["m"], "limits": [64]}
 HOT: dict[str, dict[str, object]] = {
     "worker/claim": {**ONE, "worker": "w", "lease_seconds": 60, "engine_session_id": None},
@@ -55,14 +56,22 @@ HOT: dict[str, dict[str, object]] = {
     "http/engines": {},
     "http/keys": {},
     "http/console_secret": {"secret": "s"},
-    "http/make_console_link": {"digest": b"d", "name": "Ada", "role": "reader", "tenant": None, "seconds": 900},
+    "http/make_console_link": {
+        "digest": b"d",
+        "name": "Ada",
+        "personal": True,
+        "role": "reader",
+        "tenant": None,
+        "seconds": 900,
+    },
     "http/begin_session": {"id": uuid4(), "name": "Ada", "role": "reader", "tenant": None, "key_id": None},
     "http/end_sessions": {"id": uuid4(), "key_id": None, "tenant": None},
     "http/ended_sessions": {},
     "http/open_sessions": {"seconds": 43200, "tenant": None, "limit": 100},
-    "http/look_at_review": {"job_id": uuid4(), "viewer": "* Ada", "name": "Ada", "version": 1, "texts": None},
-    "http/others_at_review": {"job_id": uuid4(), "viewer": "* Ada"},
-    "http/forget_review": {"job_id": uuid4(), "viewer": "* Ada"},
+    "http/look_at_review": {**AT_REVIEW, "viewer": "* Ada", "name": "Ada", "version": 1, "texts": None},
+    "http/go_on_with_review": {**AT_REVIEW, "viewer": "* Ada"},
+    "http/others_at_review": AT_REVIEW,
+    "http/forget_review": {**AT_REVIEW, "used": ["body"]},
     "http/use_console_link": {"digest": b"d"},
     "http/begin_change": {"id": uuid4(), "name": "Ada", "tenant": None, "action": "pause", "target": "m"},
     "http/end_change": {"id": uuid4(), "before": None, "after": "{}"},

@@ -48,5 +48,5 @@ def console(
             fail("nothing serves HTTP here: THOTHY_HTTP_PORT is 0; pass --address for a server elsewhere")
         address = door_address(settings)
     with database() as engine:
-        token = make_link(engine, name or operator(), role, tenant)
+        token = make_link(engine, name or operator(), role, tenant, personal=name is not None)
     typer.echo(f"{address.rstrip('/')}/console/enter?token={token}")

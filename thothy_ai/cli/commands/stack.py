@@ -180,6 +180,7 @@ def _next_steps(settings: Settings, stack: EmbeddedStack, seconds: float) -> str
         address = door_address(settings)
         http = f"{address}/v1"
         engine = make_engine(stack.settings, application="cli", pool_size=1)
-        console = f"{address}/console/enter?token={make_link(engine, operator(), 'operator', None)} (works once)"
+        token = make_link(engine, operator(), "operator", None, personal=False)
+        console = f"{address}/console/enter?token={token} (works once)"
         engine.dispose()
     return NEXT.format(seconds=seconds, home=where, logs=home / "logs", metrics=metrics, http=http, console=console)

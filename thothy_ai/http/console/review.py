@@ -1,7 +1,8 @@
 """The editor's page: what waits for a decision, one artifact as readers will see it, and what a person decides on it.
 
-What someone writes is kept in the database while they write, under their name: a page that is loaded again, or in
-another browser, goes on with it. Two people on one artifact see each other, and who decides second is told by whom.
+What someone writes is kept in the database while they write, for their session: a page that is loaded again goes on
+with it, and so does a later session of theirs. Only a decision that uses it ends it. Two people on one artifact see
+each other, and who decides second is told by whom.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ from thothy_ai.http.console.sessions import Viewer, ViewerRole
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, cut, is_whole, visible
 from thothy_ai.http.errors import ApiError
 from thothy_ai.jobs.publishing.html import html
-from thothy_ai.producer.decisions import DECIDED, CurrentVersion, Decision, leaves
+from thothy_ai.producer.decisions import DECIDED, MAX_NOTE_CHARS, CurrentVersion, Decision, leaves
 
 LISTED = 200  # artifacts that wait
 MAX_SHOWN = 100_000  # characters of an artifact, its source and what is written: more is shown if it is asked for
 NEAR = 100  # characters on either side of a change that a comparison shows
 FIELD = "field:"  # begins the name of an input
+NOTE = "note:"  # begins the name of a draft that is the note of a decision
+NOTED = (Action.REJECT, Action.SEND_BACK)  # which need a note
 DONE = {
     Action.APPROVE: "approved", Action.EDIT: "edited", Action.REJECT: "rejected", Action.SEND_BACK: "sent back",
     Action.HOLD: "held", Action.REOPEN: "reopened",
@@ -79,8 +82,10 @@ class ReviewPages:
     async def show(self, request: Request, viewer: Viewer) -> Response:
         job_id: UUID = request.path_params["id"]
         current = await self._current(job_id, viewer)
-        version, texts = await self._site.read(lambda: self._look(current, viewer))
-        ours = texts if version == current.version else None
+        version, texts = await self._site.read(lambda: self._go_on(current, viewer))
+        actions = _actions(current)
+        goes_on = version == current.version and Action.EDIT in actions
+        ours = texts if goes_on else {}
         waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=LISTED))
         ids = [each.job_id for each in waiting]
         place = ids.index(job_id) if job_id in ids else -1
@@ -94,15 +99,16 @@ class ReviewPages:
             current=current,
             whole=whole,
             published=Markup(visible(html(piece_of(_as_artifact(current)), level=3, name="piece"))) if whole else None,  # noqa: S704 - it escapes
-            fields=_fields(current.body or {}, ours or {}, numbered),
-            drafted=bool(ours),
-            stale=texts if texts and version != current.version else None,
+            fields=_fields(current.body or {}, ours, numbered),
+            drafted=bool(_changes(current, ours)),
+            notes={action: ours.get(f"{NOTE}{action}", "") for action in NOTED},
+            stale={} if goes_on else _unused(current, texts),
             findings=numbered,
             source=_marked(
                 current.source if whole else cut(current.source, MAX_SHOWN // 4),
                 [(number, each["source_start"], each["source_end"]) for number, each in numbered],
             ),
-            actions=_actions(current),
+            actions=actions,
             before=ids[place - 1] if place > 0 else None,
             after=_after(ids, place),
             number=place + 1,
@@ -114,14 +120,14 @@ class ReviewPages:
         current = await self._current(request.path_params["id"], viewer)
 
         def read() -> Sequence[Any]:
-            self._look(current, viewer)
+            self._look(current.job_id, viewer, current.version)
             with self._site.database.connect() as connection:
-                wanted = {"job_id": current.job_id, "viewer": viewer.identity}
+                wanted = {"job_id": current.job_id, "session": viewer.session}
                 return connection.execute(statement("http/others_at_review"), wanted).all()
 
         others = await self._site.read(read)
         newer = request.query_params.get("version") != str(current.version)
-        part = self._site.fragment("piece_others.html", others=others, newer=newer)
+        part = self._site.fragment("piece_others.html", others=others, newer=newer, name=viewer.name)
         return HTMLResponse(part, headers=HEADERS)
 
     async def draft(self, request: Request, viewer: Viewer, form: FormData) -> Response:
@@ -129,11 +135,13 @@ class ReviewPages:
         current = await self._current(request.path_params["id"], viewer)
         version = _version_in(form)
         if version != current.version:
-            part = self._site.fragment("piece_others.html", others=(), newer=True)
+            part = self._site.fragment("piece_others.html", others=(), newer=True, name=viewer.name)
             return HTMLResponse(part, headers=HEADERS)
-        texts = _texts_in(current, form)
-
-        await self._site.read(lambda: self._look(current, viewer, texts))
+        texts = _texts_in(form)
+        _check_texts(current, texts)
+        await self._site.read(lambda: self._look(current.job_id, viewer, version, texts))
+        if "note_of" in form:
+            return HTMLResponse(self._site.fragment("piece_kept.html"), headers=HEADERS)
         checked = await self._site.judges.check_edit(current.kind, current.request, _written(current, texts))
         changes = await self._site.read(lambda: _changes(current, texts))
         part = self._site.fragment(
@@ -145,10 +153,22 @@ class ReviewPages:
         job_id: UUID = request.path_params["id"]
         current = await self._current(job_id, viewer)
         action, version = str(form.get("action", "")), _version_in(form)
+        texts = _texts_in(form)
+        body = None
+        if action == Action.EDIT:
+            body = current.body or {}
+            if version == current.version:  # otherwise somebody was faster, which `decide` says
+                _check_texts(current, texts)
+                body = _written(current, texts)
         try:
-            body = _written(current, _texts_in(current, form)) if action == Action.EDIT else None
             note = str(form.get("note", "")).strip() or None
             decision = Decision(action, viewer.signature, note=note, body=body)
+            of, kept = await self._site.read(lambda: self._look(job_id, viewer, version, texts))
+            leaves_out = action in {Action.APPROVE, *NOTED} and of == current.version and "without" not in form
+            if leaves_out and (changes := _changes(current, kept)):
+                return self._site.render(
+                    request, viewer, "piece_ask.html", current=current, action=action, note=note, changes=changes
+                )
             checked = None if body is None else await self._site.judges.check_edit(current.kind, current.request, body)
             async with self._site.recorded(viewer, action.replace("_", " "), str(job_id)) as record:
                 now = await self._site.read(
@@ -160,7 +180,7 @@ class ReviewPages:
             raise ApiError(400, str(error), code="invalid_value") from None
         except (DecisionConflictError, NothingToDecideError) as error:
             raise ApiError(409, str(error), code="decided") from None
-        await self._site.read(lambda: self._forget(job_id, viewer))
+        await self._site.read(lambda: self._forget(job_id, viewer, [*texts]))
         to = f"{ROOT}/review/{job_id}"
         if action != Action.REOPEN and now.review not in {ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT}:
             waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=1))
@@ -178,26 +198,35 @@ class ReviewPages:
         except UnreadableArtifactError as error:
             raise ApiError(409, str(error), code="unreadable") from None
 
+    def _go_on(self, current: CurrentVersion, viewer: Viewer) -> tuple[int, Mapping[str, str]]:
+        """As `_look`, with what the viewer has left behind in an earlier session."""
+        wanted = {"job_id": current.job_id, "session": viewer.session, "viewer": viewer.identity}
+        with self._site.database.begin() as connection:
+            connection.execute(statement("http/go_on_with_review"), wanted)
+        return self._look(current.job_id, viewer, current.version)
+
     def _look(
-        self, current: CurrentVersion, viewer: Viewer, texts: Mapping[str, str] | None = None
-    ) -> tuple[int, Mapping[str, str] | None]:
-        """Note that a viewer looks, with the texts that they have written; returns those, or what they had written
-        before, and the version that they are about.
+        self, job_id: UUID, viewer: Viewer, version: int, texts: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str]]:
+        """Note that a viewer looks, with the texts that they have written about a version; returns all that they have
+        written in this session, and the version that it is about.
         """
         values = {
-            "job_id": current.job_id,
+            "job_id": job_id,
+            "session": viewer.session,
             "viewer": viewer.identity,
             "name": viewer.name,
-            "version": current.version,
-            "texts": None if texts is None else json.dumps(texts),
+            "version": version,
+            "texts": json.dumps(texts) if texts else None,
         }
         with self._site.database.begin() as connection:
             kept = connection.execute(statement("http/look_at_review"), values).one()
-        return kept.version, kept.texts
+        return kept.version, kept.texts or {}
 
-    def _forget(self, job_id: UUID, viewer: Viewer) -> None:
+    def _forget(self, job_id: UUID, viewer: Viewer, used: Sequence[str]) -> None:
+        wanted = {"job_id": job_id, "session": viewer.session, "used": used}
         with self._site.database.begin() as connection:
-            connection.execute(statement("http/forget_review"), {"job_id": job_id, "viewer": viewer.identity})
+            connection.execute(statement("http/forget_review"), wanted)
 
 
 def _as_artifact(current: CurrentVersion) -> dict[str, Any]:
@@ -254,17 +283,34 @@ def _version_in(form: FormData) -> int:
     return int(given)
 
 
-def _texts_in(current: CurrentVersion, form: FormData) -> dict[str, str]:
-    """The texts of a form by their fields, all of which the version must have."""
-    known = {part for part, value in leaves(current.body or {}) if isinstance(value, str)}
-    texts: dict[str, str] = {}
-    for name, value in form.multi_items():
-        if name.startswith(FIELD) and isinstance(value, str):
-            part = name.removeprefix(FIELD)
-            if part not in known:
-                raise ApiError(400, f"{part}: is no text of this version; load the page again", code="stale")
-            texts[part] = value.replace("\r\n", "\n")
+def _texts_in(form: FormData) -> dict[str, str]:
+    """What a form has of the texts by their fields, and the note of a decision."""
+    texts = {
+        name.removeprefix(FIELD): value.replace("\r\n", "\n")
+        for name, value in form.multi_items()
+        if name.startswith(FIELD) and isinstance(value, str)
+    }
+    note, of = str(form.get("note", "")), str(form.get("note_of") or form.get("action", ""))
+    if of in NOTED and "note" in form:
+        if len(note) > MAX_NOTE_CHARS:
+            says = f"note: has {len(note):,} characters; the limit is {MAX_NOTE_CHARS:,}"
+            raise ApiError(400, says, code="invalid_value")
+        texts[f"{NOTE}{of}"] = note.replace("\r\n", "\n")
     return texts
+
+
+def _check_texts(current: CurrentVersion, texts: Mapping[str, str]) -> None:
+    """ApiError 400 unless the version has all of these texts."""
+    known = {part for part, value in leaves(current.body or {}) if isinstance(value, str)}
+    for part in texts:
+        if part not in known and not part.startswith(NOTE):
+            raise ApiError(400, f"{part}: is no text of this version; load the page again", code="stale")
+
+
+def _unused(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, str]:
+    """What of these texts the version does not have."""
+    now = dict(leaves(current.body or {}))
+    return {part: text for part, text in texts.items() if text.strip() not in {"", str(now.get(part, "")).strip()}}
 
 
 def _written(current: CurrentVersion, texts: Mapping[str, str]) -> dict[str, Any]:

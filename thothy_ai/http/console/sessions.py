@@ -44,6 +44,7 @@ class Viewer:
     key: str | None
     csrf: str
     session: UUID
+    personal: bool = True  # the name: `thothy console` without one takes that of an account
 
     @property
     def signature(self) -> str:
@@ -52,8 +53,8 @@ class Viewer:
 
     @property
     def identity(self) -> str:
-        """Tells apart viewers of the same name."""
-        return self.key or f"{self.tenant or '*'} {self.name}"
+        """Whose drafts a session may go on with: of its key or name, or only its own if an account gave the name."""
+        return self.key or (f"{self.tenant or '*'} {self.name}" if self.personal else str(self.session))
 
     def sees(self, tenant: str) -> bool:
         return self.tenant in {None, tenant}
@@ -87,23 +88,32 @@ class Sessions:
         }  # fmt: skip
         with self._database.begin() as connection:
             connection.execute(statement("http/begin_session"), session)
-        values = [viewer.name, int(viewer.role), viewer.tenant, viewer.key, viewer.csrf, viewer.session.hex]
+        values = [
+            viewer.name,
+            int(viewer.role),
+            viewer.tenant,
+            viewer.key,
+            viewer.csrf,
+            viewer.session.hex,
+            viewer.personal,
+        ]
         return str(self._serializer().dumps(values))
 
     def viewer(self, cookie: str) -> Viewer | None:
         """The viewer of a session; None if it is not ours, or over."""
         try:
-            name, role, tenant, key, csrf, session = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
+            name, role, tenant, key, csrf, session, personal = self._serializer().loads(cookie, max_age=SESSION_SECONDS)
         except (BadData, ValueError):
             return None
-        return Viewer(name, ViewerRole(role), tenant, key, csrf, UUID(session))
+        return Viewer(name, ViewerRole(role), tenant, key, csrf, UUID(session), personal)
 
     def enter(self, token: str) -> Viewer | None:
         """The viewer of a link, which works once; None if it was used, or is too old."""
         row = use_link(self._database, token)
         if row is None:
             return None
-        return Viewer(row.name, ViewerRole[row.role.upper()], row.tenant, None, token_urlsafe(16), uuid7())
+        role = ViewerRole[row.role.upper()]
+        return Viewer(row.name, role, row.tenant, None, token_urlsafe(16), uuid7(), row.personal)
 
     def open(self, tenant: str | None, limit: int) -> list[Row[Any]]:
         """Who is signed in to this tenant; None: to any."""

@@ -26,18 +26,19 @@
 
   // What is written is in the database half a second later. Until it is, this tab has it: a server that is away, or a
   // page that is loaded again, loses nothing.
-  const form = by("[data-draft]");
-  if (form) {
-    const name = `draft ${form.dataset.draft.split(" ")[0]}`;
-    const texts = () => [...form.querySelectorAll("textarea")].map((each) => [each.name, each.value]);
+  const missed = new Set();
+  for (const form of document.querySelectorAll("[data-draft]")) {
+    const name = `draft ${form.dataset.draft.split(" ")[0]} ${form.id}`;
+    const areas = [...form.querySelectorAll("textarea")];
     const store = (value) => { try { value ? sessionStorage.setItem(name, value) : sessionStorage.removeItem(name); } catch { /* it is full */ } };
     let typed = 0, sent = 0, timer = 0, leaving = false;
     const unkept = (on) => {
-      by("#unkept").hidden = !on;
+      missed[on ? "add" : "delete"](form);
+      by("#unkept").hidden = !missed.size;
       clearTimeout(timer);
       if (on) timer = setTimeout(() => form.dispatchEvent(new Event("again")), 2000);
     };
-    const keep = () => store(JSON.stringify({ of: form.dataset.draft, texts: texts(), submitted: leaving }));
+    const keep = () => store(JSON.stringify({ of: form.dataset.draft, texts: areas.map((each) => [each.name, each.value]), submitted: leaving }));
     form.addEventListener("input", () => { typed += 1; keep(); });
     form.addEventListener("htmx:before:request", () => { sent = typed; });
     form.addEventListener("htmx:after:request", (event) => {
@@ -47,17 +48,17 @@
     });
     form.addEventListener("htmx:error", () => unkept(true));
     form.addEventListener("submit", () => { leaving = true; keep(); });
-    addEventListener("beforeunload", (event) => { if (!leaving && (typed !== sent || !by("#unkept").hidden)) event.preventDefault(); });
+    addEventListener("beforeunload", (event) => { if (!leaving && (typed !== sent || missed.has(form))) event.preventDefault(); });
     const left = JSON.parse(sessionStorage.getItem(name) ?? "null");
-    if (left?.of === form.dataset.draft) {
+    if (left?.submitted && form.dataset.mine.split(" ").includes(left.of.split(" ")[1])) {
+      store(null);  // it is in a decision
+    } else if (left?.of === form.dataset.draft) {
       for (const [field, text] of left.texts) {
-        const area = [...form.querySelectorAll("textarea")].find((each) => each.name === field);
+        const area = areas.find((each) => each.name === field);
         if (area) area.value = text;
       }
-      show("edit", true);
+      show(form.id, true);
       setTimeout(() => form.dispatchEvent(new Event("again")));
-    } else if (left?.submitted) {
-      store(null);
     } else if (left) {
       const box = document.createElement("pre");
       box.className = "banner warn";

@@ -29,11 +29,14 @@ def deliveries(engine: Engine, *, state: str | None, tenant: str | None, limit: 
         return [dict(row) for row in connection.execute(statement("admin/list_deliveries"), wanted).mappings()]
 
 
-def retry(engine: Engine, ids: Sequence[UUID] | None) -> int:
-    """Make these deliveries, or all dead ones if `ids` is None, due now unless delivered; returns their number."""
+def retry(engine: Engine, ids: Sequence[UUID] | None, tenant: str | None = None) -> list[UUID]:
+    """Make these deliveries, or all dead ones if `ids` is None, due now unless delivered; of one tenant or of all.
+
+    Returns those that are tried again.
+    """
     with engine.begin() as connection:
-        given = {"ids": None if ids is None else list(ids)}
-        return len(connection.execute(statement("admin/retry_deliveries"), given).all())
+        given = {"ids": None if ids is None else list(ids), "tenant": tenant}
+        return list(connection.scalars(statement("admin/retry_deliveries"), given))
 
 
 def secrets(settings: Settings, tenant: str) -> list[str]:

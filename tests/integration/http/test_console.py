@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.browser import Browser
 from tests.support.console import Console, csrf_of, sent
+from tests.support.console_world import DEAD, TRIED, fill
 from tests.support.decided import written
 from tests.support.door import PATIENCE, served_door
 from tests.support.queue_bench import Queue, eventually
@@ -158,6 +159,34 @@ def test_only_what_an_action_can_change_is_asked_about(console: Console, monkeyp
         assert "2 jobs were cancelled; 1 had changed meanwhile and were left" in changed.text
         [log] = map(json.loads, client.get("/changes.jsonl").text.splitlines())
     assert (log["before"]["number"], log["before"]["states"], log["before"]["recorded"]) == (2, {"queued": 2}, 1)
+
+
+def test_a_job_that_cannot_run_is_not_forecast(console: Console) -> None:
+    empty = r"<dt>time to empty</dt><dd>empty</dd>"
+    stuck = r'<dt>time to empty</dt><dd>-</dd><dd class="more">1 job cannot run</dd>'
+    with console.signed_in() as client:
+        assert empty in client.get("/now").text
+        console.queue.enqueue("ok", model="gone")
+        eventually(lambda: stuck in client.get("/now").text)
+
+
+def test_a_long_error_is_shown_in_full_once(console: Console) -> None:
+    job = console.enqueued("ok")
+    console.queue.rows(DEAD, id=job, d=(error := "no such tensor; " * 3_000))
+    console.queue.rows(TRIED, id=job, d=error, short="w")
+    with console.signed_in() as client:
+        assert client.get(f"/jobs/{job}?whole=1").text.count(error) == 1
+        assert len(client.get(f"/jobs/{job}").text) < 40_000
+
+
+def test_all_deliveries_of_a_tenant_that_failed_are_tried_again(console: Console) -> None:
+    fill(console.queue, "Words of a delivery.")
+    console.queue.rows("UPDATE webhook_delivery SET dead_at = now()")
+    with console.signed_in(tenant="theirs") as theirs, console.signed_in() as everyone:
+        assert "0 deliveries are tried again" in sent(theirs, "/jobs", "/webhooks/retry", which="all").text
+        assert "all 1 that failed" in everyone.get("/webhooks").text
+        assert sent(everyone, "/jobs", "/webhooks/retry").status_code == 400
+        assert "1 delivery is tried again" in sent(everyone, "/jobs", "/webhooks/retry", which="all").text
 
 
 def test_a_tenant_s_viewer_sees_and_changes_nothing_of_others(console: Console) -> None:

@@ -287,7 +287,7 @@ def try_deliveries_again(pages: Pages, width: int, dark: bool) -> None:
     pages.show("/webhooks?state=dead", width, dark=dark)
     pages.browser.click("", "tbody input[name=id]", leads=False)
     pages.browser.click("Try again now")
-    pages.says("1 deliver")
+    pages.says("1 delivery is tried again now")
 
 
 def change_keys(pages: Pages, width: int, dark: bool) -> None:
@@ -295,7 +295,8 @@ def change_keys(pages: Pages, width: int, dark: bool) -> None:
     pages.browser.write("input[name=name]", f"desk {width} {dark}")
     pages.browser.click("Create the key")
     assert pages.browser.evaluate("document.querySelector('main').innerText.includes('cannot be shown again')")
-    pages.browser.click(f"Revoke desk {width} {dark}")
+    pages.browser.click(f"Revoke … desk {width} {dark}")
+    pages.browser.click("Revoke the key")
     pages.says("is revoked")
     with pages.console.signed_in(name=f"Bo {width} {dark}"):
         pages.show("/keys", width, dark=dark)

@@ -52,10 +52,10 @@ def test_it_is_dead_after_a_day_and_can_be_sent_again(queue: Queue, hook: Receiv
         [dead] = webhooks.deliveries(queue.engine, state="dead", tenant=None, limit=10)
         assert dead["error"].startswith("HTTP 503")
         hook.answer = lambda _: 200
-        assert webhooks.retry(queue.engine, [dead["id"]]) == 1
+        assert webhooks.retry(queue.engine, [dead["id"]]) == [dead["id"]]
         eventually(lambda: deliveries(queue)[0].delivered_at)
-    assert webhooks.retry(queue.engine, [dead["id"]]) == 0
-    assert webhooks.retry(queue.engine, None) == 0
+    assert webhooks.retry(queue.engine, [dead["id"]]) == []
+    assert webhooks.retry(queue.engine, None) == []
 
 
 @pytest.mark.usefixtures("_impatient")

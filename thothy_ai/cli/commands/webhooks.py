@@ -78,7 +78,7 @@ def retry(
         except ValueError:
             usage(f"{text!r} is not the id of a delivery")
     with database() as engine:
-        due = webhooks.retry(engine, None if every else list(wanted))
+        due = len(webhooks.retry(engine, None if every else list(wanted)))
     if as_json:
         print_json({"due": due})
     else:

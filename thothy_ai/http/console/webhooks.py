@@ -14,6 +14,7 @@ from thothy_ai.http.console.site import ROOT, Site
 from thothy_ai.http.errors import ApiError
 
 SHOWN = 100  # deliveries
+NAMES = {state: "failed" if state == "dead" else state for state in STATES}  # as the page says it
 MAX_RECORDED = 1_000  # ids of a change
 
 
@@ -33,22 +34,21 @@ class WebhookPages:
             lambda: (counts(engine, tenant), deliveries(engine, state=state, tenant=tenant, limit=SHOWN))
         )
         return self._site.render(
-            request, viewer, "webhooks.html", counts=number, deliveries=found, state=state, shown=SHOWN
+            request, viewer, "webhooks.html", counts=number, deliveries=found, state=state, shown=SHOWN, names=NAMES
         )
 
     async def retry(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        engine, tenant = self._site.database, viewer.tenant
-        found = await self._site.read(lambda: deliveries(engine, state="dead", tenant=tenant, limit=10_000))
-        ours = {each["id"] for each in found}
+        engine, every = self._site.database, form.get("which") == "all"
         try:
-            wanted = [UUID(str(each)) for each in form.getlist("id")]
+            ids = [UUID(str(each)) for each in form.getlist("id")]
         except ValueError:
             raise ApiError(400, "id: expected the id of a delivery", code="invalid_value") from None
-        ids = [each for each in wanted if each in ours] if form.get("which") != "all" else sorted(ours)
-        if not ids:
-            raise ApiError(400, "no failed delivery is chosen", code="nothing_chosen")
-        async with self._site.recorded(viewer, "retry webhooks", f"{len(ids):,} deliveries") as record:
-            number = await self._site.read(lambda: retry(engine, ids))
+        if not ids and not every:
+            raise ApiError(400, "no failed delivery is chosen: tick some, or choose all", code="nothing_chosen")
+        target = "all failed deliveries" if every else f"{len(ids):,} {'delivery' if len(ids) == 1 else 'deliveries'}"
+        async with self._site.recorded(viewer, "try webhooks again", target) as record:
             record.before = {"state": "dead"}
-            record.after = {"deliveries": number, "ids": [str(each) for each in ids[:MAX_RECORDED]]}
-        return self._site.done(request, f"{ROOT}/webhooks", f"{number:,} deliveries are tried again now")
+            tried = await self._site.read(lambda: retry(engine, None if every else ids, viewer.tenant))
+            record.after = {"deliveries": len(tried), "ids": [str(each) for each in tried[:MAX_RECORDED]]}
+        says = f"{len(tried):,} {'delivery is' if len(tried) == 1 else 'deliveries are'} tried again now"
+        return self._site.done(request, f"{ROOT}/webhooks", says)

@@ -52,6 +52,8 @@ from thothy_ai.queue.live import TextPiece
 PAGE = 50  # jobs
 MAX_MATCHING = 1_000_000  # jobs that one change is about
 MAX_OUTPUTS = 50
+MAX_LINE = 300  # characters of an error where it is one of many things
+MAX_ERRORS = 5  # that are shown in full
 MAX_RECORDED = 1_000  # jobs of a change
 PRIORITY, MAX_PRIORITY = re.compile("-?[0-9]{1,3}"), 100
 MAX_SHOWN_CHARS = 20_000  # of a live text
@@ -234,6 +236,8 @@ class JobPages:
             "steps": _steps(job),
             "attempts": [_attempt(each, price) for each in job["attempts"]],
             "outputs": job["artifacts"][:MAX_OUTPUTS],
+            "line": MAX_LINE,
+            "errors": _long_errors(job),
             "price": None if price is None else job["cost"].price(price),
             "currency": self._site.settings.currency,
         }
@@ -378,6 +382,12 @@ def _steps(job: Mapping[str, Any]) -> list[tuple[datetime, str, str]]:
     if job["finished_at"] is not None:
         steps.append((job["finished_at"], job["state"], job["detail"] or ""))
     return sorted(steps, key=lambda step: step[0])
+
+
+def _long_errors(job: Mapping[str, Any]) -> list[str]:
+    """The latest errors that do not fit in a line, each once."""
+    details = [job["detail"], *(each["detail"] for each in reversed(job["attempts"]))]
+    return list(dict.fromkeys(each for each in details if each and len(each) > MAX_LINE))[:MAX_ERRORS]
 
 
 def _attempt(attempt: Mapping[str, Any], per_hour: float | None) -> dict[str, Any]:

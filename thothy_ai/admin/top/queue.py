@@ -58,6 +58,13 @@ class QueueFigures:
         return self.status.open - self.delayed
 
     @property
+    def stuck(self) -> int:
+        """Waiting jobs that are due and cannot run now: they, or all, are paused, or no engine serves their model."""
+        waiting = self.status["queued"].jobs + self.status["dispatched"].jobs - self.delayed
+        unserved = sum(self.status.unserved.values()) + self.status.unserved_others
+        return waiting if self.status.paused else min(waiting, self.status["queued"].held + unserved)
+
+    @property
     def seconds_to_go(self) -> float | None:
         """Until all jobs that may run have ended: as forecast, and at this rate while there is no forecast."""
         if self.forecast is not None and self.forecast.p50 is not None:

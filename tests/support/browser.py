@@ -197,10 +197,10 @@ class Browser:
 
 
 @contextmanager
-def browser(start: str, home: Path) -> Iterator[Browser]:
-    """Run the Chromium that `start` starts, with its files in `home`, until the block ends."""
+def browser(start: str, home: Path, *more: str) -> Iterator[Browser]:
+    """Run the Chromium that `start` starts, with its files in `home` and more arguments, until the block ends."""
     ours, its = socket.socketpair()
-    arguments = [start, *ARGUMENTS, f"--user-data-dir={home / 'profile'}"]
+    arguments = [start, *ARGUMENTS, *more, f"--user-data-dir={home / 'profile'}"]
     with ours, (home / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", LAUNCH, str(its.fileno()), *arguments],

@@ -18,7 +18,7 @@ from thothy_ai.admin.report.bill import DIMENSIONS, Dimension, Prices
 from thothy_ai.admin.report.drain_report import DrainReport, drain_report
 from thothy_ai.admin.report.recorded_drains import RecordedDrain, list_drains
 from thothy_ai.admin.report.timeline import Timeline, report_with_timeline
-from thothy_ai.http.console.drain_tables import ENDS, Rows, bill_rows, drain_rows, timeline_rows, waste_rows, yield_rows
+from thothy_ai.http.console.drain_tables import Rows, bill_rows, drain_rows, timeline_rows, waste_rows, yield_rows
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import HEADERS, Site, for_all_tenants
 from thothy_ai.http.errors import ApiError
@@ -52,13 +52,13 @@ class DrainPages:
         for_all_tenants(viewer)
         window, span = await self._window(request)
         drains = list(reversed(span.drains))
-        about = {"windows": list(WINDOWS), "window": window, "drains": drains, "bars": _bars(span.drains)}
+        about = {"windows": list(WINDOWS), "window": window, "drains": drains}
         return self._site.render(request, viewer, "drains.html", **about, **_spent(span.report, _dimension(request)))
 
     async def show_one(self, request: Request, viewer: Viewer) -> Response:
         for_all_tenants(viewer)
         span = await self._drain(request.path_params["began"])
-        about = {"drain": span.drains[0], "timeline": span.timeline, "ends": ENDS}
+        about = {"drain": span.drains[0], "timeline": span.timeline}
         return self._site.render(request, viewer, "drain.html", **about, **_spent(span.report, _dimension(request)))
 
     async def csv(self, request: Request, viewer: Viewer) -> Response:
@@ -132,19 +132,3 @@ def _dimension(request: Request) -> Dimension:
         if given == known:
             return known
     raise ApiError(400, f"by: expected one of {', '.join(DIMENSIONS)}", code="invalid_value")
-
-
-def _bars(drains: Sequence[RecordedDrain]) -> list[dict[str, Any]]:
-    """A bar per drain for a plot of 100 by 100: how many jobs, and the part of them with an artifact."""
-    most = max((drain.jobs for drain in drains), default=0) or 1
-    width = 100 / max(len(drains), 1)
-    return [
-        {
-            "x": round(place * width, 2),
-            "width": round(width * 0.8, 2),
-            "height": round(100 * drain.jobs / most, 2),
-            "good": round(100 * drain.with_artifact / most, 2),
-            "title": f"{drain.started_at:%Y-%m-%d %H:%M} UTC: {drain.jobs:,} jobs, {drain.with_artifact:,} artifacts",
-        }
-        for place, drain in enumerate(drains)
-    ]

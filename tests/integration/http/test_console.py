@@ -161,6 +161,31 @@ def test_only_what_an_action_can_change_is_asked_about(console: Console, monkeyp
     assert (log["before"]["number"], log["before"]["states"], log["before"]["recorded"]) == (2, {"queued": 2}, 1)
 
 
+def test_a_refused_filter_or_form_leads_back(console: Console) -> None:
+    job = console.enqueued("ok")
+    with console.signed_in() as client:
+        for page, name in (("/jobs", "batch"), ("/jobs", "state"), ("/jobs", "since"), ("/dead", "since")):
+            refused = client.get(f"{page}?kind=echo&{name}=moon")
+            assert refused.status_code == 400
+            assert f'role="alert">{name}: ' in refused.text
+            assert 'name="kind" value="echo"' in refused.text
+        asked_from = f"{console.address}/console/jobs/ask?state=queued&kind=echo"
+        for referer, back in (
+            (asked_from, "/console/jobs?state=queued&amp;kind=echo"),
+            (f"{console.address}/console/keys", "/console/keys"),
+            ("https://evil.example/console/keys", "/console"),
+            (f"{console.address}/v1/models", "/console"),
+            (f"{console.address}/console/sign-in?next=x", "/console"),
+            ("http://[", "/console"),
+        ):
+            client.headers["referer"] = referer
+            refused = sent(client, "/jobs", "/jobs/change", action="cancel", id=str(job))
+            assert refused.status_code == 409
+            assert f'<p><a href="{back}">' in refused.text
+            assert "Sign in" not in refused.text
+        assert 'action="/console/jobs/ask?kind=echo"' in client.get("/jobs?kind=echo").text
+
+
 def test_a_job_that_cannot_run_is_not_forecast(console: Console) -> None:
     empty = r"<dt>time to empty</dt><dd>empty</dd>"
     stuck = r'<dt>time to empty</dt><dd>-</dd><dd class="more">1 job cannot run</dd>'

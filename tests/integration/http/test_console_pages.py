@@ -252,7 +252,7 @@ def redrive_and_purge(pages: Pages, width: int, dark: bool) -> None:
         pages.queue.rows(DEAD, id=job, d="of a test")
         pages.show("/dead", width, dark=dark)
         pages.browser.click("", f"input[value='{job}']", leads=False)
-        pages.browser.click(verb, "form[action$=ask]")
+        pages.browser.click(verb, "#chosen")
         pages.browser.click(sure)
         pages.says(done)
 

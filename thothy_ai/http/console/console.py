@@ -6,6 +6,7 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -184,7 +185,8 @@ class Console:
         with suppress(DatabaseError):
             viewer = await self.site.viewer(request)
         again = failure.status == 503 and request.method == "GET"
-        return self.site.render(request, viewer, "error.html", failure.status, failure=failure, again=again)
+        values = {"failure": failure, "again": again, "back": _asked_from(request)}
+        return self.site.render(request, viewer, "error.html", failure.status, **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,18 @@ class ErrorText:
     status: int
     title: str
     says: str
+
+
+def _asked_from(request: Request) -> str:
+    """The page of the console that led here, if one did; a page that asks is none, and what it was asked from is."""
+    try:
+        came = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return ""
+    path = came.path.removesuffix("/ask")
+    if came.netloc != request.url.netloc or path.startswith((f"{ROOT}/sign-in", f"{ROOT}/enter")):
+        return ""
+    return back_to(f"{path}?{came.query}" if came.query else path, "")
 
 
 def _failure_of(error: Exception) -> ErrorText:

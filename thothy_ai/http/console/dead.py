@@ -40,18 +40,22 @@ class DeadPages:
 
     async def show(self, request: Request, viewer: Viewer) -> Response:
         given, database = request.query_params, self._site.database
-        selection = await self._selection(given, viewer)
-        groups, jobs, quarantined = await self._site.read(
-            lambda: (
-                dead_letters.groups(database, selection),
-                dead_letters.list_dead(database, selection, limit=SHOWN),
-                dead_letters.quarantined(database, selection.tenant, limit=SHOWN),
-            )
-        )
+        wrong, groups, jobs, tenant = None, [], [], viewer.tenant
+        try:
+            selection = await self._selection(given, viewer)
+        except ApiError as error:
+            wrong = str(error)
+        else:
+            tenant = selection.tenant
+            groups = await self._site.read(lambda: dead_letters.groups(database, selection))
+            jobs = await self._site.read(lambda: dead_letters.list_dead(database, selection, limit=SHOWN))
+        quarantined = await self._site.read(lambda: dead_letters.quarantined(database, tenant, limit=SHOWN))
         return self._site.render(
             request,
             viewer,
             "dead.html",
+            200 if wrong is None else 400,
+            wrong=wrong,
             groups=groups,
             total=sum(group.jobs for group in groups),
             jobs=jobs,

@@ -87,17 +87,25 @@ class JobPages:
         ]
 
     async def list_(self, request: Request, viewer: Viewer) -> Response:
-        listed, after = list_of(request.query_params, viewer), _id_in(request.query_params, "after")
-        found, looked = await self._site.read(lambda: listed.look(self._site.database, after=after, limit=PAGE))
+        given, wrong, looked, after = request.query_params, None, None, None
+        found: list[dict[str, Any]] = []
+        try:
+            listed, after = list_of(given, viewer), _id_in(given, "after")
+        except ApiError as error:
+            wrong = str(error)
+        else:
+            found, looked = await self._site.read(lambda: listed.look(self._site.database, after=after, limit=PAGE))
         query = urlencode([(name, value) for name, value in parse_qsl(request.url.query) if name != "after" and value])
         shown = urlencode({"shown": ",".join(job["id"].hex for job in found), "top": int(after is None)})
         return self._site.render(
             request,
             viewer,
             "jobs.html",
+            200 if wrong is None else 400,
+            wrong=wrong,
             jobs=found,
-            wanted=listed.wanted,
-            times={name: request.query_params.get(name, "") for name in ("since", "until")},
+            given=given,
+            wanted_states=given.getlist("state"),
             states=[state.value for state in JobState],
             query=query,
             more=f"{query}&after={looked}" if looked is not None else None,

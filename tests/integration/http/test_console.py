@@ -9,6 +9,7 @@ import re
 import time
 from contextlib import ExitStack
 from csv import DictReader
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
 from thothy_ai.db.console_links import make_link
+from thothy_ai.db.states import ReviewState
 from thothy_ai.embedded.process import free_port
 from thothy_ai.http.console import jobs as job_pages
 from thothy_ai.http.server import FINISH_SECONDS
@@ -308,6 +310,39 @@ def test_an_editor_decides_and_goes_on_with_the_next(console: Console) -> None:
         assert "Ann" in twice.text
     assert decided(console.queue, first) == [(1, "approve", "Ann", None)]
     assert decided(console.queue, second) == [(1, "reject", "Ann", "dull")]
+
+
+def test_a_decision_goes_on_behind_its_place_and_within_the_filter(
+    console: Console, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thothy_ai.http.console.review.LISTED", 3)
+    jobs = [written(console.queue, deadline=datetime.now(UTC) + timedelta(hours=hour)) for hour in range(1, 6)]
+    other = written(console.queue, ReviewState.HELD)
+    signed_in(console, chromium)
+
+    def at(job: UUID) -> bool:
+        shown = str(chromium.evaluate("location.pathname + location.search"))
+        return shown == f"/console/review/{job}?kind=echo&held=1"
+
+    chromium.load(f"{console.address}/console/review?kind=echo&held=1", 360)
+    for key in ("j", "j", "j", "k"):
+        chromium.key(key)
+    chromium.press("a:focus")
+    assert at(jobs[1])
+    assert "2 of 3+" in chromium.evaluate("document.querySelector('.piece-head nav').innerText")
+    chromium.key("a", leads=True)
+    assert at(jobs[2])
+    chromium.key("j", leads=True)
+    chromium.key("k", leads=True)
+    assert at(jobs[2])
+    for job in jobs[2:]:
+        assert at(job)
+        chromium.key("a", leads=True)
+    assert at(other)
+    chromium.key("a", leads=True)
+    assert at(jobs[0])
+    chromium.key("a", leads=True)
+    assert chromium.evaluate("location.pathname + location.search") == "/console/review?kind=echo&held=1"
 
 
 def test_what_is_superseded_is_reopened_before_it_is_decided(console: Console) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from markupsafe import Markup
@@ -20,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from thothy_ai.admin.export.pieces import piece_of
-from thothy_ai.admin.review import current_version, decide, review_queue
+from thothy_ai.admin.review import WaitingArtifact, current_version, decide, review_queue
 from thothy_ai.admin.word_diff import DiffPart, word_diff
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import Action, ReviewState
@@ -64,19 +65,16 @@ class ReviewPages:
         ]
 
     async def list_(self, request: Request, viewer: Viewer) -> Response:
-        kind, held = request.query_params.get("kind") or None, bool(request.query_params.get("held"))
-        states = [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, *([ReviewState.HELD] if held else [])]
-        waiting = await self._site.read(
-            lambda: review_queue(self._site.database, states, kind=kind, tenant=viewer.tenant, limit=LISTED + 1)
-        )
+        waiting = await self._waiting(request, viewer)
         return self._site.render(
             request,
             viewer,
             "review.html",
             waiting=waiting[:LISTED],
             more=len(waiting) > LISTED,
-            kind=kind or "",
-            held=held,
+            kind=request.query_params.get("kind", ""),
+            held="held" in request.query_params,
+            query=_filter_of(request),
         )
 
     async def show(self, request: Request, viewer: Viewer) -> Response:
@@ -86,8 +84,7 @@ class ReviewPages:
         actions = _actions(current)
         goes_on = version == current.version and Action.EDIT in actions
         ours = texts if goes_on else {}
-        waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=LISTED))
-        ids = [each.job_id for each in waiting]
+        ids = [each.job_id for each in await self._waiting(request, viewer)]
         place = ids.index(job_id) if job_id in ids else -1
         numbered = list(enumerate(current.findings, start=1))
         length = sum(map(len, (current.source, current.text or "", json.dumps(current.body), json.dumps(texts))))
@@ -112,7 +109,8 @@ class ReviewPages:
             before=ids[place - 1] if place > 0 else None,
             after=_after(ids, place),
             number=place + 1,
-            of=len(ids),
+            of=f"{LISTED}+" if len(ids) > LISTED else len(ids),
+            query=_filter_of(request),
         )
 
     async def others(self, request: Request, viewer: Viewer) -> Response:
@@ -167,8 +165,16 @@ class ReviewPages:
             leaves_out = action in {Action.APPROVE, *NOTED} and of == current.version and "without" not in form
             if leaves_out and (changes := _changes(current, kept)):
                 return self._site.render(
-                    request, viewer, "piece_ask.html", current=current, action=action, note=note, changes=changes
+                    request,
+                    viewer,
+                    "piece_ask.html",
+                    current=current,
+                    action=action,
+                    note=note,
+                    changes=changes,
+                    query=_filter_of(request),
                 )
+            ids = [each.job_id for each in await self._waiting(request, viewer)]
             checked = None if body is None else await self._site.judges.check_edit(current.kind, current.request, body)
             async with self._site.recorded(viewer, action.replace("_", " "), str(job_id)) as record:
                 now = await self._site.read(
@@ -181,14 +187,23 @@ class ReviewPages:
         except (DecisionConflictError, NothingToDecideError) as error:
             raise ApiError(409, str(error), code="decided") from None
         await self._site.read(lambda: self._forget(job_id, viewer, [*texts]))
-        to = f"{ROOT}/review/{job_id}"
+        to: UUID | None = job_id
         if action != Action.REOPEN and now.review not in {ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT}:
-            waiting = await self._site.read(lambda: review_queue(self._site.database, tenant=viewer.tenant, limit=1))
-            to = f"{ROOT}/review/{waiting[0].job_id}" if waiting else f"{ROOT}/review"
+            place = ids.index(job_id) if job_id in ids else len(ids)
+            to = next(iter(ids[place + 1 :] + ids[:place]), None)
         says = f"{current.kind} {str(job_id)[-8:]} was {DONE[Action(action)]}"
         if now.problem:
             says += f" and stays a draft: {now.problem}"
-        return self._site.done(request, to, says, f"{ROOT}/review/{job_id}")
+        address = f"{ROOT}/review/{to}" if to else f"{ROOT}/review"
+        return self._site.done(request, address + _filter_of(request), says, f"{ROOT}/review/{job_id}")
+
+    async def _waiting(self, request: Request, viewer: Viewer) -> list[WaitingArtifact]:
+        """What waits and matches the filter of the address. One more than is listed says that there are more."""
+        kind, held = request.query_params.get("kind") or None, "held" in request.query_params
+        states = [ReviewState.NEEDS_REVIEW, ReviewState.NEEDS_EDIT, *([ReviewState.HELD] if held else [])]
+        return await self._site.read(
+            lambda: review_queue(self._site.database, states, kind=kind, tenant=viewer.tenant, limit=LISTED + 1)
+        )
 
     async def _current(self, job_id: UUID, viewer: Viewer) -> CurrentVersion:
         try:
@@ -227,6 +242,12 @@ class ReviewPages:
         wanted = {"job_id": job_id, "session": viewer.session, "used": used}
         with self._site.database.begin() as connection:
             connection.execute(statement("http/forget_review"), wanted)
+
+
+def _filter_of(request: Request) -> str:
+    """The list's filter, as the addresses of what is on it carry it."""
+    given = {name: value for name in ("kind", "held") if (value := request.query_params.get(name))}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _as_artifact(current: CurrentVersion) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-// The editor's page by keyboard, and findings beside their places.
+// The editor's list and page by keyboard, and findings beside their places.
 (() => {
   const by = (selector) => document.querySelector(selector);
   const show = (id, on) => {
@@ -77,6 +77,8 @@
     }
     if (event.key === "Escape") for (const id of ["edit", "reject", "send-back", "keys"]) show(id, false);
     if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, input, select")) return;
+    const rows = [...document.querySelectorAll("a[data-row]")], step = { j: 1, k: -1 }[event.key];
+    if (rows.length && step) rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(document.activeElement) + step))].focus();
     const link = { j: "a[rel=next]", k: "a[rel=prev]" }[event.key];
     const target = link ? by(link) : by(`[data-key="${CSS.escape(event.key)}"]`);
     if (!target) return;

@@ -21,7 +21,7 @@ import pytest
 from tests.support.browser import Browser
 from tests.support.console import Console, csrf_of, sent
 from tests.support.console_world import DEAD, TRIED, fill
-from tests.support.decided import written
+from tests.support.decided import FINDING, written
 from tests.support.door import PATIENCE, served_door
 from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
@@ -343,6 +343,32 @@ def test_a_decision_goes_on_behind_its_place_and_within_the_filter(
     assert at(jobs[0])
     chromium.key("a", leads=True)
     assert chromium.evaluate("location.pathname + location.search") == "/console/review?kind=echo&held=1"
+
+
+def test_the_list_and_the_page_speak_of_the_text(console: Console) -> None:
+    points = [{"point": "A toaster finds fake honey.", "quote": "It is right."}]
+    finding = {**FINDING, "part": "key_points.0.quote", "weight": 0.88}
+    job = written(console.queue, body={"key_points": points, "tags": ["bees"]}, findings=(finding, finding))
+    plain = written(console.queue, findings=())
+    with console.signed_in("editor", name="Ann") as ann, console.signed_in("editor", name="Bo") as bo:
+        page = ann.get(f"/review/{job}").text
+        for shown in ("Key point 1: point", "Key point 1: quote", "Tag 1", "88% of such findings are correct"):
+            assert shown in page, shown
+        assert ">key_points.0" not in page
+        assert "<details open><summary>As it is published" in page
+        rows = {
+            each: re.search(
+                f'<a data-row href="/console/review/{each}">([^<]+)</a></td>(.*?)</tr>', bo.get("/review").text
+            )
+            for each in (job, plain)
+        }
+        about, other = rows[job], rows[plain]
+        assert about
+        assert other
+        assert (about[1], other[1]) == ("A toaster finds fake honey.", "The first words.")
+        assert '<td class="number">2</td><td>Ann</td>' in about[2]
+        assert '<td class="number">0</td><td></td>' in other[2]
+        assert "Ann" not in ann.get("/review").text.split("</thead>")[1]
 
 
 def test_what_is_superseded_is_reopened_before_it_is_decided(console: Console) -> None:

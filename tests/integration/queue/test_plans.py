@@ -71,6 +71,7 @@ HOT: dict[str, dict[str, object]] = {
     "http/look_at_review": {**AT_REVIEW, "viewer": "* Ada", "name": "Ada", "version": 1, "texts": None},
     "http/go_on_with_review": {**AT_REVIEW, "viewer": "* Ada"},
     "http/others_at_review": AT_REVIEW,
+    "http/at_review": {"ids": [uuid4()], "session": uuid4()},
     "http/forget_review": {**AT_REVIEW, "used": ["body"]},
     "http/use_console_link": {"digest": b"d"},
     "http/begin_change": {"id": uuid4(), "name": "Ada", "tenant": None, "action": "pause", "target": "m"},

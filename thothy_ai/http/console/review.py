@@ -20,7 +20,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from thothy_ai.admin.export.pieces import piece_of
+from thothy_ai.admin.export.pieces import name_of, piece_of
 from thothy_ai.admin.review import WaitingArtifact, current_version, decide, review_queue
 from thothy_ai.admin.word_diff import DiffPart, word_diff
 from thothy_ai.db.statements import statement
@@ -66,11 +66,15 @@ class ReviewPages:
 
     async def list_(self, request: Request, viewer: Viewer) -> Response:
         waiting = await self._waiting(request, viewer)
+        listed = waiting[:LISTED]
+        abouts, names = await self._site.read(lambda: self._about(listed, viewer))
         return self._site.render(
             request,
             viewer,
             "review.html",
-            waiting=waiting[:LISTED],
+            waiting=listed,
+            abouts=abouts,
+            names=names,
             more=len(waiting) > LISTED,
             kind=request.query_params.get("kind", ""),
             held="held" in request.query_params,
@@ -212,6 +216,21 @@ class ReviewPages:
             raise ApiError(404, f"there is no job {job_id}; it may have been deleted", code="not_found") from None
         except UnreadableArtifactError as error:
             raise ApiError(409, str(error), code="unreadable") from None
+
+    def _about(
+        self, waiting: Sequence[WaitingArtifact], viewer: Viewer
+    ) -> tuple[dict[UUID, tuple[str, int]], dict[UUID, str]]:
+        """The title or the first words of each artifact and the number of its findings; and who else looks at some."""
+        kinds = {each.job_id: each.kind for each in waiting}
+        wanted = {"ids": [*kinds], "session": viewer.session, "tenant": viewer.tenant}
+        with self._site.database.connect() as connection:
+            found = connection.execute(statement("producer/artifacts"), wanted).all()
+            names = {row.job_id: row.names for row in connection.execute(statement("http/at_review"), wanted)}
+        abouts = {}
+        for row in found:
+            own = {"kind": kinds[row.job_id], "body": row.draft, "text": "", "locale": ""}
+            abouts[row.job_id] = (name_of(piece_of(own)), len(row.findings or ()))
+        return abouts, names
 
     def _go_on(self, current: CurrentVersion, viewer: Viewer) -> tuple[int, Mapping[str, str]]:
         """As `_look`, with what the viewer has left behind in an earlier session."""

@@ -122,6 +122,7 @@ class Site:
             "rate": per_time,
             "share": share,
             "short": short,
+            "label": label,
             "exact": exact,
             "money": money,
             "stamp": stamp,
@@ -416,6 +417,19 @@ def share(part: float | None) -> str:
 def short(value: object) -> str:
     """The end of an id, by which the CLI finds it, too."""
     return str(value)[-8:]
+
+
+def label(part: str) -> str:
+    """A field of an artifact for people: "key_points.0.quote" is "Key point 1: quote"."""
+    words: list[str] = []
+    for step in part.replace(":", " to ").split("."):
+        if step.isdecimal() and words:
+            one = re.sub("(?<!s)s$", "", re.sub("ies$", "y", words[-1]))
+            words[-1] = f"{one} {int(step) + 1}"
+        else:
+            words.append(step.replace("_", " "))
+    text = ": ".join(words)
+    return text[:1].upper() + text[1:]
 
 
 def stamp(moment: datetime) -> str:

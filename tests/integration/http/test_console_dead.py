@@ -108,6 +108,21 @@ def test_a_pause_of_what_there_is_not_is_refused(console: Console) -> None:
         assert "The engine first was paused already; the note is now: a fan." in again.text
 
 
+def test_a_pause_of_what_nothing_is_known_of_says_so(console: Console) -> None:
+    console.enqueued("ok")
+    unknown = "No job or engine of this name is known"
+    with console.signed_in() as client:
+        for scope, name, known in (
+            ("tenant", "ours", True),
+            ("tenant", "uors", False),
+            ("model", "m", True),
+            ("model", "n", False),
+        ):
+            said = sent(client, "/engines", "/engines/pause", scope=scope, name=name).text
+            assert f"Paused the {scope} {name}." in said
+            assert (unknown not in said) is known, name
+
+
 def test_models_show_who_serves_them_and_can_be_paused(console: Console) -> None:
     with console.signed_in() as client:
         page = client.get("/models").text

@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, get_args
 
+from sqlalchemy import Engine
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
 from thothy_ai.admin.engines import engines
-from thothy_ai.admin.filters import kinds_in_use
+from thothy_ai.admin.filters import JobFilter, kinds_in_use
+from thothy_ai.admin.jobs import JobList
 from thothy_ai.admin.known_names import unknown_engine, unknown_kind
+from thothy_ai.admin.model_aliases import list_aliases
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, for_all_tenants, text_in
 from thothy_ai.http.errors import ApiError
@@ -64,7 +67,13 @@ class FleetPages:
             record.before = {"paused": before is not None, "note": before and before.note}
             record.after = {"paused": True, "note": note or (before and before.note)}
         renamed = f"; the note is now: {note}" if before is not None and note and note != before.note else ""
-        says = f"Paused the {_named(what)}." if before is None else f"The {_named(what)} was paused already{renamed}."
+        if what is not None and await self._site.read(lambda: _is_of_nothing(database, *what)):
+            renamed += ". No job or engine of this name is known: resume it if the name is wrong"
+        says = (
+            f"Paused the {_named(what)}{renamed}."
+            if before is None
+            else f"The {_named(what)} was paused already{renamed}."
+        )
         return self._site.done(
             request, f"{ROOT}/{_page_in(form)}", f"{says} Jobs that are dispatched or running finish."
         )
@@ -94,6 +103,18 @@ class FleetPages:
             said = await self._site.read(lambda: unknown_engine(database, name))
         if said is not None:
             raise ApiError(400, f"{scope}: {said}", code="invalid_value")
+
+
+def _is_of_nothing(database: Engine, scope: Scope, name: str) -> bool:
+    """Whether no job is of this tenant or model, as far as is known at a short look, and no engine serves the model."""
+    if scope not in {"tenant", "model"}:
+        return False
+    if scope == "model":
+        served = {each.model_name for each in engines(database)}
+        if name in served | {each.model_name for each in list_aliases(database)}:
+            return False
+    wanted = JobFilter(tenant=name) if scope == "tenant" else JobFilter(model=name)
+    return JobList(wanted).look(database, limit=1) == ([], None)
 
 
 def _part_in(form: FormData) -> tuple[Scope, str] | None:

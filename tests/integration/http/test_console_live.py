@@ -70,6 +70,9 @@ def test_lists_and_jobs_stay_live_without_moving(console: Console, chromium: Bro
     chromium.until(f"{STATE} == 'cancelled'")
     assert chromium.evaluate("document.querySelectorAll('#rows tr').length") == 1
     assert chromium.evaluate("document.querySelector('#rows input').checked")
+    for ticked in (True, False):
+        chromium.evaluate("document.querySelector('[data-all]').click()")
+        assert chromium.evaluate(f"document.querySelectorAll('#rows input:checked').length == {int(ticked)}")
     chromium.load(f"{console.address}/console/jobs/{job}", 1440)
     chromium.evaluate("document.querySelector('details').open = true")
     with console.signed_in() as client:

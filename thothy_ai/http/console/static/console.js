@@ -41,6 +41,11 @@
   });
   addEventListener("pageshow", () => { for (const form of document.forms) delete form.dataset.sent; });
 
+  document.addEventListener("change", ({ target }) => {  // a box in a table's head ticks all below it
+    const rows = target.closest("table")?.querySelectorAll("tbody input[type=checkbox]");
+    if (target.matches("[data-all]")) for (const each of rows) each.checked = target.checked;
+  });
+
   if (document.querySelector("[data-again]")) {  // an error that passes
     setInterval(() => fetch(location.href, { redirect: "manual" }).then(
       (answer) => { if (answer.status !== 503) location.reload(); }, () => {}), AGAIN);

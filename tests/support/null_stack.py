@@ -29,16 +29,14 @@ class NullStack(EmbeddedStack):
     latency = 0.0
 
     def __init__(self, settings: Settings, *, latency: float | None = None, **options: Any) -> None:
-        super().__init__(settings.model_copy(update={"model": Path("null")}), **options)
+        super().__init__(settings.model_copy(update={"model": Path("null")}), **(options | {"null": True}))
         self._latency = self.latency if latency is None else latency
 
     def _engine_program(self, pair: Pair) -> Program:
         plain = super()._engine_program(pair)
         loads = (sys.executable, "-c", f"import time; time.sleep({NEVER})")
-        return replace(plain, argv=loads) if self._latency == LOADING else plain
-
-    def _engine_arguments(self) -> tuple[str, ...]:
-        return "--null", "--null-latency", str(self._latency)
+        answers = (*plain.argv, "--null-latency", str(self._latency))
+        return replace(plain, argv=loads if self._latency == LOADING else answers)
 
 
 if __name__ == "__main__":

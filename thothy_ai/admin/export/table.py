@@ -41,7 +41,7 @@ def table(artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _time(at: datetime | None) -> str | None:
-    return at and at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at is not None else None
 
 
 def _cell(value: object) -> object:

@@ -127,15 +127,16 @@ class JobExpiredError(JobEndedError):
 
 
 class NeedsEditError(JobEndedError):
-    """Gates rejected each draft of the job's artifact: a person is to edit the best one.
+    """Gates rejected each draft of the job's artifact: a person is to edit the best one, or to approve their edit.
 
-    `draft` has its fields, of which some may be missing; `findings` say what is wrong, and where. `reason` is that of
-    the last attempt.
+    `draft` has its fields, of which some may be missing; `findings` say what is wrong, and where. `state` is that of
+    the review. `reason` is that of the last attempt, None once a person has edited the draft.
     """
 
     def __init__(
         self,
         job_id: UUID,
+        state: str,
         reason: str | None,
         detail: str | None,
         draft: Mapping[str, Any],
@@ -143,7 +144,7 @@ class NeedsEditError(JobEndedError):
     ) -> None:
         self.draft = draft
         self.findings = findings
-        super().__init__(job_id, "needs_edit", reason, detail)
+        super().__init__(job_id, state, reason, detail)
 
 
 class ArtifactRejectedError(JobEndedError):

@@ -90,7 +90,11 @@ def read_artifact(snapshot: Snapshot, row: Mapping[Any, Any] | None) -> Artifact
     Raises `NeedsEditError`, and `UnreadableArtifactError`.
     """
     if row is not None and row["body"] is None and row["draft"] is not None:
-        raise NeedsEditError(snapshot.id, snapshot.reason, snapshot.detail, row["draft"], row["findings"])
+        review, reason, detail = ReviewState.NEEDS_EDIT, snapshot.reason, snapshot.detail
+        if row["edited"]:  # what the model wrote, and why it was rejected, waits for nobody any more
+            review = snapshot.review or review
+            reason, detail = None, f"version {row['edited']} waits for a decision"
+        raise NeedsEditError(snapshot.id, review, reason, detail, row["draft"], row["findings"])
     try:
         body = row["body"] if row is not None else None
         artifact: Artifact = registry.find(snapshot.kind).artifact.model_validate(body, extra="ignore")

@@ -1,9 +1,10 @@
 -- The artifacts of jobs: the version that a person approved or, until then, what the gates accepted. Without one, `body`
--- is NULL, and `draft` the version that a person may edit.
+-- is NULL, and `draft` the version that a person may edit; `edited` is its number, if a person wrote it.
 SELECT job.id AS job_id, CASE
         WHEN review = 'approved' THEN coalesce(edited.body, written.body) WHEN verdict = 'accepted' THEN written.body
     END AS body,
-    coalesce(edited.body, written.body) AS draft, coalesce(edited.findings, written.findings) AS findings
+    coalesce(edited.body, written.body) AS draft, coalesce(edited.findings, written.findings) AS findings,
+    edited.version AS edited
 FROM job
 LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version
 LEFT JOIN LATERAL (

@@ -128,7 +128,13 @@ class _Job:
             return None
         now = self.current_version
         body = now["body"] if self.review is ReviewState.APPROVED else self.artifact["body"]
-        return {"job_id": self.id, "body": body, "draft": now["body"], "findings": now["findings"]}
+        return {
+            "job_id": self.id,
+            "body": body,
+            "draft": now["body"],
+            "findings": now["findings"],
+            "edited": self.edit and self.version,
+        }
 
     @property
     def current_version(self) -> dict[str, Any]:
@@ -322,17 +328,19 @@ class InMemoryQueue:
     def _made(self, parent: UUID) -> list[dict[str, Any]]:
         """What `queue/follow_ups_of` answers of this parent."""
         changed = [each["decided_at"] for each in self._jobs[parent].decisions if each["action"] in CHANGES]
+        made = [job for job in self._jobs.values() if job.parent == parent]
+        changed += [job.enqueued_at for job in made if job.reason == ReviewState.SUPERSEDED]
         return [
             {"id": job.id, "digest": job.digest, "of_this_version": current}
-            for job in self._jobs.values()
-            if job.parent == parent and job.reason != ReviewState.SUPERSEDED
-            if (current := not changed or job.enqueued_at > changed[-1]) or job.state not in ENDED
+            for job in made
+            if job.reason != ReviewState.SUPERSEDED
+            if (current := not changed or job.enqueued_at > max(changed)) or job.state not in ENDED
         ]
 
     def _supersede(self, ids: Iterable[UUID]) -> list[UUID]:
         """Do what `queue/supersede` does, and return all jobs that were superseded."""
         taken = list(ids)
-        for job in [self._jobs[id_] for id_ in taken]:
+        for job in [self._jobs[id_] for id_ in taken if self._jobs[id_].state not in ENDED]:
             theirs = [each["id"] for each in self._made(job.id)]
             if job.state is JobState.QUEUED:
                 job.end(JobState.CANCELLED, datetime.now(UTC))

@@ -131,7 +131,10 @@ def test_a_draft_that_is_not_whole_is_edited_first(queue: Queue, body: dict[str,
     with pytest.raises(NeedsEditError) as caught:
         queue.producer.job(job_id).result(timeout=0)
     assert caught.value.draft == body
-    artifact.decide("edit", by="Ann", body=EDITED).decide("approve", by="Ann")
+    edited = artifact.decide("edit", by="Ann", body=EDITED)
+    with pytest.raises(NeedsEditError, match=r"is needs_review \(version 2 waits for a decision\)"):
+        queue.producer.job(job_id).result(timeout=0)
+    edited.decide("approve", by="Ann")
     assert queue.producer.job(job_id).result(timeout=0) == EchoArtifact(**EDITED)
 
 
@@ -222,6 +225,18 @@ def test_a_version_tries_again_what_ended_without_an_artifact(queue: Queue) -> N
     assert len(queue.rows(FOLLOW_UPS, id=job_id)) == 2, "of the same version"
     again.decide("edit", by="Ann", body={"echo": "The first words."}).decide("approve", by="Ann")
     assert [state for _, state, _ in queue.rows(FOLLOW_UPS, id=job_id)] == ["dead", "dead", "queued", "queued"]
+
+
+def test_what_ended_without_an_artifact_goes_on_saying_why(queue: Queue) -> None:
+    """It is neither superseded, nor keeps those from being made anew that were."""
+    job_id = asking(queue, ReviewState.NEEDS_REVIEW)
+    approved = artifact_of(queue, job_id).decide("approve", by="Ann")
+    waits, dead = (row.id for row in queue.rows("SELECT id FROM job WHERE parent_id = :id ORDER BY id", id=job_id))
+    queue.rows("UPDATE job SET state = 'dead', reason = 'off_topic', finished_at = now() WHERE id = :id", id=dead)
+    rejected = approved.decide("reopen", by="Ann").decide("reject", by="Ann", note="no news")
+    assert [queue.job(each).reason for each in (waits, dead)] == ["superseded", "off_topic"]
+    rejected.decide("reopen", by="Ann").decide("approve", by="Ann")
+    assert [state for _, state, _ in queue.rows(FOLLOW_UPS, id=job_id)] == ["cancelled", "dead", "queued", "queued"]
 
 
 @pytest.mark.parametrize(("again", "states"), [("ok then", ["succeeded"]), ("ok now", ["succeeded", "succeeded"])])

@@ -96,7 +96,11 @@ def verify(
             verified += list(read(group, json.loads(output.text)))
         except (ValueError, KeyError, TypeError, AttributeError):
             verified += (VerifiedClaim(claim.text, UNREAD, "") for claim in group)
-    return tuple(verified)
+    # Whoever cites no passage that says otherwise has not found one.
+    return tuple(
+        each._replace(label=NOT_FOUND) if each.label == CONTRADICTED and not each.evidence else each
+        for each in verified
+    )
 
 
 def doubt(claim: ArtifactClaim, verified: VerifiedClaim, source: str, context: Context) -> Finding | None:

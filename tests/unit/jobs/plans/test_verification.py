@@ -136,6 +136,7 @@ def test_an_answer_that_cannot_be_read_costs_nothing_but_its_findings(answer: st
 def test_a_model_cites_a_passage_or_none() -> None:
     found = run(verify(RAIN, Context(), "A source."), lambda _: Output('{"claims": "b C c N"}'))
     assert [(each.label, each.evidence) for each in found] == [("contradicted", "It is wet."), ("not_found", "")]
+    assert labels(RAIN, '{"claims": "- C - S"}') == ["not_found", "supported"], "no passage says otherwise"
 
 
 def test_many_claims_take_several_calls_side_by_side() -> None:

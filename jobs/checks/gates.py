@@ -6,8 +6,8 @@ text's language group, as measured on labelled texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from thothy_ai.jobs.api.verdict import RejectionReason
 from thothy_ai.jobs.checks.tables import table
@@ -51,6 +51,18 @@ def group_of(locale: str) -> str:
 def precision(reason: RejectionReason, locale: str) -> float:
     """How often what a check says for this reason is right in a locale's language group, 0 to 1."""
     return estimated(*table("gates").get(reason, {}).get(group_of(locale), (0, 0)))
+
+
+def measure(finding: Mapping[str, Any], locale: str) -> str:
+    """What was measured of whatever raised a stored finding, in words: the counts behind its weight, if any."""
+    if finding["by"] != "rule":
+        weight = finding["weight"]
+        return "not measured" if weight == UNMEASURED else f"right in {weight:.0%} of its doubts"
+    group = group_of(locale)
+    right, wrong = table("gates").get(finding["reason"], {}).get(group, (0, 0))
+    languages = "other languages" if group == _OTHER else group
+    texts = f"right in {right} of {right + wrong} texts" if right + wrong else "not measured"
+    return f"{texts} in {languages}"
 
 
 def estimated(right: int, wrong: int) -> float:

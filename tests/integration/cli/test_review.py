@@ -14,11 +14,12 @@ import pytest
 
 from tests.support.command_line import one_line, typed
 from tests.support.command_terminal import on_terminal
-from tests.support.decided import written
+from tests.support.decided import FINDING, written
 from tests.support.home import THOTHY
 from tests.support.queue_bench import Queue
 from thothy_ai.db.states import ReviewState
 from thothy_ai.jobs import registry
+from thothy_ai.jobs.checks.gates import measure
 
 SOON, LATER = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, 5))
 DECISIONS = "SELECT version, action, decided_by, note FROM decision ORDER BY decided_at"
@@ -57,8 +58,8 @@ def test_one_command_decides(queue: Queue, tmp_path: Path) -> None:
     shown = typed(settings, "review", "show", job_id).stdout
     assert "echo:\n  The [1: first] words." in shown
     assert (
-        "[1] number_not_in_source (right in 60.0%) in echo: '40' is not in the source\n    source: [ok] and all of it"
-        in shown
+        f"[1] number_not_in_source ({measure(FINDING, 'en')}) in echo: '40' is not in the source\n"
+        "    source: [ok] and all of it" in shown
     )
     edit = tmp_path / "edit.txt"
     edit.write_text("== echo\nThe last words.\n")

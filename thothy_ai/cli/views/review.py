@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thothy_ai.admin.durations import spell
 from thothy_ai.admin.word_diff import word_diff
-from thothy_ai.cli.views.tables import count, percent, printable, short_id, wrapped
+from thothy_ai.cli.views.tables import count, printable, short_id, wrapped
 from thothy_ai.cli.views.times import local
 from thothy_ai.producer.decisions import leaves
 
@@ -48,7 +48,7 @@ def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
     if current.edited_by:
         yield from change_lines(current.changes, width)
     yield ""
-    yield from finding_lines(numbered, current.source, width)
+    yield from finding_lines(numbered, current.source, current.locale or "", width)
 
 
 def change_lines(changes: Sequence[FieldChange], width: int | None) -> Iterator[str]:
@@ -69,13 +69,15 @@ def word_changes(before: str, after: str) -> str:
     return "".join(marks[each.what].format(each.text) for each in word_diff(before, after))
 
 
-def finding_lines(numbered: Numbered, source: str, width: int | None) -> Iterator[str]:
+def finding_lines(numbered: Numbered, source: str, locale: str, width: int | None) -> Iterator[str]:
     """Each finding with the passage of the source that it points to; without one, the beginning of the source."""
+    from thothy_ai.jobs.checks.gates import measure
+
     excerpts = False
     for number, finding in numbered:
         by = "the model, " if finding["by"] == "verification" else ""
         where = f" in {finding['part']}" if finding["part"] else ""
-        said = f"[{number}] {finding['reason']} ({by}right in {percent(finding['weight'])}){where}: {finding['detail']}"
+        said = f"[{number}] {finding['reason']} ({by}{measure(finding, locale)}){where}: {finding['detail']}"
         yield from _fitted(said, width)
         if shown := excerpt(source, finding["source_start"], finding["source_end"]):
             excerpts = True

@@ -15,7 +15,7 @@ from tests.unit.jobs.kinds.test_trend_summary import GOOD, REQUEST, changed, ver
 from thothy_ai.jobs import Artifact, Context, OneCall, Output, Rejection, RejectionReason, Request, Sampling
 from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.api.verdict import Place
-from thothy_ai.jobs.checks.gates import UNMEASURED, group_of, is_gate, precision
+from thothy_ai.jobs.checks.gates import UNMEASURED, group_of, is_gate, measure, precision
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.schema import prose
 
@@ -121,10 +121,26 @@ def test_each_reason_is_declared_and_a_gate_is_right(reason: RejectionReason) ->
     assert [name for name in gates if groups[name][1] > 1] == []
 
 
+def test_a_finding_says_what_was_measured_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "thothy_ai.jobs.checks.gates.table", lambda _: {"off_schema": {"gate": True, "English": [3, 1]}}
+    )
+
+    def said(reason: RejectionReason, locale: str, weight: float = 0.5, by: str = "rule") -> str:
+        return measure({"reason": reason, "weight": weight, "by": by}, locale)
+
+    assert said(RejectionReason.PROMPT_ECHO, "fr") == "not measured in other languages"
+    assert said(RejectionReason.OFF_SCHEMA, "en-GB") == "right in 3 of 4 texts in English"
+    assert said(RejectionReason.OFF_SCHEMA, "ja") == "not measured in Chinese and Japanese"
+    assert said(RejectionReason.UNSUPPORTED, "en", UNMEASURED, "verification") == "not measured"
+    assert said(RejectionReason.UNSUPPORTED, "en", 0.83, "verification") == "right in 83% of its doubts"
+
+
 def test_weights_are_cautious_where_little_was_measured() -> None:
     assert precision(RejectionReason.UNSUPPORTED, "en") == UNMEASURED
     assert precision(RejectionReason.BANNED_PHRASE, "en") > 0.7
     assert group_of("zh-Hant") == group_of("ja")
     assert is_gate(RejectionReason.WRONG_LANGUAGE, "en")
     assert not is_gate(RejectionReason.UNKNOWN_WORDS, "en"), "never measured"
+    assert not is_gate(RejectionReason.MUST_MENTION, "en"), "never measured"
     assert not is_gate(RejectionReason.NUMBER_NOT_IN_SOURCE, "en")

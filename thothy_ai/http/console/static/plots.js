@@ -79,7 +79,7 @@
         width: bars ? 0 : 2,
         dash: mode === "lines" ? DASHES[at] : undefined,
         paths: bars ? uPlot.paths.bars({ size: [0.8, 40] }) : dots ? () => null : undefined,
-        points: { show: !bars, size: dots ? 10 : 9 - 2 * at, fill: dots ? ink(at) : undefined, filter: dots ? undefined : () => alone(drawn[at]) },
+        points: { show: !bars, size: dots ? 10 : 9 - 2 * at, fill: dots ? ink(at) : undefined, filter: mode === "lines" ? () => alone(drawn[at]) : undefined },
       }))],
     }, [places, ...order.map((at) => drawn[at])], into);
     const fitted = new ResizeObserver(() => plot.setSize({ width: into.clientWidth, height: HEIGHT }));

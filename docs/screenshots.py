@@ -34,7 +34,7 @@ from thothy_ai.producer import Job
 from thothy_ai.settings import Settings
 
 FOLDER = Path(__file__).parent / "console"
-JOBS = 30
+JOBS = 150
 TENANTS = ("acme", "northwind")
 CLOSED = "http://127.0.0.1:9/hook"  # a webhook that nobody answers
 
@@ -74,7 +74,7 @@ def _take(shown: Browser, settings: Settings) -> None:
     shown.click("Go to the console")
     with Producer(settings) as producer:
         jobs = _enqueued(producer)
-        _wait(jobs[: JOBS // 3])
+        _wait(jobs[:1])
         _save(shown, address, View("now", "now", until="document.body.innerText.includes('with an artifact')"))
         _wait(jobs)
         _change(shown, address)
@@ -104,12 +104,12 @@ def _take(shown: Browser, settings: Settings) -> None:
 
 def _enqueued(producer: Producer) -> list[Job]:
     """The demo's jobs, of two tenants, and one whose source is too long for the model."""
-    soon, requests = datetime.now(UTC) + timedelta(hours=6), demo_jobs()[:JOBS]
+    soon, requests = datetime.now(UTC) + timedelta(hours=6), (demo_jobs() * JOBS)[:JOBS]
     requests.append(Hook(source=requests[0].source * 60, audience="indie founders"))
     return [
         producer.of_tenant(TENANTS[number % 2]).enqueue(
             request,
-            idempotency_key=f"issue-48/{number:02}",
+            idempotency_key=f"issue-48/{number:03}",
             max_attempts=1 if number % 4 else 2,
             deadline=None if number % 5 else soon,
             priority=0 if number % 7 else 5,

@@ -172,7 +172,7 @@ def test_every_form_that_changes_something_is_recorded_with_before_and_after(con
     acts: list[tuple[str, dict[str, object], str, str]] = [
         ("/jobs/change", {"action": "cancel", "id": str(world.waiting), "number": "1"}, "cancel jobs", "queued"),
         ("/dead/change", {"action": "redrive", "id": str(world.dead), "number": "1", "until": until},
-         "redrive dead jobs", "repetition"),
+         "queue dead jobs again", "repetition"),
         ("/review/{id:uuid}/decide", {"action": "approve", "version": "1"}, "approve", "needs_review"),
         ("/engines/pause", {"scope": "kind", "name": "echo", "note": "why"}, "pause", "why"),
         ("/engines/resume", {"scope": "kind", "name": "echo"}, "resume", "why"),

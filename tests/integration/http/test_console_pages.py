@@ -198,7 +198,7 @@ def sign_in_and_out(pages: Pages, width: int, dark: bool) -> None:
     pages.browser.click("Sign out")
     pages.browser.write("#key", "no key")
     pages.browser.click("Sign in", "main")
-    pages.says("no valid key")
+    pages.says("not a valid key")
     eventually(lambda: pages.signs_in_with(key))
     assert pages.browser.evaluate("location.pathname") == "/console/review"
     pages.sign_in()

@@ -146,7 +146,7 @@ class Console:
         viewer = viewer_of_key(key) if key is not None and key.is_key(given) and is_valid(key) else None
         if viewer is None:
             log.warning("console: refused a sign-in with a key: it is not valid, or may not look")
-            wrong = "this is no valid key with the scope read, review or admin"
+            wrong = "not a valid key with the scope read, review or admin"
             return self.site.render(request, None, "sign_in.html", 401, to=to, wrong=wrong)
         return await self.site.read(lambda: self.site.sign_in(request, viewer, to))
 

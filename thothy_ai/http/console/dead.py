@@ -24,6 +24,7 @@ from thothy_ai.http.errors import ApiError
 SHOWN = 100  # jobs
 MAX_RECORDED = 1_000  # ids of a change
 VERBS = {"redrive": "Queue {} again", "purge": "Delete {}, history included"}
+RECORDED = {"redrive": "queue dead jobs again", "purge": "delete dead jobs"}
 DONE = {"redrive": "queued again", "purge": "deleted"}
 
 
@@ -107,7 +108,7 @@ class DeadPages:
             "redrive": lambda: dead_letters.redrive(database, selection, by=by, why=why, deadline=deadline),
             "purge": lambda: dead_letters.purge(database, selection),
         }
-        async with self._site.recorded(viewer, f"{action} dead jobs", _counted(total)) as record:
+        async with self._site.recorded(viewer, RECORDED[action], _counted(total)) as record:
             ids = [str(each) for each in selection.ids[:MAX_RECORDED]]
             record.before = {
                 "groups": [asdict(group) for group in groups],

@@ -60,6 +60,7 @@ MAX_SHOWN_CHARS = 20_000  # of a live text
 ACTIONS = {"cancel": "Cancel", "retry": "Queue again", "priority": "Change the priority of"}
 DONE = {"cancel": "cancelled", "retry": "queued again", "priority": "given another priority"}
 CHANGING = ("id", "state", "reason", "attempt", "priority", "finished_at")  # of a listed job
+RECORDED = {"cancel": "cancel jobs", "retry": "queue jobs again", "priority": "change the priority of jobs"}
 RETRYABLE = (JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED)
 CHANGEABLE = {
     "cancel": frozenset(JobState) - TERMINAL,
@@ -170,7 +171,7 @@ class JobPages:
             )
         ids, database = list(chosen), self._site.database
         target = str(ids[0]) if len(ids) == 1 else f"{len(ids):,} jobs"
-        async with self._site.recorded(viewer, f"{action} jobs", target) as record:
+        async with self._site.recorded(viewer, RECORDED[action], target) as record:
             before = await self._site.read(lambda: standing_of(database, ids[:MAX_RECORDED]))
             record.before = {"number": len(ids), "states": Counter(chosen.values()), "jobs": before}
             record.before |= {"recorded": len(before)} if len(before) < len(ids) else {}

@@ -31,6 +31,7 @@ from thothy_ai.db.states import ReviewState
 from thothy_ai.embedded.process import free_port
 from thothy_ai.http.console import jobs as job_pages
 from thothy_ai.http.server import FINISH_SECONDS
+from thothy_ai.jobs.checks.gates import measure
 
 MARKS = "\u061c\u200b\u200e\u200f\u202e\ufeff\x1b"  # that would change what stands beside them
 HOSTILE = f"<script>alert(1)</script>{MARKS}[31m{{{{ 7 * 7 }}}}" + "x" * 2_000
@@ -352,7 +353,7 @@ def test_the_list_and_the_page_speak_of_the_text(console: Console) -> None:
     plain = written(console.queue, findings=())
     with console.signed_in("editor", name="Ann") as ann, console.signed_in("editor", name="Bo") as bo:
         page = ann.get(f"/review/{job}").text
-        for shown in ("Key point 1: point", "Key point 1: quote", "Tag 1", "88% of such findings are correct"):
+        for shown in ("Key point 1: point", "Key point 1: quote", "Tag 1", measure(finding, "en")):
             assert shown in page, shown
         assert ">key_points.0" not in page
         assert "<details open><summary>As it is published" in page

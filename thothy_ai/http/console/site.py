@@ -39,6 +39,7 @@ from thothy_ai.http.console.readings import READ_SECONDS, Readings
 from thothy_ai.http.console.sessions import COOKIE, SESSION_SECONDS, Sessions, Viewer, ViewerRole, check_csrf
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import Places
+from thothy_ai.jobs.checks.gates import measure
 from thothy_ai.plans.judges import EDIT_JUDGES, Judges
 from thothy_ai.queue.moments import RANGE, nameable
 from thothy_ai.settings import Settings
@@ -121,6 +122,7 @@ class Site:
             "estimate": spell_whole,
             "rate": per_time,
             "share": share,
+            "measure": measure,
             "short": short,
             "label": label,
             "exact": exact,

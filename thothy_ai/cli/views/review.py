@@ -39,12 +39,19 @@ def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
         yield from _fitted(f"Reopen it to decide: {current.detail}", width)
     if current.body is None:
         yield from _fitted(current.text or "There is no text.", width, "  ")
+    headed: set[int] = set()  # of findings on a whole part, which stand at its first heading
     for part, value in leaves(current.body or {}):
-        yield from _fitted(f"{part}:", width)
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        yield from _fitted(
-            marked(shown, [(number, each) for number, each in numbered if each["part"] == part]), width, "  "
-        )
+        own = [(number, each) for number, each in numbered if each["part"] == part]
+        wide = [
+            number
+            for number, each in numbered
+            if each["part"] and f"{part}.".startswith(f"{each['part']}.") and number not in headed
+            if each["part"] != part or not _within(shown, each["start"], each["end"])
+        ]
+        headed.update(wide)
+        yield from _fitted(" ".join([f"{part}:", *(f"[{number}]" for number in wide)]), width)
+        yield from _fitted(marked(shown, own), width, "  ")
     if current.edited_by:
         yield from change_lines(current.changes, width)
     yield ""
@@ -88,12 +95,18 @@ def finding_lines(numbered: Numbered, source: str, locale: str, width: int | Non
 
 
 def marked(text: str, numbered: Numbered) -> str:
-    """The text with `[1: …]` around what each finding is about. A place outside the text is not marked."""
-    marks = []
+    """The text with `[1: …]` around what each finding is about, and `[1,2: …]` around what several are about.
+
+    A place outside the text is not marked.
+    """
+    spans: dict[tuple[int, int], list[str]] = {}
     for number, finding in numbered:
         start, end = finding["start"], finding["end"]
         if _within(text, start, end):
-            marks += [(end, 0, "]"), (start, 1, f"[{number}: ")]
+            spans.setdefault((start, end), []).append(str(number))
+    marks = []
+    for (start, end), numbers in spans.items():
+        marks += [(end, 0, "]"), (start, 1, f"[{','.join(numbers)}: ")]
     for place, _, mark in sorted(marks, reverse=True):
         text = text[:place] + mark + text[place:]
     return text

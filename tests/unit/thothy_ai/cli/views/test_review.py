@@ -47,6 +47,13 @@ def test_findings_stand_at_their_places() -> None:
     one, two, within = finding(0, 5), finding(6, 11), finding(6, 8)
     assert marked("Sales rose.", [(1, one), (2, two)]) == "[1: Sales] [2: rose.]"
     assert marked("Sales rose.", [(1, two), (2, within)]) in ("Sales [2: [1: ro]se.]", "Sales [1: [2: ro]se.]")
+    assert marked("Sales rose.", [(7, two), (9, two), (1, one)]) == "[1: Sales] [7,9: rose.]"
+
+
+def test_a_finding_on_a_whole_part_stands_at_its_heading() -> None:
+    body = {"points": [{"point": "Sales rose.", "quote": "They rose."}]}
+    lines = list(version_lines(version("", finding(0, 0, "points.0"), body=body, written=body), 80))
+    assert [line for line in lines if line.startswith("points")] == ["points.0.point: [1]", "points.0.quote:"]
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 99), (-4, 3), (5, 5), (7, 3), (None, None), ("0", "3"), (99, 120)])

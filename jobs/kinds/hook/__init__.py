@@ -17,6 +17,7 @@ from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Value
 from thothy_ai.jobs.plans.verification import claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema, post_pattern, prose_pattern
+from thothy_ai.jobs.text.strings import counted
 
 __all__ = ["KIND", "MAX_VARIANTS", "Hook", "HookArtifact", "Variant"]
 
@@ -58,7 +59,7 @@ def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
         return
     yield from _part_faults(request, values)
     if texts and len(texts) != request.variants:
-        few = f"{len(texts)} variants, not {request.variants}"
+        few = f"{counted(len(texts), 'variant')}, and {request.variants} were asked for"
         yield PartFault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
     yield from copied(request, texts, MAX_COPIED)
     yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)

@@ -103,7 +103,8 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
 
 def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
     for part, text in _texts(values).items():
-        name, earlier = str(part[0]), values["key_points"][: int(part[1])] if len(part) > 1 else ()
+        name = "a key point" if len(part) > 1 else str(part[0]).replace("_", " ")
+        earlier = values["key_points"][: int(part[1])] if len(part) > 1 else ()
         own = (
             checks.length(name, text, request.locale, *LIMITS[part[:1]]),
             checks.unfinished(name, text, request.locale) if name != "title" else None,

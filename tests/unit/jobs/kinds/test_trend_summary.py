@@ -102,6 +102,17 @@ def test_a_bad_part_is_written_again_then_rejected(values: dict[str, Any], reaso
     assert verdict.artifact is not None
 
 
+@pytest.mark.parametrize(
+    ("values", "detail"),
+    [
+        (changed("why_it_matters", "So what."), "why it matters has 2 words, fewer than"),
+        (changed("point", "They sell well.", 0), "a key point has 3 words, fewer than 4"),
+    ],
+)
+def test_a_detail_names_a_field_in_words(values: dict[str, Any], detail: str) -> None:
+    assert verdict_on(REQUEST, values)[0].detail.startswith(detail)
+
+
 def test_a_summary_may_state_a_fact_as_the_source_does_but_not_most_of_them() -> None:
     fact = "The local dealer Radhaus Sonne sold 418 cargo bikes last year, a record."
     quote = "The local dealer Radhaus Sonne sold 418 cargo bikes last year."

@@ -58,6 +58,7 @@
         if (area) area.value = text;
       }
       show(form.id, true);
+      document.activeElement.blur();  // the next key is a decision's, not the beginning of a text
       setTimeout(() => form.dispatchEvent(new Event("again")));
     } else if (left) {
       const box = document.createElement("pre");

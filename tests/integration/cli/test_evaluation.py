@@ -261,7 +261,9 @@ def test_validators_say_what_is_a_gate_and_are_measured_on_a_folder(tmp_path: Pa
     run = CliRunner().invoke
     declared = json.loads(run(app, ["eval", "validators", "--json"]).stdout)
     assert (declared["truncated"]["gate"], declared["number_not_in_source"]["gate"]) == (True, False)
-    assert "number_not_in_source" in run(app, ["eval", "validators"]).stdout
+    lines = run(app, ["eval", "validators"]).stdout.splitlines()
+    assert any(line.startswith("number_not_in_source") for line in lines)
+    assert max(map(len, lines)) <= 80
     text = {
         "id": "x1", "kind": "hook", "language": "en", "request": {"source": "Crocks sold out."}, "artifact": {},
         "label": "reject", "reasons": ["off_schema"], "split": "unseen", "note": "why",

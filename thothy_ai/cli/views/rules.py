@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_declared(*, as_json: bool) -> None:
-    """Each reason, whether it rejects, and of how many labelled texts it was right, by language group."""
+    """Each reason, whether it rejects, and of how many labelled texts it was right: a line for each language group."""
     from thothy_ai.jobs.checks.tables import table as declarations
 
     if as_json:
@@ -24,15 +24,13 @@ def print_declared(*, as_json: bool) -> None:
     rows = []
     for reason, declared in declarations("gates").items():
         groups = {name: counts for name, counts in declared.items() if name not in {"gate", "finding_in"}}
-        right, wrong = (sum(counts[place] for counts in groups.values()) for place in (0, 1))
-        spared = ", ".join(declared.get("finding_in", ()))
-        role = "finding" if not declared["gate"] else f"gate, not in {spared}" if spared else "gate"
-        measured = percent(right / (right + wrong)) if groups else "-"
-        languages = ", ".join(f"{name} {good}/{good + bad}" for name, (good, bad) in groups.items())
-        rows.append([reason, role, right, wrong, measured, languages])
+        spared = declared.get("finding_in", ())
+        for name, (right, wrong) in (groups or {"-": (0, 0)}).items():
+            role = "gate" if declared["gate"] and name not in spared else "finding"
+            rows.append([reason, role, name, right, wrong, percent(right / (right + wrong)) if groups else "-"])
     columns = [
-        Column("reason"), Column("role", drop=2), Column("right", number=True), Column("wrong", number=True),
-        Column("precision", number=True), Column("right of all, by language", text=True, drop=1),
+        Column("reason"), Column("role", drop=2), Column("language group", drop=1), Column("right", number=True),
+        Column("wrong", number=True), Column("precision", number=True),
     ]  # fmt: skip
     return table("", columns, rows)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.command_line import one_line, typed
+from tests.support.command_line import one_line, type_command, typed
 from tests.support.command_terminal import on_terminal
 from tests.support.decided import FINDING, written
 from tests.support.home import THOTHY
@@ -55,11 +55,15 @@ def test_what_waits_is_listed_by_deadline(queue: Queue) -> None:
 def test_one_command_decides(queue: Queue, tmp_path: Path) -> None:
     job_id = written(queue)
     settings = queue.settings
-    shown = typed(settings, "review", "show", job_id).stdout
-    assert "echo:\n  The [1: first] words." in shown
+    wide, narrow = (
+        type_command("review", "show", job_id, environment={**settings.environment(), "COLUMNS": columns}).stdout
+        for columns in ("", "40")
+    )
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert "echo:\n  The [1: first] words." in wide
     assert (
         f"[1] number_not_in_source ({measure(FINDING, 'en')}) in echo: '40' is not in the source\n"
-        "    source: [ok] and all of it" in shown
+        "    source: [ok] and all of it" in wide
     )
     edit = tmp_path / "edit.txt"
     edit.write_text("== echo\nThe last words.\n")

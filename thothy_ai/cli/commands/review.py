@@ -312,7 +312,8 @@ def _made(
 def _show(current: CurrentVersion) -> None:
     from thothy_ai.cli.views.review import version_lines
 
-    for line in version_lines(current, terminal_width()):
+    given = os.environ.get("COLUMNS", "")  # by who reads a pipe, such as a pager or an editor
+    for line in version_lines(current, terminal_width() or (int(given) if given.isdecimal() else None)):
         typer.echo(line)
 
 

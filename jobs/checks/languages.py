@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import QUOTATION
-from thothy_ai.jobs.checks.segments import sentences
+from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.tables import table
-from thothy_ai.jobs.checks.vocabulary import has_word_lists, is_known
+from thothy_ai.jobs.checks.vocabulary import has_word_lists, is_known, listed
 from thothy_ai.jobs.text import language as detect
 from thothy_ai.jobs.text.locales import language_of, locale_name, script_of, tag_of
 
@@ -45,7 +46,8 @@ _ENGLISH = frozenset(
     when what where there than because before between while its it you your our into out only every each other such any
     nobody everyone both does did may might says said""".split()  # noqa: SIM905  a list of words to read
 )
-_MIN_ENGLISH, _ALL_ENGLISH = 3, 0.8  # words in small letters that tell, and the share of them that are English
+_MIN_WORDS, _MIN_IF_SURE = 3, 2  # in small letters, by which a sentence's language is told; if the detector is sure
+_THEIRS, _OWN = 0.8, 0.5  # the shares of them that another language knows at least, and that the expected one does not
 # What is the same in any language: links, code, placeholders, tags, hashtags, mentions.
 _NO_LANGUAGE = re.compile(
     r"```.{0,20000}?```|`[^`\n]{1,200}`|https?://\S+|\{[^{}\n]{1,80}\}|<[^<>\n]{1,200}>|[#@]\w+", re.DOTALL
@@ -54,29 +56,38 @@ _QUOTATION = re.compile(r"“[^”“\n]{1,400}”|„[^“”„\n]{1,400}[“�
 _NAME = re.compile(r"(?<![.!?…:\n] )(?<!^)\b[^\W\d_a-zß-ÿа-яё][\w'’-]*\b|\b\w{0,30}[a-z][A-Z]\w{0,30}\b|\b[A-Z]{2,}\b")
 
 
+class _Foreign(NamedTuple):
+    """A sentence in another language, or a whole text, with its place."""
+
+    text: str
+    start: int
+    language: str
+
+
 def wrong_language(text: str, locale: str) -> Rejection | None:
     """Reject a text in a language other than the locale's, as a whole, in over a third of its characters, or with a
-    sentence that is English by its words.
+    sentence that is foreign by its words. If only a sentence is, the span is that sentence's.
 
     Links, code, names and quotations are left out if the text is not in the language with them. Text with fewer than
     fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
     """
-    plain = _NO_LANGUAGE.sub(" ", text)
+    plain = _blanked(_NO_LANGUAGE, text)
     if sum(map(str.isalpha, plain)) < _MIN_LETTERS:
         return None
     rest = _NAME.sub(" ", _QUOTATION.sub(" ", plain))  # without quotations and capitalized words
-    if not (
-        _is_wholly_in(plain, locale) or (sum(map(str.isalpha, rest)) >= _MIN_LETTERS and _is_wholly_in(rest, locale))
-    ):
-        detected, confidence = next(iter(detect.confidences(plain).items()))
-        found = f"detected {detected.capitalize()} ({confidence:.2f})"
-        return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, {found}")
-    if language_of(locale).detector_name not in _MIXED_WITH_ENGLISH:
-        for sentence in sentences(QUOTATION.sub(" ", plain), locale):
-            if _is_english(sentence):
-                detail, start = f"expected {locale_name(locale)}, found English: {sentence[:80]!r}", text.find(sentence)
-                span = (start, start + len(sentence)) if start >= 0 else None
-                return Rejection(RejectionReason.WRONG_LANGUAGE, detail, span)
+    found = _foreign_part(plain, locale)
+    if found and sum(map(str.isalpha, rest)) >= _MIN_LETTERS and not _foreign_part(rest, locale):
+        found = None
+    expected = f"expected {locale_name(locale)}"
+    if found and found.text == plain:
+        confidence = next(iter(detect.confidences(plain).values()))
+        return Rejection(RejectionReason.WRONG_LANGUAGE, f"{expected}, detected {found.language} ({confidence:.2f})")
+    if found := found or _foreign_by_words(plain, locale):
+        detail, span = (
+            f"{expected}, found {found.language}: {found.text[:80]!r}",
+            (found.start, found.start + len(found.text)),
+        )
+        return Rejection(RejectionReason.WRONG_LANGUAGE, detail, span)
     tag = tag_of(locale)
     if not tag or tag.language != "zh" or not (tag.script or tag.region):
         return None
@@ -89,16 +100,39 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, found {name} characters")
 
 
-def _is_english(sentence: str) -> bool:
-    """Whether the words of a sentence that are no names are English, and some of them nothing else."""
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    """A text with spaces in the place of what a pattern finds, so that all else stays where it is."""
+    return pattern.sub(lambda match: " " * len(match[0]), text)
+
+
+def _foreign_by_words(text: str, locale: str) -> _Foreign | None:
+    """The first sentence whose words another language has, and the expected one has not."""
+    for start, sentence in located(_blanked(QUOTATION, text), locale):
+        if code := _language_by_words(sentence, locale):
+            return _Foreign(sentence, start, language_of(code).name)
+    return None
+
+
+def _language_by_words(sentence: str, locale: str) -> str | None:
+    """Another language that has the words of a sentence, names apart; English ones may be ones that no other has."""
     found = [word for word in _WORD.findall(sentence) if word.islower()]
+    if len(found) < _MIN_IF_SURE:
+        return None
     telling = sum(word in _ENGLISH for word in found) + (sentence.partition(" ")[0].lower() in _ENGLISH)
-    if len(found) < _MIN_ENGLISH or not telling:
-        return False
-    sure = telling >= 2 or next(iter(detect.confidences(sentence).items()))[0] == "ENGLISH"
-    if not sure or not has_word_lists():
-        return telling > len(found) / 3
-    return sum(is_known(word, "en") for word in found) >= _ALL_ENGLISH * len(found)
+    expected, own, detected = language_of(locale).detector_name, listed(locale), detect.language(sentence)
+    others = {"en", detected or "en"} if expected not in _MIXED_WITH_ENGLISH else {detected or "en"} - {"en"}
+    if not has_word_lists():
+        return "en" if "en" in others and len(found) >= _MIN_WORDS and telling > len(found) / 3 else None
+    without_names = " ".join(_NAME.sub(" ", sentence).split())
+    for code in sorted(others):
+        if language_of(code).detector_name not in _FREQUENT - {expected}:
+            continue
+        theirs, ours = (sum(is_known(word, each) for word in found) / len(found) if each else 1 for each in (code, own))
+        by_words = ours < _OWN or (code == "en" and telling + (detected == "en") > 1)
+        is_sure = code == detected and _is_surely_foreign(without_names, locale, _SURE_BARE)
+        if theirs >= _THEIRS and (is_sure or (len(found) >= _MIN_WORDS and by_words)):
+            return code
+    return None
 
 
 def surely_foreign(text: str, locale: str) -> Rejection | None:
@@ -155,26 +189,33 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     )
 
 
-def _is_wholly_in(text: str, locale: str) -> bool:
-    """Whether a text is in the language, except for few characters in sentences that are long enough to tell."""
+def _foreign_part(text: str, locale: str) -> _Foreign | None:
+    """What of a text is not in the language: all, or a sentence that is long enough to tell; not a few characters."""
     if not _is_in(text, locale):
-        return False
-    parts = sentences(_QUOTATION.sub(" ", text), locale)
+        return _Foreign(text, 0, _detected(text))
+    parts = [(start, part) for start, part in located(_blanked(_QUOTATION, text), locale) if part]
     if len(parts) < 2:
-        return True
-    for part in parts:
+        return None
+    foreign = []
+    for start, spaced in parts:
+        part = " ".join(spaced.split())
         is_prose = len(part) >= _MIN_SENTENCE and _PROSE.search(part)
         if _has_other_script(part, locale) or (is_prose and _is_surely_foreign(part, locale)):
-            return False
+            return _Foreign(spaced, start, _detected(part))
         # Names may make a sentence look like one in the expected language.
         bare = " ".join(_NAME.sub(" ", part).split())
         if is_prose and len(bare) >= _MIN_SENTENCE and _is_surely_foreign(bare, locale, _SURE_BARE):
-            return False
-    foreign = 0
-    for part in parts:
+            return _Foreign(spaced, start, _detected(bare))
         telling = sum(not (char.isdigit() or char in "$€£%.,:;#&+/()") for char in part)
-        foreign += len(part) if telling >= _MIN_SENTENCE and not _may_be_in(part, locale) else 0
-    return foreign / sum(map(len, parts)) <= _MAX_FOREIGN
+        if telling >= _MIN_SENTENCE and not _may_be_in(part, locale):
+            foreign.append(_Foreign(spaced, start, _detected(part)))
+    if sum(len(each.text) for each in foreign) <= _MAX_FOREIGN * sum(len(part) for _, part in parts):
+        return None
+    return max(foreign, key=lambda each: len(each.text))
+
+
+def _detected(text: str) -> str:
+    return next(iter(detect.confidences(text))).capitalize()
 
 
 def _may_be_in(sentence: str, locale: str) -> bool:

@@ -91,10 +91,22 @@ def _common_faults(request: WritingRequest, name: str, text: str) -> Iterator[Re
     yield checks.slip(text, locale)
 
 
-def foreign(request: WritingRequest, texts: Mapping[Part, str]) -> list[PartFault]:
-    """A fault of each text if together they are in another language, in which no other validator is to be trusted."""
+def foreign(request: WritingRequest, texts: Mapping[Part, str], field: str) -> list[PartFault]:
+    """Faults of texts in another language, in which no other validator is to be trusted: of each if together they are,
+    or of those with a foreign sentence, at its place. Parts of lists have their text in `field`.
+    """
     rejection = _wrong_language(" ".join(texts.values()), request.locale)
-    return [PartFault(part, rejection) for part in texts] if rejection else []
+    if rejection is None or rejection.span is None:
+        return [PartFault(part, rejection) for part in texts] if rejection else []
+    (first, last), faults, start = rejection.span, list[PartFault](), 0
+    for part, text in texts.items():
+        own = _wrong_language(text, request.locale) if len(text) >= MIN_CHARS_OF_A_LANGUAGE else None
+        if start <= first < start + len(text):  # a short part, too: the detail and the place are of this sentence
+            own = rejection._replace(span=(first - start, min(last - start, len(text))))
+        if own:
+            faults.append(PartFault(part, own.at(*part, *([field] if len(part) > 1 else []))))
+        start += len(text) + 1
+    return faults
 
 
 _wrong_language = lru_cache(maxsize=64)(checks.wrong_language)  # a plan that is replayed judges the same texts again

@@ -54,7 +54,7 @@ def _texts(values: Values) -> dict[Part, str]:
 
 def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
     texts = _texts(values)
-    if faults := foreign(request, texts):
+    if faults := foreign(request, texts, "text"):
         yield from faults
         return
     yield from _part_faults(request, values)

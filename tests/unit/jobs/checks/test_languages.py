@@ -86,6 +86,27 @@ def test_the_detail_names_both_languages() -> None:
     assert finding.detail.startswith("expected Swiss High German, detected English (")
 
 
+@pytest.mark.parametrize(
+    ("locale", "foreign"),
+    [
+        ("de", "Tourists are coming back."),
+        ("de", "Les prix montent encore cette année."),
+        ("en", "Die Preise steigen weiter an."),
+        ("es", "Viele Kunden sind zufrieden."),
+        ("fr", "Los precios suben otra vez."),
+        ("it", "Small shops profit most of all."),
+        ("tr", "De klanten zijn tevreden."),
+    ],
+)
+def test_a_short_sentence_in_another_language_is_found_by_its_words_and_named(locale: str, foreign: str) -> None:
+    text = f"{TEXTS[locale]} `left out` {foreign}"
+    found = checks.wrong_language(text, locale)
+    assert found is not None
+    assert found.span is not None
+    assert text[slice(*found.span)] == foreign
+    assert foreign in found.detail
+
+
 def test_the_detector_is_thread_safe() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda locale: checks.wrong_language(TEXTS[locale], locale), list(TEXTS) * 5))
@@ -137,14 +158,17 @@ OWN = {
         "It will cost about 3 million euros in total.",
         "Bakers are happy with the change.",
         "Nobody knows how long it takes.",
+        "Prices will rise again next spring.",
+        "Experts see no reason for concern.",
     ],
 )
 @pytest.mark.parametrize("locale", OWN)
 def test_an_english_sentence_is_found_wherever_it_stands(locale: str, foreign: str) -> None:
     first, last = OWN[locale]
     for sentences in ((foreign, first, last), (first, foreign, last), (first, last, foreign), (first, foreign)):
-        found = checks.wrong_language(" ".join(sentences), locale)
+        found = checks.wrong_language(text := " ".join(sentences), locale)
         assert found is not None, sentences
+        assert found.span is None or text[slice(*found.span)] == foreign
     assert checks.wrong_language(f"{first} {last}", locale) is None
     assert checks.wrong_language(f"{first} {last} “{foreign}”", locale) is None
 

@@ -94,3 +94,17 @@ def test_a_contradiction_is_located_in_the_text_and_in_the_source(text: str, sai
 @pytest.mark.parametrize(("text", "locale", "source"), CONSISTENT)
 def test_consistent_texts(text: str, locale: str, source: str) -> None:
     assert checks.contradiction(text, source, locale) is None
+
+
+LADDERS = [("cl", "litres", "hectolitres"), ("g", "kg", "tonnes"), ("mm", "metres", "km"), ("kW", "MW", "GW")]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [(said, meant) for units in LADDERS for said in units for meant in units if said != meant]
+)
+def test_a_unit_with_another_prefix_is_another_unit(said: str, meant: str) -> None:
+    found = checks.contradiction(
+        f"It was 4.3 million {said} last year.", f"It was 4.3 million {meant} last year.", "en"
+    )
+    assert found is not None
+    assert "4300000 is" in found.detail

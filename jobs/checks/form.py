@@ -21,11 +21,13 @@ _EMOJI = "\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u20e3\u200d\U0001f000-\U
 _APPENDIX = re.compile(
     rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|\([^()\n]{{0,20}}@\w{{1,40}}\)|[{_EMOJI}]))+\s*$"
 )
-# A link or an emoji is no place where an output is cut off: a post may end so, with a colon or nothing before it.
+# A link, a mention, a percentage or an emoji is no place where an output is cut off: a post may end so, with a colon or
+# nothing before it.
 _DOMAIN = r"(?<!\S)[\w-]+\.(?:[\w-]+\.)*"
 _TOP = "com|org|net|info|news|app|dev|io|eu|at|be|br|ch|cz|de|dk|es|fi|fr|in|it|jp|nl|no|pl|pt|ro|ru|se|tr|ua|uk"
 _DELIBERATE_END = re.compile(
-    rf"(?:https?://|(?<!\S)www\.|{_DOMAIN}[a-z]{{2,}}[/?])\S*$|{_DOMAIN}(?:{_TOP})$|\[[^\W\d_]{{3,20}}\]$|[{_EMOJI}]$"
+    rf"(?:https?://|(?<!\S)www\.|{_DOMAIN}[a-z]{{2,}}[/?])\S*$|{_DOMAIN}(?:{_TOP})$|\[[^\W\d_]{{3,20}}\]$|(?<!\S)@\w{{1,40}}$"
+    rf"|\d\s?[%％]$|[{_EMOJI}]$"
 )
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
 _ENDINGS = tuple(".!?…。！？．｡।॥؟۔։።‽¿׃~♪|")

@@ -74,6 +74,11 @@ CUT_OFF = [
 ]
 
 
+@pytest.mark.parametrize("text", ["Great beer today. Ask @brewer", "Save 20%", "Jetzt sparen: 20 %"])
+def test_a_mention_or_a_percentage_may_end_a_post(text: str) -> None:
+    assert checks.unfinished("text", text, "en") is None
+
+
 @pytest.mark.parametrize(("text", "locale"), FINISHED)
 def test_finished(text: str, locale: str) -> None:
     assert checks.unfinished("text", text, locale) is None

@@ -10,6 +10,7 @@ from thothy_ai.jobs.checks.languages import surely_foreign
 from thothy_ai.jobs.checks.names import NOUNS_CAPITALIZED
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.vocabulary import is_known, listed
+from thothy_ai.jobs.text import language as detect
 from thothy_ai.jobs.text.locales import locale_name, script_of
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -18,12 +19,16 @@ _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 
 def foreign_tags(tags: Sequence[str], source: str, locale: str) -> Iterator[Rejection]:
     """Reject each tag in English or another script that is asked for in another language, and each of tags that are
-    together in another one. Words of the source, abbreviations and names may stand in any.
+    together in another one. Abbreviations, names, and words of a source in the language asked for may stand in any.
 
     A single loan such as "Carsharing" or "Machine Learning" passes; needs the word lists of `simplemma` to find
     English tags beside others.
     """
-    known = {word.casefold() for word in _WORD.findall(source)}
+    found = _WORD.findall(source)
+    if detect.language(source) not in {None, primary(locale)}:  # of another language, only names, which are never small
+        small = {word for word in found if word.islower()}
+        found = [word for word in found if word[0].isupper() and word.lower() not in small]
+    known = {word.casefold() for word in found}
     new = [[word for word in _WORD.findall(tag) if word.casefold() not in known] for tag in tags]
     signs = [{_sign(word, locale) for word in words} for words in new]
     has_nouns = primary(locale) in NOUNS_CAPITALIZED

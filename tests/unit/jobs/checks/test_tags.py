@@ -54,3 +54,16 @@ def test_one_english_tag_among_others_is_found_at_its_place() -> None:
 )
 def test_loans_names_and_abbreviations_may_stand_in_any_language(locale: str, tags: list[str]) -> None:
     assert list(checks.foreign_tags(tags, SOURCE, locale)) == []
+
+
+ENGLISH = (
+    "The brewery in Kassel says that sales fell after the council closed the road, and the mayor, Petra Vogt, agrees."
+)
+
+
+@pytest.mark.parametrize(
+    ("tags", "count"),
+    [(["brewery", "sales", "council"], 3), (["Brauerei", "Kassel", "Petra Vogt"], 0), (["Brauerei", "Marketing"], 0)],
+)
+def test_words_of_a_source_in_another_language_are_foreign_names_apart(tags: list[str], count: int) -> None:
+    assert len(list(checks.foreign_tags(tags, ENGLISH, "de"))) == count

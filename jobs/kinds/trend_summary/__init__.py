@@ -23,6 +23,7 @@ __all__ = ["KIND", "KeyPoint", "TrendSummary", "TrendSummaryArtifact"]
 
 MIN_SHARE_OF_SOURCE = 0.25  # of the longer words
 MIN_QUOTED_WORDS = 3
+MIN_TAGS = 2
 MAX_COPIED = 0.5  # of all words
 LIMITS: Final[Mapping[Part, tuple[int, int]]] = {  # of words, for English
     ("title",): (2, 18),
@@ -55,7 +56,7 @@ def _instruction(request: TrendSummary) -> str:
 
 def _write(writing: Writing[TrendSummary]) -> Sequence[PartCall]:
     request, schema = writing.request, deepcopy(_SCHEMA)
-    schema["properties"]["tags"]["minItems"] = 2
+    schema["properties"]["tags"]["minItems"] = MIN_TAGS
     schema["properties"]["key_points"] |= dict(zip(("minItems", "maxItems"), request.points, strict=True))
     return (whole(writing, _instruction(request), schema),)
 
@@ -67,7 +68,7 @@ def _texts(values: Values) -> dict[Part, str]:
 
 def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
     texts = _texts(values)
-    if faults := foreign(request, texts):
+    if faults := foreign(request, texts, "point"):
         yield from faults
         return
     yield from _part_faults(request, values)
@@ -76,9 +77,11 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
         yield PartFault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
     if "tags" in values:
         joined = ", ".join(values["tags"])
-        twice = Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}")
+        few = f"{len(values['tags'])} tag, fewer than {MIN_TAGS}"
+        twice = len({tag.casefold() for tag in values["tags"]}) < len(values["tags"])
         found = (
-            twice if len(values["tags"]) < 2 else None,
+            Rejection(RejectionReason.TOO_SHORT, few) if len(values["tags"]) < MIN_TAGS else None,
+            Rejection(RejectionReason.REPETITION, f"the same tag twice: {joined}") if twice else None,
             checks.empty("tags", joined),
             checks.banned(joined, request.must_avoid, request.locale),
             checks.unsafe_markup(joined),

@@ -25,6 +25,7 @@ from thothy_ai.jobs import (
 from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.jobs.evidence import spans
+from thothy_ai.jobs.kinds import trend_summary
 
 SOURCE = """When the second car has two wheels
 
@@ -92,7 +93,7 @@ GERMAN = "Was den Trend zum Lastenrad bremst, ist der fehlende Platz in den Kell
         (changed("standfirst", GERMAN), "wrong_language"),
         (changed("point", COPY, 2), "copied_from_source"),
         (changed("why_it_matters", "So what."), "too_short"),
-        (changed("tags", ["bikes", "Bikes"]), "repetition"),
+        (changed("tags", ["bikes", "Bikes"]), "too_short"),
     ],
 )
 def test_a_bad_part_is_written_again_then_rejected(values: dict[str, Any], reason: str) -> None:
@@ -362,3 +363,12 @@ def test_outputs_of_other_types_are_off_schema(values: dict[str, Any]) -> None:
     verdict, asked = verdict_on(REQUEST, {**GOOD, **values})
     assert (verdict.accepted, verdict.reason) == (False, "off_schema")
     assert asked.steps == ["write", "repair"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [(["beer"], "1 tag, fewer than 2"), (["beer", "Beer"], "the same tag twice: beer, Beer"), (["beer", "ale"], "")],
+)
+def test_an_edit_needs_two_different_tags(tags: list[str], said: str) -> None:
+    found = [fault.rejection.detail for fault in trend_summary._faults(REQUEST, GOOD | {"tags": tags})]
+    assert [each for each in found if "tag" in each] == ([said] if said else [])

@@ -24,10 +24,10 @@ def foreign_tags(tags: Sequence[str], source: str, locale: str) -> Iterator[Reje
     A single loan such as "Carsharing" or "Machine Learning" passes; needs the word lists of `simplemma` to find
     English tags beside others.
     """
-    found = _WORD.findall(source)
+    found = set[str](_WORD.findall(source))
     if detect.language(source) not in {None, primary(locale)}:  # of another language, only names, which are never small
         small = {word for word in found if word.islower()}
-        found = [word for word in found if word[0].isupper() and word.lower() not in small]
+        found = {word for word in found if word[0].isupper() and word.lower() not in small}
     known = {word.casefold() for word in found}
     new = [[word for word in _WORD.findall(tag) if word.casefold() not in known] for tag in tags]
     signs = [{_sign(word, locale) for word in words} for words in new]

@@ -43,7 +43,9 @@ def _checks(_: Echo, artifact: EchoArtifact) -> Iterator[Rejection | None]:
 
 
 def _follow_ups(request: Echo, artifact: EchoArtifact) -> tuple[Echo, ...]:
-    return tuple(Echo(text=f"{artifact.echo} {number}") for number in range(request.more))
+    # Of the whole text, which an artifact may only begin with, unless somebody has edited it.
+    followed = request.text if request.text.startswith(artifact.echo) else artifact.echo
+    return tuple(Echo(text=f"{followed} {number}") for number in range(request.more))
 
 
 KIND = JobKind(

@@ -115,8 +115,9 @@ def _foreign_by_words(text: str, locale: str) -> _Foreign | None:
 
 def _language_by_words(sentence: str, locale: str) -> str | None:
     """Another language that has the words of a sentence, names apart; English ones may be ones that no other has."""
-    found = [word for word in _WORD.findall(sentence) if word.islower()]
-    if len(found) < _MIN_IF_SURE:
+    every = _WORD.findall(sentence)
+    found = [word for word in every if word.islower()]
+    if len(found) < _MIN_IF_SURE or len(every) < _MIN_WORDS:  # two words alone are a tag or a term
         return None
     telling = sum(word in _ENGLISH for word in found) + (sentence.partition(" ")[0].lower() in _ENGLISH)
     expected, own, detected = language_of(locale).detector_name, listed(locale), detect.language(sentence)

@@ -31,7 +31,7 @@
     const name = `draft ${form.dataset.draft.split(" ")[0]} ${form.id}`;
     const areas = [...form.querySelectorAll("textarea")];
     const store = (value) => { try { value ? sessionStorage.setItem(name, value) : sessionStorage.removeItem(name); } catch { /* it is full */ } };
-    let typed = 0, sent = 0, timer = 0, leaving = false;
+    let typed = 0, sent = 0, timer = 0, late = 0, leaving = false;
     const unkept = (on) => {
       missed[on ? "add" : "delete"](form);
       by("#unkept").hidden = !missed.size;
@@ -39,7 +39,12 @@
       if (on) timer = setTimeout(() => form.dispatchEvent(new Event("again")), 2000);
     };
     const keep = () => store(JSON.stringify({ of: form.dataset.draft, texts: areas.map((each) => [each.name, each.value]), submitted: leaving }));
-    form.addEventListener("input", () => { typed += 1; keep(); });
+    form.addEventListener("input", () => {
+      typed += 1;
+      keep();
+      clearTimeout(late);  // htmx does not see what is written before it has read the page
+      late = setTimeout(() => { if (sent !== typed) form.dispatchEvent(new Event("again")); }, 1500);
+    });
     form.addEventListener("htmx:before:request", () => { sent = typed; });
     form.addEventListener("htmx:after:request", (event) => {
       const { status } = event.detail.ctx.response;

@@ -18,8 +18,9 @@ from thothy_ai.admin import dead_letters
 from thothy_ai.admin.dead_letters import Selection
 from thothy_ai.admin.known_names import unknown_kind, unknown_reason
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, moment_in, text_in
+from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, action_in, moment_in, text_in
 from thothy_ai.http.errors import ApiError
+from thothy_ai.jobs.text.strings import counted
 
 SHOWN = 100  # jobs
 MAX_RECORDED = 1_000  # ids of a change
@@ -68,7 +69,7 @@ class DeadPages:
 
     async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Say what a change would do, and ask for it."""
-        action, every = _action_in(form), form.get("which") == "all"
+        action, every = action_in(form, VERBS), form.get("which") == "all"
         selection = await self._chosen(viewer, form)
         selection = await self._site.read(lambda: dead_letters.until_now(self._site.database, selection))
         groups = await self._site.read(lambda: dead_letters.groups(self._site.database, selection))
@@ -78,7 +79,7 @@ class DeadPages:
             viewer,
             "dead_ask.html",
             action=action,
-            verb=VERBS[action].format(_counted(total)),
+            verb=VERBS[action].format(counted(total, "job")),
             groups=groups,
             total=total,
             every=every,
@@ -89,7 +90,7 @@ class DeadPages:
         )
 
     async def change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        action, query, database = _action_in(form), str(form.get("query", "")), self._site.database
+        action, query, database = action_in(form, VERBS), str(form.get("query", "")), self._site.database
         why = text_in(form, "why")
         deadline = moment_in(form, "deadline")
         asked_at = moment_in(form, "until")
@@ -101,14 +102,14 @@ class DeadPages:
         total, said = sum(group.jobs for group in groups), str(form.get("number", ""))
         if total > (int(said) if said.isdecimal() and len(said) < 12 else 0):
             raise ApiError(
-                409, f"{_counted(total)} match by now, more than you have confirmed: ask again", code="changed"
+                409, f"{counted(total, 'job')} match by now, more than you have confirmed: ask again", code="changed"
             )
         by = f"{viewer.signature} in the console"
         change: dict[str, Callable[[], int]] = {
             "redrive": lambda: dead_letters.redrive(database, selection, by=by, why=why, deadline=deadline),
             "purge": lambda: dead_letters.purge(database, selection),
         }
-        async with self._site.recorded(viewer, RECORDED[action], _counted(total)) as record:
+        async with self._site.recorded(viewer, RECORDED[action], counted(total, "job")) as record:
             ids = [str(each) for each in selection.ids[:MAX_RECORDED]]
             record.before = {
                 "groups": [asdict(group) for group in groups],
@@ -116,7 +117,7 @@ class DeadPages:
             }
             number = await self._site.read(change[action])
             record.after = {"jobs": number, "why": why} | ({"deadline": deadline} if deadline else {})
-        return self._site.done(request, f"{ROOT}/dead?{query}", f"{_counted(number)} {DONE[action]}.")
+        return self._site.done(request, f"{ROOT}/dead?{query}", f"{counted(number, 'job')} {DONE[action]}.")
 
     async def _chosen(self, viewer: Viewer, form: FormData) -> Selection:
         """The jobs that a form is about: those ticked, or all that match its filter."""
@@ -149,14 +150,3 @@ class DeadPages:
         if since is not None and until is not None and until <= since:
             raise ApiError(400, "until: expected a time after since", code="invalid_value")
         return Selection((), tuple(kinds), tuple(reasons), since, until, tenant)
-
-
-def _action_in(form: FormData) -> str:
-    action = str(form.get("action", ""))
-    if action not in VERBS:
-        raise ApiError(400, f"action: expected one of {', '.join(VERBS)}", code="invalid_value")
-    return action
-
-
-def _counted(jobs: int) -> str:
-    return f"{jobs:,} {'job' if jobs == 1 else 'jobs'}"

@@ -42,7 +42,7 @@ from thothy_ai.errors import DatabaseError, UnknownJobError
 from thothy_ai.http.console.readings import READ_SECONDS
 from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, ROOT, Site, beats, is_whole, moment_in
+from thothy_ai.http.console.site import HEADERS, ROOT, Site, action_in, beats, is_whole, moment_in
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import JobFollowers
 from thothy_ai.plans.advance import PlanError, PlannedJob, PlanStep
@@ -143,7 +143,7 @@ class JobPages:
 
     async def ask(self, request: Request, viewer: Viewer, form: FormData) -> Response:
         """Say what a change would do, and ask for it."""
-        action, every = _action_in(form), form.get("which") == "all"
+        action, every = action_in(form, ACTIONS), form.get("which") == "all"
         chosen = await self._chosen(viewer, form, action)
         return self._site.render(
             request,
@@ -160,7 +160,7 @@ class JobPages:
         )
 
     async def change(self, request: Request, viewer: Viewer, form: FormData) -> Response:
-        action = _action_in(form)
+        action = action_in(form, ACTIONS)
         priority = _priority_in(form) if action == "priority" else None
         chosen = await self._chosen(viewer, form, action)
         said, query = str(form.get("number", "")), str(form.get("query", ""))
@@ -327,13 +327,6 @@ def _id_in(query: QueryParams, name: str) -> UUID | None:
         return UUID(given)
     except ValueError:
         raise ApiError(400, f"{name}: {given!r} is not an id", code="invalid_value") from None
-
-
-def _action_in(form: FormData) -> str:
-    action = str(form.get("action", ""))
-    if action not in ACTIONS:
-        raise ApiError(400, f"action: expected one of {', '.join(ACTIONS)}", code="invalid_value")
-    return action
 
 
 def _priority_in(form: FormData) -> int:

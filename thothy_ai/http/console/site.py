@@ -7,7 +7,7 @@ import json
 import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -345,6 +345,14 @@ def text_in(form: FormData, name: str) -> str | None:
     if len(note) > MAX_NOTE:
         raise ApiError(400, f"{name}: has {len(note):,} characters; the limit is {MAX_NOTE}", code="invalid_value")
     return note or None
+
+
+def action_in(form: FormData, known: Collection[str]) -> str:
+    """The action that a form names; ApiError for one that its page does not have."""
+    action = str(form.get("action", ""))
+    if action not in known:
+        raise ApiError(400, f"action: expected one of {', '.join(known)}", code="invalid_value")
+    return action
 
 
 def moment_in(given: FormData | QueryParams, name: str) -> datetime | None:

@@ -1,7 +1,7 @@
 """What open consoles cost, and how long a page of jobs takes among millions.
 
 python -m benchmarks.console_load                    viewers of 100,000 jobs that change 500 times a second
-python -m benchmarks.console_load --pages 3000000    a page of jobs by each filter, among so many; both record
+python -m benchmarks.console_load --pages 10000000   pages of jobs by each filter, among so many; both record
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,18 +25,18 @@ from sqlalchemy import Engine, text
 from benchmarks.backlog import fill, servers
 from benchmarks.results import Table, record, table
 from tests.support.browser import browser
-from thothy_ai.admin.filters import JobFilter
 from thothy_ai.admin.jobs import JobList
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.console_links import make_link
+from thothy_ai.db.statements import statement
 from thothy_ai.embedded.process import free_ports
-from thothy_ai.http.console.site import PAGE_SESSION
 from thothy_ai.settings import Settings
 
 JOBS, CHANGES = 100_000, 500  # and changes per second
 VIEWERS = 50
 HEADS = ("measurement", "result", "target")
 SECONDS, SETTLE = 20.0, 5.0
+DAY = timedelta(days=1)
 TICKS = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).parents[1]
 CHANGE = text("""
@@ -74,7 +74,7 @@ def main() -> None:
     else:
         rows = list(_pages(jobs))
         slowest = max(rows, key=lambda row: int(row[1].partition(" ")[0]))
-        figures = [(f"{jobs:,} jobs, the slowest of {len(rows)} filters: {slowest[0]}", *slowest[1:])]
+        figures = [(f"{jobs:,} jobs, the slowest of {len(rows)} pages: {slowest[0]}", *slowest[1:])]
         command = f"python -m benchmarks.console_load --pages {jobs}"
         tables = [Table("by filter", HEADS, rows)]
         record("Pages of the console's jobs", "Service", command, figures, tables=tables)
@@ -235,49 +235,60 @@ def _transactions(database: Engine) -> int:
 
 
 def _pages(jobs: int) -> Iterator[tuple[str, str, str]]:
-    with servers() as (settings, _):
-        patient = make_engine(settings, answer_seconds=None)
-        with patient.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for first in range(1, jobs + 1, CHUNK):
-                last = min(first + CHUNK - 1, jobs)
-                connection.execute(text(MILLIONS), {"rows": jobs, "first": first, "last": last})
-            connection.execute(text("VACUUM ANALYZE job"))
-        pages = make_engine(settings, session=PAGE_SESSION)
-        deep = JobList().page(pages, limit=1)[0]["id"]
-        now = datetime.now(UTC)
-        old = JobList(until=now - timedelta(days=jobs / 400_000), since=now - timedelta(days=jobs / 400_000 + 1))
+    """Each filter's first page, and the page behind a cursor that has nine tenths of the jobs before it."""
+    with servers() as (settings, database):
+        _fill_pages(settings, jobs)
+        with database.connect() as connection:
+            newest = connection.scalar(statement("admin/job_before"), {"after": None, "jobs": 0})
+            deep = connection.scalar(statement("admin/job_before"), {"after": None, "jobs": jobs * 9 // 10})
+        middle = datetime.now(UTC) - timedelta(days=jobs / 400_000)
         wanted = {
-            "no filter": JobList(),
-            "state: queued": _of(states=("queued",)),
-            "state: dead": _of(states=("dead",)),
-            "state: running, of which there is none": _of(states=("running",)),
-            "kind": _of(kind="hook"),
-            "kind that no job has": _of(kind="none"),
-            "tenant of one job in 1,000": _of(tenant="small"),
-            "model": _of(model="m"),
-            "reason": _of(reason="too_long"),
-            "reason of the oldest job": _of(reason="rare"),
-            "key": _of(key="key-77"),
-            "beginning of a key": _of(key="key-77*"),
-            "source that no job has": _of(source="zz"),
-            "batch": _of(batch=deep),
-            "parent": _of(parent=deep),
-            "a day, in the middle": old,
+            "no filter": {},
+            "state: queued": {"state": "queued"},
+            "state: dead": {"state": "dead"},
+            "state: running, of which there is none": {"state": "running"},
+            "kind": {"kind": "hook"},
+            "kind that no job has": {"kind": "none"},
+            "tenant of one job in 1,000": {"tenant": "small"},
+            "model": {"model": "m"},
+            "reason": {"reason": "too_long"},
+            "reason of the oldest job": {"reason": "rare"},
+            "key": {"key": "key-77"},
+            "beginning of a key": {"key": "key-77*"},
+            "source that no job has": {"source": "zz"},
+            "batch": {"batch": newest},
+            "parent": {"parent": newest},
+            "a day, in the middle": {"since": f"{middle:%Y-%m-%dT%H:%M}", "until": f"{middle + DAY:%Y-%m-%dT%H:%M}"},
         }
-        for name, listed in wanted.items():
-            times = [_timed(pages, listed) for _ in range(5)]
-            took, found, whole = median(each[0] for each in times), times[0][1], times[0][2]
-            yield name, f"{took * 1e3:.0f} ms, {found} found{'' if whole else ', more further back'}", "below 200 ms"
+        with _serving(settings) as (address, _):
+            signed_in = {"thothy_console": _signed_in(database, address)}
+            with httpx.Client(base_url=f"{address}/console", cookies=signed_in, timeout=60) as client:
+                for name, query in wanted.items():
+                    yield name, _page_row(client, query), "below 200 ms"
+                    yield f"{name}; deep", _page_row(client, {**query, "after": deep}), "below 200 ms"
 
 
-def _of(**criteria: object) -> JobList:
-    return JobList(JobFilter(**criteria))  # type: ignore[arg-type]
+def _fill_pages(settings: Settings, jobs: int) -> None:
+    patient = make_engine(settings, answer_seconds=None)
+    with patient.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for first in range(1, jobs + 1, CHUNK):
+            last = min(first + CHUNK - 1, jobs)
+            connection.execute(text(MILLIONS), {"rows": jobs, "first": first, "last": last})
+        connection.execute(text("VACUUM ANALYZE job"))
+        connection.execute(text("CHECKPOINT"))
+    patient.dispose()
 
 
-def _timed(engine: Engine, listed: JobList) -> tuple[float, int, bool]:
-    began = time.perf_counter()
-    found, more = listed.look(engine, limit=50)
-    return time.perf_counter() - began, len(found), more is None or len(found) == 50
+def _page_row(client: httpx.Client, query: Mapping[str, object]) -> str:
+    """The median time of a page of jobs, and what is on it."""
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        page = client.get("/jobs", params={name: str(value) for name, value in query.items()})
+        times.append(time.perf_counter() - began)
+        page.raise_for_status()
+    further = ", more further back" if "Look further back" in page.text else ""
+    return f"{median(times) * 1e3:.0f} ms, {page.text.count('<tr id=')} found{further}"
 
 
 if __name__ == "__main__":

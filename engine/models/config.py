@@ -11,7 +11,14 @@ from pathlib import Path
 from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration, token_ids
 from thothy_ai.engine.models.experts import ExpertSizes
-from thothy_ai.engine.models.family import Architecture, Family, RecurrentFamily, SparseFamily, require_layers
+from thothy_ai.engine.models.family import (
+    Architecture,
+    Family,
+    RecurrentFamily,
+    SizedFamily,
+    SparseFamily,
+    require_layers,
+)
 from thothy_ai.engine.models.quantized.methods import quantization_of
 from thothy_ai.engine.models.rope import extended_context, read_ropes
 from thothy_ai.engine.models.shape import ModelShape
@@ -29,10 +36,12 @@ class ModelConfig(ModelShape):
     """A decoder's shape, the architecture that computes with it, and the tokens that end a generation.
 
     `family` is the `model_type` of the configuration, `container` the multimodal architecture whose text part this is.
+    `mlp_sizes`: the inner sizes of all MLPs that are no experts.
     """
 
     family: str
     architecture: Architecture
+    mlp_sizes: tuple[int, ...]
     eos_token_ids: tuple[int, ...]
     experts: ExpertSizes | None = None
     num_unused_layers: int = 0  # after the last one: they predict further tokens
@@ -57,13 +66,18 @@ class ModelConfig(ModelShape):
         states = architecture.states if isinstance(architecture, RecurrentFamily) else ()
         require_layers(config, architecture.windows, states)
         experts = architecture.experts if isinstance(architecture, SparseFamily) else None
-        inner = getattr(config, "intermediate_size", None) or 0  # of layers without experts
-        if not inner and (experts is None or experts.layers < config.num_hidden_layers):
+        inner = getattr(config, "intermediate_size", None) or 0
+        sparse = 0 if experts is None else experts.layers
+        mlp_sizes = (inner,) * (config.num_hidden_layers - sparse)
+        if isinstance(architecture, SizedFamily):
+            mlp_sizes = architecture.mlp_sizes
+        if 0 in mlp_sizes:
             raise ModelLoadError(f"intermediate_size is {getattr(config, 'intermediate_size', None)!r}")
         rope, local_rope = read_ropes(config, head_dim)
         return cls(
             family=config.model_type,
             architecture=architecture,
+            mlp_sizes=mlp_sizes,
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             intermediate_size=inner,
@@ -86,17 +100,13 @@ class ModelConfig(ModelShape):
     @property
     def active_inner(self) -> int:
         """The inner sizes of the MLPs that a token goes through, added up over all layers."""
-        if self.experts is None:
-            return self.num_layers * self.intermediate_size
-        dense = (self.num_layers - self.experts.layers) * self.intermediate_size
-        return dense + self.experts.layers * self.experts.active_inner
+        sparse = 0 if self.experts is None else self.experts.layers * self.experts.active_inner
+        return sum(self.mlp_sizes) + sparse
 
     @property
     def widest_inner(self) -> int:
         """The inner size of the layer in which it is largest, for all experts that a token goes to."""
-        active = 0 if self.experts is None else self.experts.active_inner
-        dense = self.experts is None or self.experts.layers < self.num_layers
-        return max(active, self.intermediate_size * dense)
+        return max((0 if self.experts is None else self.experts.active_inner, *self.mlp_sizes))
 
     @property
     def unused(self) -> tuple[str, ...]:

@@ -49,6 +49,16 @@ class SparseFamily(Family, Protocol):
 
 
 @runtime_checkable
+class SizedFamily(Family, Protocol):
+    """A family whose MLPs are not all as wide as `intermediate_size` says."""
+
+    @property
+    def mlp_sizes(self) -> tuple[int, ...]:
+        """The inner sizes of all MLPs that are no experts."""
+        ...
+
+
+@runtime_checkable
 class RecurrentFamily(Family, Protocol):
     """A family some of whose layers keep a state of each row instead of keys and values."""
 

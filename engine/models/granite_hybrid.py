@@ -66,6 +66,10 @@ class GraniteHybrid(Granite):
             experts=experts,
         )
 
+    @property
+    def mlp_sizes(self) -> tuple[int, ...]:
+        return () if self.experts else (self.shared,) * len(self.states)
+
     def build(self, build: ModelBuilder) -> Decoder:
         return replace(Granite.build(self, build), ends_with_attention=self.states[-1] is None)
 

@@ -57,6 +57,10 @@ class Lfm2:
             inner=inner,
         )
 
+    @property
+    def mlp_sizes(self) -> tuple[int, ...]:
+        return (self.inner,) * len(self.states)
+
     def build(self, build: ModelBuilder) -> Decoder:
         return Decoder(
             embedding=TokenEmbedding(build.embedding),

@@ -82,6 +82,7 @@ class ThroughTransformers:
         return ModelConfig(
             family=self.config.model_type,
             architecture=self,
+            mlp_sizes=(self.inner_size,) * len(self.layers),
             vocab_size=self.config.vocab_size,
             hidden_size=self.config.hidden_size,
             intermediate_size=self.inner_size,

@@ -78,13 +78,29 @@ def test_parameters_of_a_shape_are_those_of_its_model(shape: str, tmp_path: Path
 def test_a_step_s_experts_need_room_for_what_each_of_them_makes(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3-30b-a3b"]))
     sparse = model_config(tmp_path)
-    dense = replace(sparse, experts=None, intermediate_size=8 * 768)
+    dense = replace(sparse, experts=None, mlp_sizes=(8 * 768,) * sparse.num_layers)
     device = torch.device("cuda")
     sizes = engine_sizes(sparse, EngineOptions(url=""), device)
     more = workspace_bytes(sparse, sizes, torch.bfloat16, device) - workspace_bytes(
         dense, sizes, torch.bfloat16, device
     )
     assert more == 2 * sizes.token_budget * 8 * 2048 * 2
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "inner"),
+    [
+        ("granitemoehybrid", {"num_local_experts": 0, "num_experts_per_tok": 0}, 40),
+        ("granitemoehybrid", {}, 2 * 32 + 40),
+        ("lfm2", {"intermediate_size": 100}, 80),
+        ("lfm2", {"block_auto_adjust_ff_dim": False, "intermediate_size": 72}, 72),
+    ],
+)
+def test_mlps_are_planned_as_wide_as_they_are(
+    family: str, overrides: dict[str, int], inner: int, tmp_path: Path
+) -> None:
+    config = model_config(tiny_model(family, tmp_path, **overrides))
+    assert (config.active_inner, config.widest_inner) == (3 * inner, inner)
 
 
 def test_this_machine_has_memory() -> None:

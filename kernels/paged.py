@@ -15,11 +15,19 @@ import torch
 from torch import Tensor
 
 
+class KVHeads(NamedTuple):
+    """The keys that a layer keeps of a token, and as many values, each of `size` numbers."""
+
+    number: int
+    size: int
+
+
 @dataclass(frozen=True)
 class AttentionShape:
     """What attention is built for. At most `max_rows` sequences per step, each of at most `max_context` tokens.
 
-    `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`.
+    `dtype` is that of queries and results; the cache has the same or is fp8: `kv_dtype`. `others` are the heads of
+    layers that have others than `num_kv_heads` of `head_dim`.
     """
 
     max_rows: int
@@ -31,11 +39,17 @@ class AttentionShape:
     dtype: torch.dtype
     kv_dtype: torch.dtype
     device: torch.device
+    others: tuple[KVHeads, ...] = ()
 
     @property
     def heads_per_kv(self) -> int:
         """Query heads of one KV head."""
         return self.num_heads // self.num_kv_heads
+
+    def by_heads(self) -> dict[KVHeads, AttentionShape]:
+        """The shape of the layers with each kind of heads."""
+        kinds = (KVHeads(self.num_kv_heads, self.head_dim), *self.others)
+        return {each: replace(self, num_kv_heads=each.number, head_dim=each.size, others=()) for each in kinds}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ _GPU_RATES = (7.0e14, 4.3e12)  # measured on an H200: bf16 GEMMs, device copy
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds by count, before measurement scales them. `windows`: of layers, each with its share of them all."""
+    """Seconds by count, before measurement scales them. `windows`: of layers, each with the share of all numbers in
+    heads that is theirs.
+    """
 
     token: float
     sample: float
@@ -36,15 +38,17 @@ class StepCost:
     def of(cls, config: ModelConfig, *, kv_bytes: int, state_bytes: int = 0, on_gpu: bool) -> StepCost:
         """Costs of a model whose KV takes `kv_bytes` per token over all layers, and its states as many per row."""
         flops, bandwidth = _GPU_RATES if on_gpu else _CPU_RATES
-        heads, states = config.num_heads * config.head_dim, config.states or (None,) * config.num_layers
-        windows = [each for each, state in zip(config.architecture.windows, states, strict=True) if state is None]
+        widths = Counter[int | None]()  # of heads, by window
+        for window, heads in zip(config.architecture.windows, config.attended, strict=True):
+            if heads is not None:
+                widths[window] += heads.size
         return cls(
             token=2 * config.hidden_size * (config.mixer_width + 3 * config.active_inner) / flops,
             sample=2 * config.hidden_size * config.vocab_size / flops,
-            attended=4 * len(windows) * heads / flops,
+            attended=4 * config.num_heads * widths.total() / flops,
             read=kv_bytes / bandwidth,
             state=2 * state_bytes / bandwidth,
-            windows=tuple((window, layers / len(windows)) for window, layers in Counter(windows).items()),
+            windows=tuple((window, width / widths.total()) for window, width in widths.items()),
         )
 
     def weigh(self, step: Step) -> NDArray[np.float64]:

@@ -81,7 +81,7 @@ class _Captured(NamedTuple):
 
     pieces: list[_Piece]
     last: torch.cuda.CUDAGraph | None  # after the last piece, if the body goes on there
-    out: Tensor  # of attention
+    outs: Mapping[torch.Size, Tensor]  # of attention, by the shape of a token's queries
     attended: Tensor
     residual: Tensor
 
@@ -112,7 +112,7 @@ class MixedGraphs:
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 if captured and size / min(captured) * device_seconds[min(captured)] > host_seconds:
                     continue  # fewer tokens take longer each
-                largest = captured[budget].out if captured else None
+                largest = captured[budget].outs if captured else {}
                 some = StepTokens(*tokens[:, :size])
                 body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
@@ -180,7 +180,7 @@ def _device_seconds(captured: _Captured) -> float:
 class _Recorder:
     """Stands for attention. During a capture, each call ends a graph and, unless it is the last, begins the next.
 
-    `out`: attention's result of a larger size, whose first tokens this size uses.
+    `outs`: attention's results of a larger size, whose first tokens this size uses, by the shape of a token's queries.
     """
 
     group_rows = 1
@@ -189,15 +189,15 @@ class _Recorder:
         self,
         pool: torch.cuda._POOL_HANDLE | None = None,
         calls: int = 0,
-        out: Tensor | None = None,
+        outs: Mapping[torch.Size, Tensor] | None = None,
         *,
         ends: bool = True,
     ) -> None:
         self._pool, self._calls, self._ends = pool, calls, ends
         self._graph: torch.cuda.CUDAGraph
-        self._of_larger = out
+        self._of_larger = outs or {}
         self._pieces: list[_Piece] = []
-        self._out = torch.empty(0)
+        self._outs: dict[torch.Size, Tensor] = {}
 
     def record(self, body: Body, tokens: StepTokens) -> _Captured:
         """Capture the body; after an error, leave the capture."""
@@ -211,8 +211,8 @@ class _Recorder:
                 self._graph.capture_end()
             raise
         if self._ends:
-            return _Captured(self._pieces, None, self._out, attended, residual)
-        return _Captured(self._pieces, self._graph, self._out, weak_ref_tensor(attended), residual)
+            return _Captured(self._pieces, None, self._outs, attended, residual)
+        return _Captured(self._pieces, self._graph, self._outs, weak_ref_tensor(attended), residual)
 
     def _begin(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
@@ -242,12 +242,14 @@ class _Recorder:
         out: Tensor | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        del out  # always the same tensor is returned, which the attention of a replay overwrites
+        del out  # always the same tensors are returned, which the attention of a replay overwrites
         if self._calls:
             self._graph.capture_end()
-        if not len(self._out):
-            self._out = torch.zeros_like(q) if self._of_larger is None else self._of_larger[: len(q)]
-        made = self._out
+        token = q.shape[1:]
+        if token not in self._outs:
+            larger = self._of_larger.get(token)
+            self._outs[token] = torch.zeros_like(q) if larger is None else larger[: len(q)]
+        made = self._outs[token]
         if self._calls:
             queries = weak_ref_tensor(q)
             self._follow(lambda attention: attention(queries, cache, params, made, sinks))

@@ -17,6 +17,7 @@ from thothy_ai.engine.models.family import (
     RecurrentFamily,
     SizedFamily,
     SparseFamily,
+    UnevenFamily,
     require_layers,
 )
 from thothy_ai.engine.models.quantized.methods import quantization_of
@@ -73,7 +74,10 @@ class ModelConfig(ModelShape):
             mlp_sizes = architecture.mlp_sizes
         if 0 in mlp_sizes:
             raise ModelLoadError(f"intermediate_size is {getattr(config, 'intermediate_size', None)!r}")
-        rope, local_rope = read_ropes(config, head_dim)
+        uneven = architecture if isinstance(architecture, UnevenFamily) else None
+        sizes = () if uneven is None else zip(uneven.kv_heads, uneven.windows, strict=True)
+        everywhere = next((each.size for each, window in sizes if window is None), head_dim)
+        rope, local_rope = read_ropes(config, everywhere, head_dim)
         return cls(
             family=config.model_type,
             architecture=architecture,
@@ -95,6 +99,8 @@ class ModelConfig(ModelShape):
             eos_token_ids=eos_token_ids,
             num_unused_layers=int(getattr(config, "num_mtp_layers", 0) or 0),
             states=states,
+            kv_heads=() if uneven is None else uneven.kv_heads,
+            kv_sources=() if uneven is None else uneven.kv_sources,
         ).within(None)
 
     @property

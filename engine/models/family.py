@@ -12,6 +12,7 @@ from thothy_ai.engine.models.decoder import StepDecoder
 from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.shape import States
+from thothy_ai.kernels.paged import KVHeads
 
 Windows = tuple[int | None, ...]  # of each layer: how many tokens a query sees, itself included; None: all before it
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -56,6 +57,17 @@ class SizedFamily(Family, Protocol):
     def mlp_sizes(self) -> tuple[int, ...]:
         """The inner sizes of all MLPs that are no experts."""
         ...
+
+
+@runtime_checkable
+class UnevenFamily(Family, Protocol):
+    """A family whose layers have different keys and values, or read those of others."""
+
+    @property
+    def kv_heads(self) -> tuple[KVHeads, ...]: ...
+
+    @property
+    def kv_sources(self) -> tuple[int, ...]: ...
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.kernels.fp8 import FP8
-from thothy_ai.kernels.paged import LayerCache
+from thothy_ai.kernels.paged import KVHeads, LayerCache
 from thothy_ai.kernels.states import LayerState
 
 _SCALE_BYTES = 4
@@ -20,8 +20,8 @@ _SCALE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """`layers[i]`: blocks of [num_blocks, block_size, num_kv_heads, head_dim], of which block 0 is the dummy, or
-    states, which are parts of the `stacks` [layers, slots, ...].
+    """`layers[i]`: blocks of [num_blocks, block_size, kv_heads, head_dim], of which block 0 is the dummy, or states,
+    which are parts of the `stacks` [layers, slots, ...]. Layers may share blocks.
     """
 
     layers: tuple[LayerCache | LayerState, ...]
@@ -43,16 +43,18 @@ class KVCache:
         """A zeroed cache; OutOfMemoryError of torch when it does not fit. `inputs_dtype`: the model's, if KV has
         another one.
         """
-        heads = (num_blocks, block_size, shape.num_kv_heads)
 
-        def paged() -> LayerCache:
-            keys, values = (torch.zeros(*heads, shape.head_dim, dtype=dtype, device=device) for _ in range(2))
+        def paged(kept: KVHeads) -> LayerCache:
+            heads = (num_blocks, block_size, kept.number)
+            keys, values = (torch.zeros(*heads, kept.size, dtype=dtype, device=device) for _ in range(2))
             if dtype != FP8:
                 return LayerCache(keys, values)
             return LayerCache(keys, values, *(torch.zeros(heads, device=device) for _ in range(2)))
 
         stacks: list[Tensor] = []
-        states: dict[int, LayerState] = {}
+        layers: dict[int, LayerCache | LayerState] = {
+            index: paged(heads) for index, heads in enumerate(shape.kept) if heads is not None
+        }
         for state in dict.fromkeys(filter(None, shape.states)):
             indices = [index for index, each in enumerate(shape.states) if each == state]
             inputs = torch.zeros(
@@ -62,9 +64,9 @@ class KVCache:
             memory = torch.zeros(matrices, dtype=state_dtype, device=device) if state.heads else None
             stacks += [inputs] if memory is None else [inputs, memory]
             for place, index in enumerate(indices):
-                states[index] = LayerState(inputs[place], None if memory is None else memory[place])
-        layers = tuple(states[index] if index in states else paged() for index in range(shape.num_layers))
-        return cls(layers, tuple(stacks))
+                layers[index] = LayerState(inputs[place], None if memory is None else memory[place])
+        sources = shape.kv_sources or range(shape.num_layers)
+        return cls(tuple(layers[source] for source in sources), tuple(stacks))
 
     def copy_states(self, sources: Tensor, targets: Tensor) -> None:
         """Copy the states of slots `sources` [N] to `targets` [N] int64, in all layers; a source may be a target, and
@@ -75,9 +77,10 @@ class KVCache:
 
     @staticmethod
     def bytes_per_block(shape: ModelShape, block_size: int, dtype: torch.dtype) -> int:
-        """Bytes of one block over all layers that attend, keys and values."""
-        head = shape.head_dim * dtype.itemsize + (_SCALE_BYTES if dtype == FP8 else 0)
-        return 2 * shape.attention_layers * block_size * shape.num_kv_heads * head
+        """Bytes of one block over all layers that keep keys and values."""
+        scale = _SCALE_BYTES if dtype == FP8 else 0
+        kept = (heads.number * (heads.size * dtype.itemsize + scale) for heads in shape.kept if heads is not None)
+        return 2 * block_size * sum(kept)
 
     @staticmethod
     def bytes_per_slot(shape: ModelShape, dtype: torch.dtype, state_dtype: torch.dtype) -> int:

@@ -87,15 +87,16 @@ class DynamicNTK:
         return plain_frequencies(self.theta * growth ** (self.dimensions / (self.dimensions - 2)), self.dimensions)
 
 
-def read_ropes(config: Configuration, head_dim: int) -> tuple[Rope, Rope | None]:
-    """The rotary embedding of most layers, and that of layers with a sliding window where they have their own.
+def read_ropes(config: Configuration, head_dim: int, local_dim: int | None = None) -> tuple[Rope, Rope | None]:
+    """The rotary embedding of most layers, and that of layers with a sliding window where they have their own, for
+    heads of `local_dim` if theirs are of another size.
 
     UnsupportedModelError for a kind that is not implemented.
     """
     parameters = config.rope_parameters
     if _USUAL_LAYERS not in parameters:
         return _rope(config, head_dim, None), None
-    local = _rope(config, head_dim, _LOCAL_LAYERS) if parameters.get(_LOCAL_LAYERS) else None
+    local = _rope(config, local_dim or head_dim, _LOCAL_LAYERS) if parameters.get(_LOCAL_LAYERS) else None
     return _rope(config, head_dim, _USUAL_LAYERS), local
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from thothy_ai.engine.models.quantized.quantization import Quantization
 from thothy_ai.engine.models.rope import Rope
+from thothy_ai.kernels.paged import KVHeads
 from thothy_ai.kernels.states import StateShape
 
 States = tuple[StateShape | None, ...]  # of each layer: what it keeps of a row; None: keys and values
@@ -15,6 +16,9 @@ States = tuple[StateShape | None, ...]  # of each layer: what it keeps of a row;
 class ModelShape:
     """`local_rope` is for layers with a sliding window, where they rotate by other frequencies than `rope`. `states` is
     empty where no layer is recurrent.
+
+    `kv_heads`: those of each layer; empty where all have `num_kv_heads` of `head_dim`. `kv_sources`: of each layer, the
+    index of the one whose keys and values it reads; empty where each reads its own.
     """
 
     vocab_size: int
@@ -31,6 +35,26 @@ class ModelShape:
     max_context: int
     quantization: Quantization | None = None
     states: States = ()
+    kv_heads: tuple[KVHeads, ...] = ()
+    kv_sources: tuple[int, ...] = ()
+
+    @property
+    def attended(self) -> tuple[KVHeads | None, ...]:
+        """The keys and values that each layer attends to; None: it is recurrent."""
+        heads = self.kv_heads or (KVHeads(self.num_kv_heads, self.head_dim),) * self.num_layers
+        states = self.states or (None,) * self.num_layers
+        return tuple(each if state is None else None for each, state in zip(heads, states, strict=True))
+
+    @property
+    def kept(self) -> tuple[KVHeads | None, ...]:
+        """The keys and values that each layer keeps of a token; None: a state instead, or another layer's are read."""
+        sources = self.kv_sources or range(self.num_layers)
+        pairs = enumerate(zip(self.attended, sources, strict=True))
+        return tuple(heads if source == index else None for index, (heads, source) in pairs)
+
+    @property
+    def widest_head(self) -> int:
+        return max(heads.size for heads in self.attended if heads is not None)
 
     @property
     def recurrent(self) -> bool:
@@ -40,11 +64,7 @@ class ModelShape:
     @property
     def mixer_width(self) -> int:
         """How many numbers a token's projections into and out of attention and recurrences have, in all layers."""
-        attention = self.attention_layers * (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        queries = (2 * self.num_heads * heads.size for heads in self.attended if heads is not None)
+        pairs = (2 * heads.number * heads.size for heads in self.kept if heads is not None)
         recurrent = (state.channels + 2 * state.heads * state.values for state in self.states if state is not None)
-        return attention + sum(recurrent)
-
-    @property
-    def attention_layers(self) -> int:
-        """The layers that keep keys and values."""
-        return self.num_layers - sum(state is not None for state in self.states)
+        return sum(queries) + sum(pairs) + sum(recurrent)

@@ -193,11 +193,11 @@ def workspace_bytes(model: ModelConfig, sizes: EngineConfig, dtype: torch.dtype,
     if device.type == "cuda":
         mixed, budget = 0, sizes.token_budget
         if sizes.graphs and budget <= MAX_TOKENS:  # queries, what attention makes of them, each size's residual stream
-            kept = 2 * budget * model.num_heads * model.head_dim + sum(sizes_up_to(budget)) * model.hidden_size
+            kept = 2 * budget * model.num_heads * model.widest_head + sum(sizes_up_to(budget)) * model.hidden_size
             mixed = kept * dtype.itemsize
         pieces = 0 if model.quantization is None else _QUANTIZED_BUFFERS
         return 2 * activations + logits + drawing + rows + mixed + pieces + _GPU_BUFFERS
-    gathered = 8 * sizes.max_context * model.num_heads * model.head_dim * 4
+    gathered = 8 * sizes.max_context * model.num_heads * model.widest_head * 4
     return 2 * (activations + gathered) + logits + drawing + rows
 
 

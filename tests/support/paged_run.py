@@ -41,6 +41,7 @@ class PagedRun:
             dtype=model.dtype,
             kv_dtype=kv_dtype or model.dtype,
             device=model.device,
+            others=tuple(heads for heads in config.attended if heads is not None),
         )
         self._attention = model.operations.attention(shape)
         self._computed = [0] * sequences

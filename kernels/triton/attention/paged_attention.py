@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.paged import PLAIN, AttentionBatch, AttentionParams, AttentionShape, LayerCache, Recurrence
+from thothy_ai.kernels.paged import (
+    PLAIN,
+    AttentionBatch,
+    AttentionParams,
+    AttentionShape,
+    KVHeads,
+    LayerCache,
+    Recurrence,
+)
 from thothy_ai.kernels.triton.attention.decode_attention import DecodeAttention
 from thothy_ai.kernels.triton.attention.prefill_attention import PrefillAttention
 
@@ -14,10 +22,11 @@ class PagedAttention:
     """The `Attention` of kernels/paged.py on a GPU. A step that only decodes can be captured in a CUDA graph."""
 
     def __init__(self, shape: AttentionShape) -> None:
-        self._decode = DecodeAttention(shape)
-        self._prefill = PrefillAttention(shape)
+        shapes = shape.by_heads()
+        self._decode = {heads: DecodeAttention(each) for heads, each in shapes.items()}
+        self._prefill = {heads: PrefillAttention(each) for heads, each in shapes.items()}
         self._planned: AttentionBatch | None = None
-        self.group_rows = self._decode.group_rows
+        self.group_rows = min(decode.group_rows for decode in self._decode.values())
 
     def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
         """What a recurrent layer makes of `given`, in `out`."""
@@ -33,8 +42,9 @@ class PagedAttention:
     def plan(self, batch: AttentionBatch) -> None:
         """Divide the step's work; once per step, before the first layer."""
         self._planned = batch
-        self._decode.plan(batch)
-        self._prefill.plan(batch)
+        for decode, prefill in zip(self._decode.values(), self._prefill.values(), strict=True):
+            decode.plan(batch)
+            prefill.plan(batch)
 
     def __call__(
         self,
@@ -46,6 +56,7 @@ class PagedAttention:
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are left as they are."""
         out = torch.empty_like(q) if out is None else out
-        self._decode(q, cache, self._batch, out, params, sinks)
-        self._prefill(q, cache, self._batch, out, params, sinks)
+        heads = KVHeads(*cache.keys.shape[2:])
+        self._decode[heads](q, cache, self._batch, out, params, sinks)
+        self._prefill[heads](q, cache, self._batch, out, params, sinks)
         return out

@@ -26,19 +26,17 @@ def banned(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
 
 def mentions(text: str, phrases: Iterable[str], locale: str) -> Rejection | None:
     """Reject a text that lacks one of the phrases that its brief wants, as they are or inflected."""
-    missing = ", ".join(
-        repr(phrase) for phrase in phrases if not (_found(text, phrase, locale) or _renders(text, phrase))
-    )
+    missing = ", ".join(repr(phrase) for phrase in phrases if not _found(text, phrase, locale))
     return Rejection(RejectionReason.MUST_MENTION, f"does not mention {missing}") if missing else None
 
 
 def _found(text: str, phrase: str, locale: str) -> str | None:
     """The words in which a text has a phrase, also by a dictionary: "delves into" for "delve into"."""
-    if found := phrase_in(text, phrase, locale):
-        return found
     language = primary(locale)
-    if language not in LEMMATIZED or not has_word_lists():
-        return None
+    has_dictionary = language in LEMMATIZED and has_word_lists()  # which tells "news" from "new", as endings cannot
+    found = phrase_in(text, phrase, locale, short=not has_dictionary)
+    if found or not has_dictionary:
+        return found
     words, parts = list(_WORD.finditer(text)), _WORD.findall(phrase)
     for start in range(len(words) - len(parts) + 1 if parts else 0):
         run = words[start : start + len(parts)]
@@ -55,7 +53,7 @@ def _has_lemma(form: str, word: str, language: str) -> bool:
     return alike and lemma(form, language).casefold() == lemma(word, language).casefold()
 
 
-_MIN_LEMMATIZED, _MIN_PREFIX = 5, 3  # letters of a word whose forms are looked up, and those that they share
+_MIN_LEMMATIZED, _MIN_PREFIX = 3, 3  # letters of a word whose forms are looked up, and those that they share
 _MAX_ENDING = 2  # letters by which an inflected form may be longer
 _MIN_LIKENESS = 74.0  # per cent, of two forms of one word
 _WORD = re.compile(r"\w[\w'’-]*")

@@ -10,7 +10,13 @@ _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "„": 
 _BORDERED = re.compile(  # a letter or digit of a script that puts spaces between words
     "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-_MIN_WORD = 5  # letters of a word whose inflected forms are looked for
+_MIN_WORD, _MIN_SHORT = 5, 3  # letters of a word whose inflected forms, and whose plurals only, are looked for
+# Plurals and genitives of shorter words, and words that only look like one.
+_PLURALS = {
+    "en": "e?s|'s", "de": "e|en|es|s", "fr": "s|x", "es": "e?s", "pt": "e?s", "nl": "s|en", "sv": "en|et|ar|er|s",
+    "da": "en|et|er|e|s", "nb": "en|et|er|e|s", "no": "en|et|er|e|s",
+}  # fmt: skip
+_NO_PLURALS = frozenset({"news", "means", "goods", "arms", "hers", "ours", "rate", "raten", "bare", "bares"})
 
 # By language: what a word has before its ending, the ending, and what may stand in its place. Only endings of plurals,
 # cases and verbs: those that make another word, as in "Handwerk" and "Handwerker", are left out.
@@ -68,11 +74,12 @@ _ENDINGS = {
 _PREFIXES = {"ar": "(?:[وف]?[بكل]?ال|[وف]?لل|[وفبكل])", "he": "[והבלמשכ]{1,3}"}  # written together with a word
 
 
-def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
+def phrase_in(text: str, phrase: str, locale: str = "", *, short: bool = True) -> str | None:
     """The form in which a text has a phrase; None if it has not.
 
     Phrases are found as whole words, in any case and with invisible characters in between; in a script without spaces,
-    such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it.
+    such as Chinese, anywhere. With a locale, the last word may be inflected as its language does it; a `short` one, of
+    three or four letters, has its plurals only.
     """
     wanted = _plain(phrase)
     if not wanted:
@@ -89,6 +96,10 @@ def phrase_in(text: str, phrase: str, locale: str = "") -> str | None:
         if match := re.search(f"(?:{preceding})({ending})$", last):
             kept = wanted[: len(wanted) - len(last) + match.start(1)]
             forms.append(f"{re.escape(kept)}(?:{others})")
+    if short and _MIN_SHORT <= len(last) < _MIN_WORD and language in _PLURALS and last.isalpha():
+        others = "".join(rf"(?!{word}\b)" for word in sorted(_NO_PLURALS) if word.startswith(last) and word != last)
+        kept = wanted[: len(wanted) - len(last)]
+        forms.append(f"{re.escape(kept)}{others}{re.escape(last)}(?:{_PLURALS[language]})")
     pattern = "|".join(forms).replace(r"\ ", "[ -]").replace(r"\-", "[ -]")  # "cutting-edge" is "cutting edge"
     found = re.search(f"{before}(?:{pattern}){after}", _plain(text))
     return found and found[0]

@@ -41,6 +41,10 @@ SOURCES = (
             ["brief: must_mention has 'new markets', and must_avoid 'market'; take it out of one of them"],
         ),
         (
+            {"must_mention": ["pots"], "must_avoid": ["pot"]},
+            ["brief: must_mention has 'pots', and must_avoid 'pot'; take it out of one of them"],
+        ),
+        (
             {"must_avoid": ["clay pot"]},
             ["brief: must_avoid has 'clay pot'", "brand_terms of the request 'Clay Pot Co'"],
         ),

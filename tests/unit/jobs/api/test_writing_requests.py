@@ -29,6 +29,11 @@ from thothy_ai.jobs.problems import first_problem
             "banned_phrases",
             "bans 'cloud', which is part of the brand term 'Acme Cloud'",
         ),
+        (
+            {"brand_terms": ["Acme"], "banned_phrases": ["acmes"]},
+            "banned_phrases",
+            "bans 'acmes', which is part of the brand term 'Acme'",
+        ),
         ({"banned_phrases": [" "]}, "banned_phrases", "is empty"),
         ({"banned_phrases": ["a\x00"]}, "banned_phrases", "contains a NUL character"),
     ],
@@ -44,7 +49,7 @@ def test_terms_are_kept_once_and_a_ban_on_a_phrase_with_a_brand_in_it_is_no_cont
     request = TrendSummary(
         source="A text.",
         brand_terms=(" Acme ", "Acme"),
-        banned_phrases=("cheap Acme", "Cheap  acme", "acmes"),
+        banned_phrases=("cheap Acme", "Cheap  acme", "acme town"),
     )
     assert request.brand_terms == ("Acme",)
     assert len(request.banned_phrases) == 2

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.jobs.checks.reasons import reason
 from thothy_ai.jobs import RejectionReason, checks
+from thothy_ai.jobs.text.phrases import contradicts
 
 TERMS = {
     "cargo bike": "Lastenrad",
@@ -142,8 +143,35 @@ def test_banned(text: str, phrase: str, found: bool) -> None:
         ("ru", "уникальный", "уникального уникальная", "уникальность"),
         ("pl", "prawdziwa rewolucja", "", "prawdziwa rewolucyjność"),
         ("tr", "fiyat", "fiyat fiyatlar fiyatları", "fiyonk"),
+        ("en", "beer", "beers beer’s", "beech"),
+        ("en", "new", "newer", "news"),
+        ("en", "tip", "tips tipped", "tippler"),
+        ("de", "Bier", "Biere Bieres Bieren", "Bierzelt"),
+        ("de", "Rat", "Rates", "Rate Raten"),
+        ("es", "bar", "bares", "barra"),
     ],
 )
 def test_a_banned_phrase_is_found_in_its_own_forms_only(locale: str, phrase: str, forms: str, others: str) -> None:
     assert [form for form in forms.split() if checks.banned(f"X {form}.", [phrase], locale) is None] == []
     assert checks.banned(f"X {others}.", [phrase], locale) is None
+
+
+@pytest.mark.parametrize(("locale", "phrase", "forms", "others"), [
+    ("en", "beer", "beers beer’s", "beech"), ("en", "new", "", "news"), ("de", "Bier", "Biere Bieres", "Bierzelt"),
+    ("de", "Rat", "Rates", "Rate Raten"), ("en", "it", "", "its"),
+])  # fmt: skip
+def test_short_words_have_their_plurals_without_a_dictionary(locale: str, phrase: str, forms: str, others: str) -> None:
+    assert [form for form in forms.split() if not contradicts(form, phrase, locale)] == []
+    assert not any(contradicts(other, phrase, locale) for other in others.split())
+
+
+@pytest.mark.parametrize("locale", ["en", "de", "ko", "it"])
+def test_what_is_found_as_banned_counts_as_mentioned(locale: str) -> None:
+    for text, phrase in (
+        ("new beers", "beer"),
+        ("Biere", "Bier"),
+        ("혁신은", "혁신"),
+        ("prezzi", "prezzo"),
+        ("x", "y"),
+    ):
+        assert bool(checks.banned(text, [phrase], locale)) is (checks.mentions(text, [phrase], locale) is None)

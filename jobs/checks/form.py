@@ -22,12 +22,13 @@ _APPENDIX = re.compile(
     rf"(?:\s*(?:[#＃@][^\s#＃@.!?。]{{1,60}}|https?://\S+|\[\^?\w{{1,12}}\]|\([^()\n]{{0,20}}@\w{{1,40}}\)|[{_EMOJI}]))+\s*$"
 )
 # A link, a mention, a percentage or an emoji is no place where an output is cut off: a post may end so, with a colon or
-# nothing before it.
+# nothing before it. Nor is a name behind a label of a few words: "Now open: Antwerp".
 _DOMAIN = r"(?<!\S)[\w-]+\.(?:[\w-]+\.)*"
 _TOP = "com|org|net|info|news|app|dev|io|eu|at|be|br|ch|cz|de|dk|es|fi|fr|in|it|jp|nl|no|pl|pt|ro|ru|se|tr|ua|uk"
 _DELIBERATE_END = re.compile(
     rf"(?:https?://|(?<!\S)www\.|{_DOMAIN}[a-z]{{2,}}[/?])\S*$|{_DOMAIN}(?:{_TOP})$|\[[^\W\d_]{{3,20}}\]$|(?<!\S)@\w{{1,40}}$"
     rf"|\d\s?[%％]$|[{_EMOJI}]$"
+    r"|(?:^|[.!?…]\s+|\n)(?:[\w'’-]+ ){0,3}[\w'’-]+ ?: (?:[^\W\d_a-zß-ÿа-я][\w'’-]* ?){1,3}$"
 )
 _CLOSING = "\"'”’“‘»«›‹)]}）」』】》〉＂*_~ \n\t\u200f\u200e"
 _ENDINGS = tuple(".!?…。！？．｡।॥؟۔։።‽¿׃~♪|")

@@ -54,6 +54,8 @@ FINISHED = [
 ]
 CUT_OFF = [
     ("It ends in a", "en"),
+    ("The council says that it will: Antwerp", "en"),
+    ("Now open: the", "en"),
     ("It ends, ", "en"),
     ("The last word is that of Dr.", "en"),
     ("The shops sold their bikes to the.", "en"),
@@ -74,7 +76,17 @@ CUT_OFF = [
 ]
 
 
-@pytest.mark.parametrize("text", ["Great beer today. Ask @brewer", "Save 20%", "Jetzt sparen: 20 %"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Great beer today. Ask @brewer",
+        "Save 20%",
+        "Jetzt sparen: 20 %",
+        "Now open: Antwerp",
+        "Good news. Coming soon: Café Noir",
+        "Сейчас открыто: Антверпен",
+    ],
+)
 def test_a_mention_or_a_percentage_may_end_a_post(text: str) -> None:
     assert checks.unfinished("text", text, "en") is None
 

@@ -7,7 +7,7 @@ words, in a translation those at the same place. Only what is plain on both side
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -24,6 +24,12 @@ _UNSPACED = frozenset({"zh", "ja", "th"})
 _PREFIX = 5  # characters that inflected forms of a word share
 _MIN_SHARED, _MIN_SHARE = 4, 0.7  # words that a sentence and the one it renders have in common
 _RELATED = 2  # shared words from which on a sentence of the source may have to do with one of the text
+_CLAUSE = re.compile(r"[,;:–—()“”„«»\"、，；：。]+")
+_AUXILIARIES = frozenset(  # the beginnings of longer ones, which may stand between a negation and what it denies
+    """been being becom have havin were sido estad siend stato stata stati state esser viene être étaie étant
+    blive blivi bleve werde worde wurde zosta będzi были было была буде було""".split()  # noqa: SIM905  a list to read
+)
+_VERB_FIRST = frozenset({"ja", "ko", "tr"})  # languages in which what is denied stands before its negation
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +82,62 @@ def contradiction(text: str, source: str, locale: str, source_locale: str | None
     return turned(text, source, language, original) or other_unit(text, source, language, original)
 
 
+def denied(text: str, evidence: str, source: str, locale: str) -> Rejection | None:
+    """Reject a statement that its own evidence denies, or that says up where its evidence says down.
+
+    The two are a pair, however few words they share. A denial counts if the word that it denies is in the statement.
+    Not across languages: the evidence is from a source that tells its language.
+    """
+    language = primary(locale)
+    if (detect.language(source) or language) != language:
+        return None
+    mine, theirs = _whole(text, language), _whole(evidence, language)
+    fault = _turn(mine, theirs, [theirs]) if mine.content & theirs.content else ""
+    if not fault and (mine.denies or not _denies(theirs, mine.content, language)):
+        return None
+    detail, at = f"{fault or 'says what its evidence denies'}: {text[:120]!r}", source.find(evidence)
+    place = (at, at + len(evidence)) if at >= 0 else None
+    return Rejection(RejectionReason.CONTRADICTS_SOURCE, detail, mine.span, place)
+
+
+def _denies(sentence: _Sentence, content: frozenset[str], language: str) -> bool:
+    """Whether a clause denies what has this content: the word beside its negation, and half of all its words."""
+    negation = _pattern("negation", "strong", language)
+    for clause in _CLAUSE.split(sentence.text):
+        denial = negation and negation.search(clause)
+        if not denial or not _whole(clause, language).really_denies:
+            continue
+        before, after = (list(_content(part, language)) for part in (clause[: denial.start()], clause[denial.end() :]))
+        beside, every = before[-1:] if language in _VERB_FIRST else after[:1], {*before, *after}
+        if beside and content.issuperset(beside) and len(content & every) >= len(every) / 2:
+            return True
+    return False
+
+
+def _content(text: str, language: str) -> Iterator[str]:
+    """The beginnings of the longer words of a text that are neither negations nor auxiliaries, and its figures."""
+    plain = text
+    for word in ("strong", "soft"):
+        if pattern := _pattern("negation", word, language):
+            plain = pattern.sub(" ", plain)
+    return (word for word in _longer(plain, language) if word not in _AUXILIARIES)
+
+
+def _longer(text: str, language: str) -> Iterator[str]:
+    for word in words(text, language):
+        if word.isdigit() or len(word) >= (4 if is_spaced(word[0]) else 2):
+            yield word[:_PREFIX]
+
+
+def _whole(text: str, language: str) -> _Sentence:
+    return _Sentence(text.replace("’", "'"), 0, language, frozenset(_longer(text, language)))
+
+
 def _sentences(text: str, language: str) -> list[_Sentence]:
-    found = []
-    for start, part in located(text, language):
-        longer = (
-            each for each in words(part, language) if each.isdigit() or len(each) >= (4 if is_spaced(each[0]) else 2)
-        )
-        content = frozenset(word[:_PREFIX] for word in longer)
-        found.append(_Sentence(part.replace("’", "'"), start, language, content))
-    return found
+    return [
+        _Sentence(part.replace("’", "'"), start, language, frozenset(_longer(part, language)))
+        for start, part in located(text, language)
+    ]
 
 
 class _Source:
@@ -117,6 +170,11 @@ def _reversal(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> s
         covers = mine.language != theirs.language or shared >= _MIN_SHARE * len(theirs.content)
         if theirs.really_denies and not mine.denies and covers:
             return "says what the source denies"
+    return _turn(mine, theirs, related)
+
+
+def _turn(mine: _Sentence, theirs: _Sentence, related: list[_Sentence]) -> str:
+    """The direction of a change that a sentence turns around; empty if it turns none."""
     for one, other in (("up", "down"), ("down", "up")):
         plain = mine.says("direction", one) and not mine.says("direction", other)
         if plain and theirs.says("direction", other) and not any(each.says("direction", one) for each in related):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from rapidfuzz import fuzz
@@ -11,7 +11,7 @@ from rapidfuzz import fuzz
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import normalized
 from thothy_ai.jobs.checks.numbers import primary
-from thothy_ai.jobs.checks.segments import scaled, words
+from thothy_ai.jobs.checks.segments import scaled, stems, words
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.text import language as detect
 
@@ -45,6 +45,7 @@ _ENDING = re.compile(r"[.!?…。！？](?:\s|$)|(?<=[。！？])")  # of a sent
 _MARK = re.compile('[“”„«»"「」『』]')
 _REACH = 160  # characters around a quotation in which its speaker is named
 _PREFIX = 3  # letters that the forms of a name share
+_SHARED = 2  # longer words or figures that a point has in common with a quote that is meant for it
 
 
 def misquoted(text: str, source: str, locale: str) -> Rejection | None:
@@ -68,6 +69,23 @@ def misquoted(text: str, source: str, locale: str) -> Rejection | None:
         if wrong := _wrong_speaker(text, match.span(), quotation, source, language):
             return Rejection(RejectionReason.MISQUOTED, f"gives {quotation[:100]!r} to {wrong}", match.span())
     return None
+
+
+def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, locale: str) -> Rejection | None:
+    """Reject the quote of a point that shares no longer word and no figure with it, if another point's shares two.
+
+    Not across languages: the quotes are from a source that tells its language.
+    """
+    language = primary(locale)
+    if (detect.language(source) or language) != language:
+        return None
+    said = stems(points[place]["point"], language)
+    shared = [len(said & stems(point["quote"], language)) for point in points]
+    if shared[place] or max(shared) < _SHARED:
+        return None
+    quote, better = (points[each]["quote"][:80] for each in (place, shared.index(max(shared))))
+    detail = f"{quote!r} has nothing of its point, {better!r} has"
+    return Rejection(RejectionReason.UNSUPPORTED, detail)
 
 
 def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str, language: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from thothy_ai.jobs import checks
 from thothy_ai.jobs.api.plan import Call, Message, Sampling
 from thothy_ai.jobs.api.requests import WritingRequest
-from thothy_ai.jobs.api.verdict import Rejection
+from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.plans import retries
 from thothy_ai.jobs.plans.budget import max_tokens
 from thothy_ai.jobs.plans.judging import judgement
@@ -64,11 +64,12 @@ def text_faults(
     request: WritingRequest, part: Part, text: str, found: Iterable[Rejection | None], field: str = ""
 ) -> Iterator[PartFault]:
     """What is wrong with the text of a part, in its `field` if it has several: what `found` yields, then what holds for
-    all texts.
+    all texts. For each reason, what was found first.
     """
-    path = (*part, field) if field else part
+    path, first = (*part, field) if field else part, dict[RejectionReason, Rejection]()
     for rejection in (*filter(None, found), *_common_faults(request, key_of(part), text)):
-        yield PartFault(part, rejection.at(*path))
+        first.setdefault(rejection.reason, rejection)
+    return (PartFault(part, rejection.at(*path)) for rejection in first.values())
 
 
 @judgement(kept=256)

@@ -108,10 +108,12 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
     for part, text in _texts(values).items():
         name = "a key point" if len(part) > 1 else str(part[0]).replace("_", " ")
         earlier = values["key_points"][: int(part[1])] if len(part) > 1 else ()
+        quote = values["key_points"][int(part[1])]["quote"] if len(part) > 1 else ""
         own = (
             checks.length(name, text, request.locale, *LIMITS[part[:1]]),
             checks.unfinished(name, text, request.locale) if name != "title" else None,
             checks.near_duplicate(text, [point["point"] for point in earlier]),
+            checks.denied(text, quote, request.source, request.locale) if quote else None,
             checks.own_title(text, request.source) if name == "title" else None,
             checks.repeated_title(values["title"], text) if name == "standfirst" and "title" in values else None,
         )
@@ -124,6 +126,8 @@ def _part_faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
             rejection = Rejection(RejectionReason.QUOTE_NOT_IN_SOURCE, detail)
         if rejection is None and number and len({each["quote"].casefold() for each in values["key_points"]}) == 1:
             rejection = Rejection(RejectionReason.REPETITION, "all key points have the same quote")
+        if rejection is None:
+            rejection = checks.exchanged(number, values["key_points"], request.source, request.locale)
         if rejection:
             yield PartFault(("key_points", number), rejection.at("key_points", number, "quote"))
 

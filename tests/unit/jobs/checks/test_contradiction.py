@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.jobs.checks.reasons import reason
 from thothy_ai.jobs import RejectionReason, checks
 
 ENGLISH = (
@@ -108,3 +109,35 @@ def test_a_unit_with_another_prefix_is_another_unit(said: str, meant: str) -> No
     )
     assert found is not None
     assert "4300000 is" in found.detail
+
+
+NOT_YET = (
+    "The city council has not yet approved the new warehouse, Ann Bell said. Rents in the harbour rose by 4 percent."
+)
+GERMAN = "Der Stadtrat berät weiter. Der Neubau ist noch nicht genehmigt, sagt Ada Brandt."
+SPANISH = "«No subimos las tabletas; las hicimos más pequeñas», explica la fundadora de la empresa, Nuria Lahoz."
+
+
+@pytest.mark.parametrize(
+    ("point", "quote", "source", "locale", "found"),
+    [
+        ("The council has approved the warehouse.", NOT_YET[:95], NOT_YET, "en", True),
+        ("The warehouse was approved.", "The warehouse has not been approved.", "", "en", True),
+        ("Rents fell.", "Rents in the harbour rose by 4 percent.", NOT_YET, "en", True),
+        ("Die Stadt hat den Bau genehmigt.", "Der Neubau ist noch nicht genehmigt", GERMAN, "de", True),
+        ("A warehouse still lacks the approval of the council.", NOT_YET[:95], NOT_YET, "en", False),
+        ("The council is still discussing the warehouse.", NOT_YET[:95], NOT_YET, "en", False),
+        ("The number of accidents is stable.", "The number of accidents has not risen.", "", "en", False),
+        ("La empresa hizo más pequeñas las tabletas.", SPANISH[:60], SPANISH, "es", False),
+        ("Prices fell.", "Rents in the harbour rose by 4 percent.", NOT_YET, "en", False),
+        ("The council has approved the warehouse.", "Der Neubau ist noch nicht genehmigt", GERMAN, "en", False),
+    ],
+)
+def test_a_statement_is_held_against_its_own_evidence(
+    point: str, quote: str, source: str, locale: str, found: bool
+) -> None:
+    finding = checks.denied(point, quote, source or quote, locale)
+    assert (reason(finding) is RejectionReason.CONTRADICTS_SOURCE) is found
+    if finding:
+        start = (source or quote).index(quote)
+        assert (finding.span, finding.source) == ((0, len(point)), (start, start + len(quote)))

@@ -124,9 +124,9 @@ class InParts(Generic[R, A]):
     """A plan in parts.
 
     `write` returns the first calls, `rewrite` those for faulty parts, given the artifact so far. `faults` judges the
-    parts that there are. `correct` corrects what needs no model. `fewest` says how many items each list must have: bad
-    items beyond that are left out. `claims` lists what verification looks at. `part_faults` judges the parts of one
-    stage before the next is written.
+    parts that there are. `correct` corrects what needs no model. `fewest` says how many items each list is asked for:
+    bad items beyond that are left out, and whoever edits an artifact may leave out more. `claims` lists what
+    verification looks at. `part_faults` judges the parts of one stage before the next is written.
     """
 
     artifact: type[A]
@@ -236,6 +236,10 @@ class InParts(Generic[R, A]):
                 dropped = True
         if dropped:
             found = [*self._missing(draft), *self.faults(request, draft.values)]
+        for name, least in self.fewest(request).items():
+            if 0 < (count := len(draft.values.get(name, ()))) < least:
+                few = f"{count} {name.replace('_', ' ')}, fewer than {least}"
+                found.append(PartFault((name,), Rejection(RejectionReason.TOO_SHORT, few)))
         if not gate_in((fault.rejection for fault in found), request.locale):
             try:
                 self.artifact.model_validate(draft.values)

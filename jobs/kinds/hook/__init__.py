@@ -17,7 +17,6 @@ from thothy_ai.jobs.plans.parts import InParts, Part, PartCall, PartFault, Value
 from thothy_ai.jobs.plans.verification import claims_of
 from thothy_ai.jobs.plans.writing import copied, foreign, off_topic, repair, spelled, text_faults, whole
 from thothy_ai.jobs.schema import grammar_schema, post_pattern, prose_pattern
-from thothy_ai.jobs.text.strings import counted
 
 __all__ = ["KIND", "MAX_VARIANTS", "Hook", "HookArtifact", "Variant"]
 
@@ -58,9 +57,6 @@ def _faults(request: Hook, values: Values) -> Iterator[PartFault]:
         yield from faults
         return
     yield from _part_faults(request, values)
-    if texts and len(texts) != request.variants:
-        few = f"{counted(len(texts), 'variant')}, and {request.variants} were asked for"
-        yield PartFault(("variants",), Rejection(RejectionReason.TOO_SHORT, few))
     yield from copied(request, texts, MAX_COPIED)
     yield from off_topic(request, texts, _instruction(request), MIN_SHARE_OF_SOURCE)
 
@@ -117,6 +113,7 @@ _PLAN = InParts(
         for part, text in _texts(values).items()
         for claim in claims_of(text, f"variants.{part[1]}.text", request.source, request.locale, needs_support=False)
     ],
+    fewest=lambda request: {"variants": request.variants},
     correct=_correct,
     part_faults=_part_faults,
 )

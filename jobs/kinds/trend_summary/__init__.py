@@ -72,9 +72,6 @@ def _faults(request: TrendSummary, values: Values) -> Iterator[PartFault]:
         yield from faults
         return
     yield from _part_faults(request, values)
-    if "key_points" in values and len(values["key_points"]) < request.points[0]:
-        few = f"{len(values['key_points'])} key points, fewer than {request.points[0]}"
-        yield PartFault(("key_points",), Rejection(RejectionReason.TOO_SHORT, few))
     if "tags" in values:
         joined = ", ".join(values["tags"])
         few = f"{len(values['tags'])} tag, fewer than {MIN_TAGS}"

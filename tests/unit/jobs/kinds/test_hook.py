@@ -113,7 +113,7 @@ def test_two_variants_may_not_say_the_same() -> None:
 
 def test_the_number_of_variants_is_the_requested_one() -> None:
     verdict, _ = verdict_on(Hook(source=SOURCE, variants=3), variants(*GOOD["newsletter"]))
-    assert (verdict.reason, verdict.detail) == (RejectionReason.TOO_SHORT, "2 variants, and 3 were asked for")
+    assert (verdict.reason, verdict.detail) == (RejectionReason.TOO_SHORT, "2 variants, fewer than 3")
 
 
 @pytest.mark.parametrize("count", [1, 2])

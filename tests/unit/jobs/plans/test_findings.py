@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import pytest
 
 from tests.support.scripted_report import judged, scripted
-from tests.unit.jobs.kinds.test_trend_summary import GOOD, REQUEST, changed, verdict_on
-from thothy_ai.jobs import Artifact, Context, OneCall, Output, Rejection, RejectionReason, Request, Sampling
+from tests.unit.jobs.kinds.test_trend_summary import GOOD, REQUEST, SOURCE, changed, verdict_on
+from thothy_ai.jobs import Artifact, Context, Hook, OneCall, Output, Rejection, RejectionReason, Request, Sampling
 from thothy_ai.jobs.api.plan import run
 from thothy_ai.jobs.api.verdict import Place
 from thothy_ai.jobs.checks.gates import UNMEASURED, group_of, is_gate, measure, precision
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.schema import prose
+from thothy_ai.queue.edits import check_edit
 
 DOUBTFUL = "Cargo bikes: 9,000 sold"
 
@@ -144,3 +145,27 @@ def test_weights_are_cautious_where_little_was_measured() -> None:
     assert not is_gate(RejectionReason.UNKNOWN_WORDS, "en"), "never measured"
     assert not is_gate(RejectionReason.MUST_MENTION, "en"), "never measured"
     assert not is_gate(RejectionReason.NUMBER_NOT_IN_SOURCE, "en")
+
+
+def findings_of_edit(values: dict[str, Any]) -> list[tuple[str, str]]:
+    body = check_edit("trend_summary", REQUEST.model_dump(mode="json"), values)
+    return [(found["reason"], found["part"]) for found in body.findings]
+
+
+def test_a_point_that_denies_its_quote_and_quotes_that_are_exchanged_are_found_in_an_edit() -> None:
+    values = changed("point", "Most of these bikes do go down cellar stairs.", 0)
+    values["key_points"][0]["quote"] = "Most of these bikes are 2.60 metres long and do not go down cellar stairs."
+    assert findings_of_edit(values) == [("contradicts_source", "key_points.0.point")]
+    values = deepcopy(GOOD)
+    first, _, last = values["key_points"]
+    first["quote"], last["quote"] = last["quote"], first["quote"]
+    assert findings_of_edit(values) == [("unsupported", "key_points.2.quote")], "the first has too little to tell"
+
+
+def test_an_editor_may_leave_out_what_was_asked_for() -> None:
+    assert findings_of_edit(GOOD | {"key_points": GOOD["key_points"][:2]}) == []
+    verdict, _ = verdict_on(REQUEST, GOOD | {"key_points": GOOD["key_points"][:2]})
+    assert (verdict.reason, verdict.detail) == (RejectionReason.TOO_SHORT, "2 key points, fewer than 3")
+    hook = Hook(source=SOURCE, variants=3)
+    one = {"variants": [{"angle": "the news", "text": "In Vauban, the second car now has two wheels."}]}
+    assert check_edit("hook", hook.model_dump(mode="json"), one).findings == []

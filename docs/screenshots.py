@@ -35,6 +35,7 @@ from thothy_ai.settings import Settings
 
 FOLDER = Path(__file__).parent / "console"
 JOBS = 150
+MAX_BYTES, QUALITIES = 60_000, (50, 40, 30, 20)  # of a picture: the first that fits
 TENANTS = ("acme", "northwind")
 CLOSED = "http://127.0.0.1:9/hook"  # a webhook that nobody answers
 
@@ -147,7 +148,11 @@ def _change(shown: Browser, address: str) -> None:
 def _save(shown: Browser, address: str, view: View) -> None:
     shown.load(f"{address}/{view.page}", view.width, view.height, dark=view.dark)
     shown.until(view.until)
-    shown.picture(FOLDER / f"{view.name}.webp", whole=False)
+    picture = FOLDER / f"{view.name}.webp"
+    for quality in QUALITIES:
+        shown.picture(picture, whole=False, quality=quality)
+        if picture.stat().st_size <= MAX_BYTES:
+            return
 
 
 if __name__ == "__main__":

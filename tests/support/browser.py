@@ -129,9 +129,9 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, to: Path, *, whole: bool = True) -> None:
+    def picture(self, to: Path, *, whole: bool = True, quality: int = 50) -> None:
         """A picture of the whole page, or of the window: a PNG or WebP, as its name ends."""
-        kind = {"format": "webp", "quality": 50} if to.suffix == ".webp" else {"format": "png"}
+        kind = {"format": "webp", "quality": quality} if to.suffix == ".webp" else {"format": "png"}
         taken = self._ask("Page.captureScreenshot", **kind, captureBeyondViewport=whole)
         to.write_bytes(base64.b64decode(taken["data"]))
 

@@ -46,6 +46,18 @@
     if (target.matches("[data-all]")) for (const each of rows) each.checked = target.checked;
   });
 
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest("[data-copy]"), text = button?.previousElementSibling;
+    if (!button) return;
+    getSelection().selectAllChildren(text);
+    let copied = false;
+    try {  // an address without TLS has no clipboard, and may still have the older command
+      await navigator.clipboard.writeText(text.textContent);
+      copied = true;
+    } catch { copied = document.execCommand("copy"); }
+    button.nextElementSibling.textContent = copied ? "Copied." : "Press Ctrl+C: it is selected.";
+  });
+
   if (document.querySelector("[data-again]")) {  // an error that passes
     setInterval(() => fetch(location.href, { redirect: "manual" }).then(
       (answer) => { if (answer.status !== 503) location.reload(); }, () => {}), AGAIN);

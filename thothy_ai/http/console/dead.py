@@ -18,7 +18,7 @@ from thothy_ai.admin import dead_letters
 from thothy_ai.admin.dead_letters import Selection
 from thothy_ai.admin.known_names import unknown_kind, unknown_reason
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, action_in, moment_in, text_in
+from thothy_ai.http.console.site import MAX_NOTE, ROOT, Site, action_in, moment_in, span_in, text_in
 from thothy_ai.http.errors import ApiError
 from thothy_ai.jobs.text.strings import counted
 
@@ -146,7 +146,5 @@ class DeadPages:
         ):
             if said is not None:
                 raise ApiError(400, f"{name}: {said}", code="invalid_value")
-        since, until = (moment_in(query, name) for name in ("since", "until"))
-        if since is not None and until is not None and until <= since:
-            raise ApiError(400, "until: expected a time after since", code="invalid_value")
+        since, until = span_in(query)
         return Selection((), tuple(kinds), tuple(reasons), since, until, tenant)

@@ -42,7 +42,7 @@ from thothy_ai.errors import DatabaseError, UnknownJobError
 from thothy_ai.http.console.readings import READ_SECONDS
 from thothy_ai.http.console.rows import MAX_NEWER, SharedRows, ShownJobs
 from thothy_ai.http.console.sessions import Viewer
-from thothy_ai.http.console.site import HEADERS, ROOT, Site, action_in, beats, is_whole, moment_in
+from thothy_ai.http.console.site import HEADERS, ROOT, Site, action_in, beats, is_whole, span_in
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import JobFollowers
 from thothy_ai.plans.advance import PlanError, PlannedJob, PlanStep
@@ -316,7 +316,7 @@ def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
 
 def list_of(query: QueryParams, viewer: Viewer) -> JobList:
     """The list that an address names, of the jobs that the viewer sees."""
-    return JobList(filter_of(query, viewer), moment_in(query, "since"), moment_in(query, "until"))
+    return JobList(filter_of(query, viewer), *span_in(query))
 
 
 def _id_in(query: QueryParams, name: str) -> UUID | None:

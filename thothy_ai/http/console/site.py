@@ -370,6 +370,14 @@ def moment_in(given: FormData | QueryParams, name: str) -> datetime | None:
     return moment
 
 
+def span_in(query: QueryParams) -> tuple[datetime | None, datetime | None]:
+    """The moments `since` and `until` of an address; ApiError unless the second follows the first."""
+    since, until = moment_in(query, "since"), moment_in(query, "until")
+    if since is not None and until is not None and until <= since:
+        raise ApiError(400, "until: expected a time after since", code="invalid_value")
+    return since, until
+
+
 def back_to(given: object, default: str) -> str:
     """A page of the console that a form names; the default for anything else."""
     if not isinstance(given, str):

@@ -39,6 +39,7 @@ from thothy_ai.jobs.publishing.html import html
 from thothy_ai.producer.decisions import DECIDED, MAX_NOTE_CHARS, CurrentVersion, Decision, leaves
 
 LISTED = 200  # artifacts that wait
+MAX_KEPT = 10_000  # artifacts of which a list's words are kept
 MAX_SHOWN = 100_000  # characters of an artifact, its source and what is written: more is shown if it is asked for
 NEAR = 100  # characters on either side of a change that a comparison shows
 FIELD = "field:"  # begins the name of an input
@@ -51,10 +52,11 @@ DONE = {
 
 
 class ReviewPages:
-    """Keeps nothing itself: drafts and decisions are in the database."""
+    """Drafts and decisions are in the database; only what a list says of the latest artifacts is kept here."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._abouts: dict[WaitingArtifact, tuple[str, int]] = {}  # which do not change
         piece = "/review/{id:uuid}"
         self.routes = [
             site.page("/review", self.list_),
@@ -220,17 +222,22 @@ class ReviewPages:
     def _about(
         self, waiting: Sequence[WaitingArtifact], viewer: Viewer
     ) -> tuple[dict[UUID, tuple[str, int]], dict[UUID, str]]:
-        """The title or the first words of each artifact and the number of its findings; and who else looks at some."""
-        kinds = {each.job_id: each.kind for each in waiting}
-        wanted = {"ids": [*kinds], "session": viewer.session, "tenant": viewer.tenant}
+        """The title or the first words of each artifact and the number of its findings; and who else looks at some.
+
+        Texts are read once: a list is loaded again after each decision.
+        """
+        if len(self._abouts) > MAX_KEPT:
+            self._abouts = {}
+        kept = self._abouts
+        new = {each.job_id: each for each in waiting if each not in kept}
         with self._site.database.connect() as connection:
-            found = connection.execute(statement("producer/artifacts"), wanted).all()
+            found = connection.execute(statement("producer/artifacts"), {"ids": [*new], "tenant": viewer.tenant}).all()
+            wanted = {"ids": [each.job_id for each in waiting], "session": viewer.session}
             names = {row.job_id: row.names for row in connection.execute(statement("http/at_review"), wanted)}
-        abouts = {}
         for row in found:
-            own = {"kind": kinds[row.job_id], "body": row.draft, "text": "", "locale": ""}
-            abouts[row.job_id] = (name_of(piece_of(own)), len(row.findings or ()))
-        return abouts, names
+            own = {"kind": new[row.job_id].kind, "body": row.draft, "text": "", "locale": ""}
+            kept[new[row.job_id]] = name_of(piece_of(own)), len(row.findings or ())
+        return {each.job_id: kept[each] for each in waiting if each in kept}, names
 
     def _go_on(self, current: CurrentVersion, viewer: Viewer) -> tuple[int, Mapping[str, str]]:
         """As `_look`, with what the viewer has left behind in an earlier session."""

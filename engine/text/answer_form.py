@@ -20,11 +20,30 @@ NAME, KEY = "probe_271828", "probe_314159"  # which no template writes by itself
 
 
 @dataclass(frozen=True, slots=True)
+class PairForm:
+    """Arguments as pairs, with `between` in between: `before_key`, a name, `after_key`, its value, `after_value`.
+
+    `bare`: strings have no quotes, and all other values are JSON. Otherwise values are Python's.
+    """
+
+    before_key: str
+    after_key: str
+    after_value: str
+    between: str = ""
+    bare: bool = True
+
+    def key(self, name: str) -> str:
+        """What stands before the value of this argument."""
+        return self.before_key + name + self.after_key
+
+
+@dataclass(frozen=True, slots=True)
 class CallForm:
     """Calls stand in sections, from `begin` to `end`: several in one with `between`, or in one each with `again`.
 
     A model may write `lead`, a special token, before a section; it means nothing. The name of a tool stands between
-    `before_name` and `after_name`, which its arguments follow, and `after_arguments`.
+    `before_name` and `after_name`, which its arguments follow, and `after_arguments`. They are `pairs`,
+    or one JSON text.
     """
 
     begin: str
@@ -35,6 +54,12 @@ class CallForm:
     between: str | None = None
     again: str | None = None
     lead: str = ""
+    pairs: PairForm | None = None
+
+    @property
+    def marked(self) -> bool:
+        """Whether calls begin with a mark, and not with signs that a text may begin with, too."""
+        return any(map(str.isalpha, self.begin))
 
     def head(self, name: str) -> str:
         """What stands before the arguments of a call of this tool."""
@@ -84,6 +109,9 @@ HERMES = CallForm("<tool_call>", '\n{"name": "', '", "arguments": ', "}", "\n</t
 LLAMA = CallForm("", '{"name": "', '", "parameters": ', "}", lead="<|python_tag|>")
 LISTED = CallForm("[TOOL_CALLS][", '{"name": "', '", "arguments": ', "}", "]", between=", ")  # Mistral's, Granite's
 BARE = CallForm("[TOOL_CALLS]", "", "[ARGS]", "", again="")  # newer ones of Mistral
+PYTHON = CallForm(
+    "[", "", "(", ")", "]", between=", ", pairs=PairForm("", "=", "", between=", ", bare=False)
+)  # Llama 4's, LFM 2's
 CHANNELS = CallForm("<|channel|>commentary to=functions.", "", " <|constrain|>json<|message|>", "")  # gpt-oss
 _CHANNELS = (("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"), ("<|channel|>final<|message|>", ""))
 _RESPONSE = ("<response>", "</response>")  # of Granite, when it has thought
@@ -96,6 +124,15 @@ _THOUGHTS = (
 )
 _LIST = re.compile(r"(?P<mark>\[TOOL_CALLS\]|<\|tool_call\|>)(?P<space>\s*)\[\s*\{\s*\"name\"")
 _HERMES = re.compile(rf'<tool_call>(?P<space>\s*)\{{"name": "{NAME}", "arguments": .*\}}(?P<after>\s*)</tool_call>')
+_KEYS = re.compile(  # GLM's
+    rf"<tool_call>(?P<before>\s*){NAME}(?P<head>\s*)<arg_key>{KEY}</arg_key>(?P<inner>\s*)<arg_value>1</arg_value>"
+    r"(?P<after>\s*)</tool_call>"
+)
+_TAGS = re.compile(  # Qwen 3 Coder's, Seed's
+    rf"<(?P<mark>(seed:)?tool_call)>(?P<before>\s*)<function={NAME}>(?P<head>\s*)<parameter={KEY}>(?P<inner>\s*)1"
+    r"(?P<last>\s*)</parameter>(?P<after>\s*)</function>(?P<end>\s*)</(?P=mark)>"
+)
+_PYTHON = re.compile(rf"(?P<begin>(<\|\w+\|>)?)\[{NAME}\({KEY}=[\"']?1[\"']?\)\](?P<end>(<\|\w+\|>)?)")
 _LLAMA = re.compile(rf'\{{"name": "{NAME}", "parameters": \{{')
 
 
@@ -103,18 +140,7 @@ def answer_form(template: str, called: str) -> AnswerForm:
     """The form of a model's answers. `called` is what its template writes of a call of `NAME` with the argument `KEY`,
     and of a tool's answer that says `KEY`; empty if it does not know tools.
     """
-    calls: CallForm | None = None
-    if called.count(KEY) > 1:
-        if found := _LIST.search(called):
-            calls = replace(LISTED, begin=f"{found['mark']}{found['space']}[")
-        elif f"[TOOL_CALLS]{NAME}[ARGS]" in called:
-            calls = BARE
-        elif f"to=functions.{NAME}" in called:
-            calls = CHANNELS
-        elif found := _HERMES.search(called):
-            calls = replace(HERMES, before_name=f'{found["space"]}{{"name": "', end=f"{found['after']}</tool_call>")
-        elif _LLAMA.search(called):
-            calls = LLAMA
+    calls = (_json_calls(called) or _pair_calls(called)) if called.count(KEY) > 1 else None
     form = AnswerForm(calls or HERMES, native=calls is not None)
     if "<|channel|>" in template:
         thought, said = _CHANNELS
@@ -123,6 +149,36 @@ def answer_form(template: str, called: str) -> AnswerForm:
         if end in template:
             return replace(form, thought=(begin, end), said=_RESPONSE if _RESPONSE[1] in template else ("", ""))
     return form
+
+
+def _json_calls(called: str) -> CallForm | None:
+    """The form of calls whose arguments are JSON."""
+    if found := _LIST.search(called):
+        return replace(LISTED, begin=f"{found['mark']}{found['space']}[")
+    if f"[TOOL_CALLS]{NAME}[ARGS]" in called:
+        return BARE
+    if f"to=functions.{NAME}" in called:
+        return CHANNELS
+    if found := _HERMES.search(called):
+        return replace(HERMES, before_name=f'{found["space"]}{{"name": "', end=f"{found['after']}</tool_call>")
+    return LLAMA if _LLAMA.search(called) else None
+
+
+def _pair_calls(called: str) -> CallForm | None:
+    """The form of calls whose arguments are pairs."""
+    if found := _KEYS.search(called):
+        pairs = PairForm("<arg_key>", f"</arg_key>{found['inner']}<arg_value>", f"</arg_value>{found['after']}")
+        head = found["head"]
+        return CallForm("<tool_call>", found["before"], head, "", "</tool_call>", again=head, pairs=pairs)
+    if found := _TAGS.search(called):
+        pairs = PairForm("<parameter=", f">{found['inner']}", f"{found['last']}</parameter>{found['after']}")
+        begin, before = f"<{found['mark']}>", f"{found['before']}<function="
+        end = f"</function>{found['end']}</{found['mark']}>"
+        return CallForm(begin, before, f">{found['head']}", "", end, again="\n", pairs=pairs)
+    if found := _PYTHON.search(called):
+        begin, end = (found["begin"], found["end"]) if found["begin"] else ("", "")  # otherwise the message's end
+        return replace(PYTHON, begin=f"{begin}[", end=f"]{end}")
+    return None
 
 
 def _short(call_id: str) -> str:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from thothy_ai.engine.api.core import MAX_CALLS, Segments
-from thothy_ai.engine.text.answer_form import AnswerForm
+from thothy_ai.engine.text.answer_form import AnswerForm, PairForm
+from thothy_ai.engine.text.parameters import CalledTool, Parameter
 
 _ANY, _SOME = r"/(.|\n)*/", r"/(.|\n)+/"
 _GAP = r"/[ \n]{0,4}/"  # around thoughts
@@ -26,24 +27,26 @@ class RuleWriter:
         names = "|".join(map(re.escape, sorted(added, key=len, reverse=True))) or r"(?!)"
         self._pieces = re.compile(f"({names})")
 
-    def write(self, names: Sequence[str], *, opened: bool, parallel: bool, bound: bool) -> str:
+    def write(self, tools: Sequence[CalledTool], *, opened: bool, parallel: bool, bound: bool, must_call: bool) -> str:
         """What may be said or called: the arguments of these tools have the schemas from `schema_0` on.
 
         What is said is `bound` by the schema after those. `opened`: the prompt begins a thought already.
         """
-        form, begin = self._form, self._form.calls.begin
-        never_said = [] if begin else [form.calls.head(name) for name in names]
+        form, begin, marked = self._form, self._form.calls.begin, self._form.calls.marked
+        never_said = [] if marked else [begin + form.calls.head(tool.name) for tool in tools]
         if form.thought and not opened:
             never_said.append(form.thought[0])
-        said = f"schema_{len(names)}" if bound else "SAID?"
+        lines = self._calls(tools, parallel=parallel, leads=bound and not marked)
+        said = f"schema_{sum(map(_schemas, tools))}" if bound else "SAID?"
         channel = self._is_token(form.said[0])  # all that is said comes after such a mark
         before, after = map(self._literal, form.said)
         if channel:
             said = f"{before} {said} {after}"
         elif bound and before:
             said = f"({before})? {said} ({after})?"
-        lines = self._calls(names, parallel=parallel, leads=bound and not begin)
-        if bound or channel or not begin:
+        if not marked:
+            called = "calls"
+        elif must_call or bound or channel:
             called = f"{self._literal(begin)} calls"
         elif self._is_token(begin):
             called = f"SAID? {self._literal(begin)} calls"
@@ -51,7 +54,7 @@ class RuleWriter:
             until = _but_for(never_said, f"{_ANY} {_quoted(begin)}")
             lines += [f"UNTIL_CALL: {until}", "until_call[lazy]: UNTIL_CALL"]
             called = "until_call calls"
-        lines += [f"SAID: {_but_for(never_said, _SOME)}", f"answer: {said} | {called}"]
+        lines += [f"SAID: {_but_for(never_said, _SOME)}", f"answer: {called}" + ("" if must_call else f" | {said}")]
         return "\n".join([self._start(lines, opened=opened), *lines])
 
     def segments(self, names: Sequence[str], *, opened: bool, parallel: bool) -> Segments:
@@ -83,18 +86,51 @@ class RuleWriter:
             lines += [f"thought: until_end {_GAP}", f"until_end[lazy]: {_ANY} {end}"]
         return "start: thought answer" if opened else f"start: ({_GAP} {begin} thought)? answer"
 
-    def _calls(self, names: Sequence[str], *, parallel: bool, leads: bool) -> list[str]:
+    def _calls(self, tools: Sequence[CalledTool], *, parallel: bool, leads: bool) -> list[str]:
         form = self._form.calls
         # Beside an answer that is JSON, too, a head must be made of JSON's own signs: the lexer does not go back.
-        spelled = _json_signs if leads and form.lead not in self._added else self._literal
-        heads = [f"call_{at}: {spelled(form.head(name))} schema_{at}" for at, name in enumerate(names)]
+        spelled = _json_signs if leads and not form.pairs and form.lead not in self._added else self._literal
+        # Without a mark, what begins the calls is one literal with the first head: what is said may begin like it.
+        opening = "" if form.marked else form.begin
+        heads, schemas, first = list[str](), 0, "first" if opening else "call"
+        for at, tool in enumerate(tools):
+            heads.append(f"call_{at}: {spelled(form.head(tool.name))} arguments_{at}")
+            if opening:
+                heads.append(f"first_{at}: {self._literal(opening + form.head(tool.name))} arguments_{at}")
+            if form.pairs is None or tool.parameters is None:
+                heads.append(f"arguments_{at}: schema_{schemas}")
+            else:
+                heads += self._pairs(at, tool.parameters, form.pairs, schemas)
+            schemas += _schemas(tool)
         more = f" ({self._literal(form.link)} call){{0,{MAX_CALLS - 1}}}" if parallel and form.link else ""
         lead = f"{self._literal(form.lead)}{'' if leads else '?'} " if form.lead in self._added else ""
-        return [
-            f"calls: {lead}call{more} {self._literal(form.after_arguments + form.end)}",
-            f"call: {' | '.join(f'call_{at}' for at in range(len(names)))}",
-            *heads,
-        ]
+        alike = [f"{name}: {' | '.join(f'{name}_{at}' for at in range(len(tools)))}" for name in {first, "call"}]
+        return [f"calls: {lead}{first}{more} {self._literal(form.after_arguments + form.end)}", *sorted(alike), *heads]
+
+    def _pairs(self, tool: int, parameters: Sequence[Parameter], form: PairForm, schemas: int) -> list[str]:
+        """The arguments of a tool, in order; `more_x_y` are those from the y-th on that others stand before."""
+        lines, firsts, between = list[str](), list[str](), self._literal(form.between)
+        after = self._literal(form.after_value)
+        for at, parameter in enumerate(parameters):
+            if parameter.texts:
+                value = f"({' | '.join(map(_quoted, parameter.texts))}) {after}"
+            elif parameter.schema is not None:
+                value = f"schema_{schemas} {after}"
+                schemas += 1
+            else:
+                text = "(.|\\n)*" if parameter.most is None else f"(.|\\n){{0,{parameter.most}}}"
+                lazy = "" if self._is_token(form.after_value) else "[lazy]"
+                value = f"text_{tool}_{at}" + (f" {after}" if not lazy else "")
+                lines.append(f"text_{tool}_{at}{lazy}: /{text}/" + (f" {after}" if lazy else ""))
+            pair = f"pair_{tool}_{at}"
+            lines.append(f"{pair}: {self._literal(form.key(parameter.name))} {value}")
+            whole = f"({between} {pair})" + ("" if parameter.required else "?")
+            lines.append(f"more_{tool}_{at}: {whole} more_{tool}_{at + 1}")
+            if not any(each.required for each in parameters[:at]):
+                firsts.append(f"{pair} more_{tool}_{at + 1}")
+        if not any(each.required for each in parameters):
+            firsts.append('""')
+        return [*lines, f'more_{tool}_{len(parameters)}: ""', f"arguments_{tool}: {' | '.join(firsts)}"]
 
     def _is_token(self, mark: str) -> bool:
         return self._pieces.match(mark) is not None
@@ -103,6 +139,11 @@ class RuleWriter:
         """The text with its special tokens as tokens."""
         pieces = filter(None, self._pieces.split(text))
         return " ".join(f"<[{self._added[each]}]>" if each in self._added else _quoted(each) for each in pieces)
+
+
+def _schemas(tool: CalledTool) -> int:
+    """How many schemas bind a tool's arguments."""
+    return 1 if tool.parameters is None else sum(each.schema is not None for each in tool.parameters)
 
 
 def _quoted(text: str) -> str:

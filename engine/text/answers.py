@@ -14,6 +14,7 @@ from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.answer_form import AnswerForm
 from thothy_ai.engine.text.answer_rules import RuleWriter
 from thothy_ai.engine.text.division import Divider, Marks
+from thothy_ai.engine.text.parameters import CalledTool, Parameter, parameters_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -28,13 +29,13 @@ class AnswerShape:
     """The form of one request's answers. `rules` bind them, unless a `schema` alone does, or nothing."""
 
     marks: Marks
-    names: tuple[str, ...]  # of the tools that may be called
+    tools: tuple[CalledTool, ...]  # that may be called
     opened: bool
     rules: AnswerRules | None
 
     def divider(self) -> Divider:
         """What divides one of the answers."""
-        return Divider(self.marks, self.names, opened=self.opened)
+        return Divider(self.marks, self.tools, opened=self.opened)
 
 
 class Answers:
@@ -59,27 +60,35 @@ class Answers:
         thinks = self.form.thought is not None
         if not (request.divided and (tools or thinks or any(self.form.said))):
             return None
-        defined = [] if tools is None else definitions(tools)
-        places = [f"tools.{at}.function.parameters" for at in range(len(defined))]
-        schemas = [_parameters(tool, place) for tool, place in zip(defined, places, strict=True)]
+        defined = [*enumerate([] if tools is None else definitions(tools))]
         if tools is not None and tools.only:
-            at = [tool["function"]["name"] for tool in defined].index(tools.only)
-            defined, schemas, places = [defined[at]], [schemas[at]], [places[at]]
-        names = tuple(tool["function"]["name"] for tool in defined)
+            defined = [(at, tool) for at, tool in defined if tool["function"]["name"] == tools.only]
+        pairs, called = self.form.calls.pairs, list[CalledTool]()
+        schemas, places = list[str](), list[str]()
+        for at, tool in defined:
+            name, place = tool["function"]["name"], f"tools.{at}.function.parameters"
+            schema = _parameters(tool, place)
+            parameters = None if pairs is None else parameters_of(schema, place, pairs)
+            called.append(CalledTool(name, parameters))
+            for key, bound_by in _schemas_of(schema, parameters):
+                schemas.append(bound_by)
+                places.append(f"{place}{key}")
         must_call = tools is not None and (bool(tools.only) or tools.choice is ToolChoice.REQUIRED)
         bound = request.schema is not None and not must_call
         if request.schema is not None and bound:
             schemas.append(request.schema)
             places.append("")
         rules = None
-        if schemas:
+        if schemas or called:
             parallel = tools is not None and tools.parallel and not tools.only
-            if must_call or not names:
+            if not called or (must_call and pairs is None):
+                names = [tool.name for tool in called]
                 segments, lark = self._rules.segments(names, opened=opened, parallel=parallel), ""
             else:
-                segments, lark = None, self._rules.write(names, opened=opened, parallel=parallel, bound=bound)
+                segments = None
+                lark = self._rules.write(called, opened=opened, parallel=parallel, bound=bound, must_call=must_call)
             rules = AnswerRules(lark, tuple(schemas), tuple(places), segments)
-        return AnswerShape(self._marks, names, opened, rules)
+        return AnswerShape(self._marks, tuple(called), opened, rules)
 
 
 def definitions(tools: Tools) -> list[Tool]:
@@ -118,10 +127,17 @@ def check_calls(messages: Sequence[Message]) -> None:
                 raise InvalidRequestError(f"{place}: expected an object as JSON text", place)
 
 
-def _parameters(tool: Tool, place: str) -> str:
+def _parameters(tool: Tool, place: str) -> dict[str, Any]:
     """The schema of a tool's arguments, which are an object; of none, if none are defined."""
     schema = tool["function"].get("parameters") or _NO_ARGUMENTS
     kinds = schema.get("type", "object") if isinstance(schema, dict) else None
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise InvalidRequestError(f"{place}: expected the schema of an object", place)
-    return json.dumps({**schema, "type": "object"}, ensure_ascii=False)
+    return {**schema, "type": "object"}
+
+
+def _schemas_of(schema: dict[str, Any], parameters: Sequence[Parameter] | None) -> list[tuple[str, str]]:
+    """The schemas, as JSON texts, that bind a tool's arguments, and where in its own each of them is."""
+    if parameters is None:
+        return [("", json.dumps(schema, ensure_ascii=False))]
+    return [(f".properties.{each.name}", each.schema) for each in parameters if each.schema is not None]

@@ -33,6 +33,11 @@ _SEARCHES = frozenset(
 )  # fmt: skip
 
 
+def tool_options(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The options of a template that writes these tools; some of Meta's know them by another name."""
+    return {"tools": tools, "custom_tools": tools}
+
+
 class ChatTemplate:
     """Renders messages. `special` knows the tokenizer's special tokens."""
 
@@ -71,7 +76,7 @@ class ChatTemplate:
         tool = {"type": "function", "function": {"name": NAME, "description": ".", "parameters": parameters}}
         written = ""
         with suppress(Exception):  # as above
-            if NAME in self._forms.render([asks], {"tools": [tool]}):
+            if NAME in self._forms.render([asks], tool_options([tool])):
                 written = self._forms.render(called, {})
         return answer_form(template, written)
 
@@ -136,7 +141,7 @@ class ChatTemplate:
             )
             for message in messages
         ]
-        return others, {**options, "tools": fill(options["tools"])} if options.get("tools") else options
+        return others, {**options, **tool_options(fill(options["tools"]))} if options.get("tools") else options
 
     def _render_marked(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str:
         variables = {

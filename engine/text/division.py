@@ -6,12 +6,14 @@ in pieces.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from thothy_ai.engine.api import CallDelta, ToolCall
 from thothy_ai.engine.text.answer_form import AnswerForm
+from thothy_ai.engine.text.parameters import CalledTool, Parameter
 
 SPECIAL = "\udcff"  # before the name of a special token: decoded text has no lone surrogate
 
@@ -35,7 +37,8 @@ class Marks:
         self._name, self._special = re.compile(names), special
         self.form = form
         calls = form.calls
-        used = (*(form.thought or ()), *form.said, calls.begin, calls.head(""), calls.link, calls.end)
+        pairs = (calls.pairs.key(""), calls.pairs.after_value) if calls.pairs else ()
+        used = (*(form.thought or ()), *form.said, calls.begin, calls.head(""), calls.link, calls.end, *pairs)
         self.tokens = {added[name]: SPECIAL + name for text in used for name in self._name.findall(text)}
 
     def spelled(self, text: str) -> str:
@@ -51,19 +54,26 @@ class Marks:
 
 
 class Divider:
-    """Divides one answer, with calls of the tools of these names. `opened`: it begins within a thought."""
+    """Divides one answer, with calls of these tools. `opened`: it begins within a thought."""
 
-    def __init__(self, marks: Marks, names: Iterable[str], *, opened: bool) -> None:
+    def __init__(self, marks: Marks, tools: Iterable[CalledTool], *, opened: bool) -> None:
         calls, spelled = marks.form.calls, marks.spelled
         self._marks = marks
         begin_thought, self._end_thought = map(spelled, marks.form.thought or ("", ""))
         begin_said, self._end_said = map(spelled, marks.form.said)
         starts = {begin_thought: self._in_thought, begin_said: self._at_answer}
         self._starts = {mark: step for mark, step in starts.items() if mark}
-        self._heads = {spelled(calls.head(name)): name for name in names}
+        self._heads = {spelled(calls.head(tool.name)): tool for tool in tools}
         self._link = spelled(calls.link)
-        begin = spelled(calls.begin) if self._heads else ""
-        self._at_heads = bool(self._heads) and not begin  # the answer may begin with one
+        begin = spelled(calls.begin) if self._heads and calls.marked else ""
+        # The answer may begin with one of these.
+        self._starts_of_calls = [] if calls.marked else [spelled(calls.begin) + head for head in self._heads]
+        self._unmarked = len(spelled(calls.begin))
+        self._pairs = calls.pairs
+        self._parameters: dict[str, Parameter] = {}  # of the tool that is being called, by what stands before the value
+        self._parameter: Parameter | None = None
+        self._end_value = spelled(calls.pairs.after_value) if calls.pairs else ""
+        self._end_pairs = spelled(calls.after_arguments or calls.end)
         ends = {begin: self._in_head, self._end_said: lambda: False}
         self._ends = {mark: step for mark, step in ends.items() if mark}
         self._held = ""
@@ -136,11 +146,11 @@ class Divider:
         return self._go_on(text, self._at_start) if text else False
 
     def _at_answer(self) -> bool:
-        if self._at_heads:
+        if self._starts_of_calls:
             text = self._held.lstrip()
-            if any(text.startswith(head) for head in self._heads):
-                return self._go_on(text, self._in_head)
-            if any(head.startswith(text) for head in self._heads):
+            if any(text.startswith(start) for start in self._starts_of_calls):
+                return self._go_on(text[self._unmarked :], self._in_head)
+            if any(start.startswith(text) for start in self._starts_of_calls):
                 return False
         return self._go_on(self._held, self._in_said)
 
@@ -156,16 +166,27 @@ class Divider:
         return self._go_on(self._held[end:])
 
     def _in_head(self) -> bool:
-        for head, name in self._heads.items():
+        for head, tool in self._heads.items():
             if self._held.startswith(head):
-                self._new_calls.append(CallDelta(len(self._calls), name))
-                self._calls.append((name, []))
-                return self._go_on(self._held[len(head) :], self._in_arguments)
+                self._new_calls.append(CallDelta(len(self._calls), tool.name))
+                self._calls.append((tool.name, []))
+                if self._pairs is None:
+                    return self._go_on(self._held[len(head) :], self._in_arguments)
+                named = {self._pairs.key(each.name): each for each in tool.parameters or ()}
+                self._parameters = {self._marks.spelled(key): each for key, each in named.items()}
+                return self._go_on(self._held[len(head) :], self._in_pairs)
         return False
 
     def _in_arguments(self) -> bool:
-        text, end = self._held, len(self._held)
-        for at, sign in enumerate(text):  # a JSON text: few characters at a time
+        end = self._end_of_json(self._held)
+        self._argue(self._held[:end])
+        return self._go_on(self._held[end:], None if self._depth or not end else self._after_arguments)
+
+    def _end_of_json(self, text: str, *, scalars: bool = False) -> int:
+        """Where a JSON text ends that has begun before, or here; the text's own end if it goes on. `scalars`: it need
+        not be an object; then it ends before a sign that JSON does not have outside of strings.
+        """
+        for at, sign in enumerate(text):  # few characters at a time
             if self._escaped:
                 self._escaped = False
             elif self._in_string:
@@ -174,15 +195,59 @@ class Divider:
                 self._in_string = True
             elif sign in "{[":
                 self._depth += 1
+            elif scalars and not self._depth and not (sign.isalnum() or sign in "+-."):
+                return at
             elif sign in "]}":
                 self._depth -= 1
-                if not self._depth:
-                    end = at + 1
-                    break
-        if end:
-            self._calls[-1][1].append(text[:end])
-            self._new_calls.append(CallDelta(len(self._calls) - 1, arguments=text[:end]))
-        return self._go_on(text[end:], None if self._depth or not end else self._after_arguments)
+                if not self._depth and not scalars:
+                    return at + 1
+        return len(text)
+
+    def _in_pairs(self) -> bool:
+        """Before a pair, or the end of the call."""
+        assert self._pairs is not None
+        written = self._calls[-1][1]
+        text = self._held.removeprefix(self._pairs.between) if written else self._held
+        for key, parameter in self._parameters.items():
+            if text.startswith(key):
+                self._parameter = parameter
+                self._argue(f"{', ' if written else '{'}{json.dumps(parameter.name, ensure_ascii=False)}: ")
+                if parameter.schema is not None:
+                    return self._go_on(text[len(key) :], self._in_json)
+                if not parameter.texts:
+                    self._argue('"')
+                return self._go_on(text[len(key) :], self._in_text)
+        if self._held.startswith(self._end_pairs):
+            self._argue("}" if written else "{}")
+            return self._go_on(self._held, self._after_arguments)
+        return False
+
+    def _in_json(self) -> bool:
+        """In a value that is JSON: what ends it is no part of it."""
+        end = self._end_of_json(self._held, scalars=True)
+        self._argue(self._held[:end])
+        if end == len(self._held):
+            return self._go_on("")
+        return self._go_on(self._held[end:], self._after_value)
+
+    def _after_value(self) -> bool:
+        if not self._held.startswith(self._end_value):
+            return False
+        return self._go_on(self._held[len(self._end_value) :], self._in_pairs)
+
+    def _in_text(self) -> bool:
+        """In a value without quotes, or in one of the listed ones, which is taken as a whole."""
+        assert self._parameter is not None
+        for listed, value in self._parameter.texts.items():
+            if self._held.startswith(listed + self._end_value) and len(self._held) > len(listed):
+                self._argue(value)
+                return self._go_on(self._held[len(listed + self._end_value) :], self._in_pairs)
+        if self._parameter.texts:
+            return False
+        before, mark, after = self._held.partition(self._end_value)
+        end = len(before) if mark else _certain(before, (self._end_value,))
+        self._argue(json.dumps(self._marks.plain(before[:end]), ensure_ascii=False)[1:-1] + ('"' if mark else ""))
+        return self._go_on(after if mark else before[end:], self._in_pairs if mark else None)
 
     def _after_arguments(self) -> bool:
         if self._link and self._held.startswith(self._link):
@@ -194,6 +259,11 @@ class Divider:
         self._held = held
         self._step = step or self._step
         return step is not None
+
+    def _argue(self, text: str) -> None:
+        if text:
+            self._calls[-1][1].append(text)
+            self._new_calls.append(CallDelta(len(self._calls) - 1, arguments=text))
 
     def _think(self, text: str) -> None:
         self._new_thoughts += self._marks.plain(text)

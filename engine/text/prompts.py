@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from thothy_ai.engine.api import GenerationRequest, Message, ToolChoice
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.answers import Answers, AnswerShape, check_calls, definitions
-from thothy_ai.engine.text.chat_template import ChatTemplate
+from thothy_ai.engine.text.chat_template import ChatTemplate, tool_options
 from thothy_ai.engine.text.generic_tools import with_texts
 from thothy_ai.engine.text.special_tokens import MarkedTokenizer, SpecialTokens, token_ids, unlimited
 
@@ -92,7 +92,7 @@ class PromptEncoder:
             if not self.answers.form.native:
                 messages = with_texts(messages, tools)
             elif tools:
-                options["tools"] = tools
+                options |= tool_options(tools)
         messages = self.template.without_system(messages)
         try:
             prompt = self.template.render(messages, options)

@@ -114,6 +114,35 @@ FAMILIES = {
         "{{ value if value is string else value | tojson }}{{ '</arg_value>' }}{%- endfor %}{{ '\n</tool_call>' }}"
         "{%- endfor %}",
     ),
+    "coder": _chatml(
+        calls="{%- for call in message.tool_calls or [] %}{{ '<tool_call>\n<function=' + call.function.name + '>\n' }}"
+        "{%- for key, value in call.function.arguments.items() %}{{ '<parameter=' + key + '>\n' }}"
+        "{{ value if value is string else value | tojson }}{{ '\n</parameter>\n' }}{%- endfor %}"
+        "{{ '</function>\n</tool_call>' }}{%- endfor %}",
+    ),
+    "python": (
+        "{%- if custom_tools is defined %}{{ '<|start_header_id|>system<|end_header_id|>\n\n' }}"
+        "{%- if messages[0].role == 'system' %}{{ messages[0].content }}{%- endif %}"
+        "{{ '[name(parameter=value)]\n' + custom_tools | tojson + '<|eot_id|>' }}{%- endif %}"
+        "{%- for message in messages %}{%- if message.tool_calls %}"
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n[' }}{%- for call in message.tool_calls %}"
+        "{{ call.function.name + '(' }}{%- for key in call.function.arguments %}"
+        "{{ key + '=\"' + '%s' | format(call.function.arguments[key]) + '\"' }}"
+        "{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ')' }}"
+        "{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ']<|eot_id|>' }}"
+        "{%- elif message.role == 'tool' %}{{ '<|start_header_id|>ipython<|end_header_id|>\n\n' }}"
+        "{{ message.content | tojson + '<|eot_id|>' }}"
+        "{%- elif message.role != 'system' or custom_tools is not defined %}"
+        "{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\n\n' + message.content + '<|eot_id|>' }}"
+        "{%- endif %}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+    ),
+    "marked python": _chatml(
+        calls="{%- if message.tool_calls %}{{ '<|tool_call|>[' }}{%- for call in message.tool_calls %}"
+        "{{ call.function.name + '(' }}{%- for key, value in call.function.arguments.items() %}"
+        "{{ key + '=' + (value | tojson) }}{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ')' }}"
+        "{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ']<|call|>' }}{%- endif %}",
+    ),
     "none": (
         "{%- for message in messages %}{%- if message.role not in ('system', 'user', 'assistant') %}"
         "{{ raise_exception('unknown role') }}{%- endif %}"

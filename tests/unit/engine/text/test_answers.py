@@ -20,6 +20,7 @@ from thothy_ai.engine.text.answer_form import LLAMA, AnswerForm, CallForm
 from thothy_ai.engine.text.answer_rules import RuleWriter
 from thothy_ai.engine.text.answers import AnswerShape
 from thothy_ai.engine.text.division import Divider
+from thothy_ai.engine.text.parameters import CalledTool
 from thothy_ai.engine.text.prompts import PromptEncoder
 from thothy_ai.engine.text.token_bytes import token_bytes
 
@@ -48,6 +49,7 @@ THINK = {
     "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
 }
 ONE_CALL = ("llama 3", "channels")
+PAIRS = ("pairs", "coder", "python", "marked python")  # whose arguments are no JSON
 
 
 @cache
@@ -127,11 +129,31 @@ def form(name: str) -> CallForm:
 
 def called(name: str) -> tuple[str, list[tuple[str, str]]]:
     calls = CALLS[:1] if name in ONE_CALL else CALLS
-    return form(name).written(calls), calls
+    return text_of(name, calls), calls
+
+
+def text_of(name: str, calls: list[tuple[str, str]]) -> str:
+    if (pairs := form(name).pairs) is None:
+        return form(name).written(calls)
+
+    def value(given: object) -> str:
+        if isinstance(given, str) and pairs.bare:
+            return given
+        return json.dumps(given, ensure_ascii=False) if pairs.bare or not isinstance(given, bool) else str(given)
+
+    def arguments(text: str) -> str:
+        given = json.loads(text).items()
+        return pairs.between.join(pairs.key(key) + value(each) + pairs.after_value for key, each in given)
+
+    own = form(name)
+    text = own.link.join(own.head(tool) + arguments(given) for tool, given in calls)
+    return own.begin + text + own.after_arguments + own.end
 
 
 def pieces(name: str, calls: list[tuple[str, str]]) -> list[str]:
     """The text of calls, as it is made where they must be."""
+    if name in PAIRS:
+        return [text_of(name, calls)]
     texts = [text for at, (tool, arguments) in enumerate(calls)
              for text in (form(name).link if at else form(name).begin, form(name).head(tool), arguments)]  # fmt: skip
     return [*texts, form(name).after_arguments + form(name).end]
@@ -146,7 +168,7 @@ def spoken(name: str, text: str) -> str:
     return text.join(encoder(name).answers.form.said)
 
 
-SPEAKS_FIRST = [name for name in FAMILIES if name not in ONE_CALL]  # before a call
+SPEAKS_FIRST = [name for name in FAMILIES if name not in (*ONE_CALL, "python")]  # before a call
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -160,8 +182,8 @@ def test_an_answer_is_said_or_called(name: str) -> None:
             assert takes(name, auto, thought(name, "hm < [") + said + text)
     assert takes(name, auto, thought(name, "") + text)
     # What looks like a call of no tool is none: where calls have no mark, it is said.
-    assert takes(name, auto, thought(name, "hm") + text.replace("weather", "weathers")) is not bool(form(name).begin)
-    assert not takes(name, auto, thought(name, "hm") + text.replace('"city"', '"town"'))
+    assert takes(name, auto, thought(name, "hm") + text.replace("weather", "weathers")) is not form(name).marked
+    assert not takes(name, auto, thought(name, "hm") + text.replace("city", "town"))
     assert not takes(name, auto, thought(name, "hm") + text[:-3])
 
 
@@ -196,7 +218,7 @@ def test_the_token_that_ends_a_text_ends_calls(name: str) -> None:
     assert found.finished
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in PAIRS])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_must_be_called_is_not_cut_off(name: str, seed: int) -> None:
     """Whatever the model writes, and however little room there is."""
@@ -242,7 +264,7 @@ def test_a_schema_and_tools_go_together(name: str) -> None:
     both, alone, (text, _) = request(CITY, *TOOLS), request(CITY), called(name)
     compact = '{"city":"Bern"}'
     assert takes(name, both, thought(name, "hm") + spoken(name, compact))
-    assert takes(name, both, thought(name, "hm") + ("" if form(name).begin else "<|python_tag|>") + text)
+    assert takes(name, both, thought(name, "hm") + ("<|python_tag|>" if name == "llama 3" else "") + text)
     assert not takes(name, both, thought(name, "hm") + spoken(name, "Bern"))
     if name in THINK:
         assert takes(name, alone, thought(name, "hm") + "\n\n" + spoken(name, compact))
@@ -267,8 +289,9 @@ def test_a_schema_and_tools_go_together(name: str) -> None:
 def test_calls_that_begin_as_json_does_go_with_a_schema(text: str, allowed: bool) -> None:
     """As those of Llama, where the tokenizer has no token that comes before them."""
     said = {"type": "object", "properties": {"name": {"type": "string"}, "note": {"type": "string"}}}
+    tools = (CalledTool("weather"), CalledTool("now"))
     lark = RuleWriter(AnswerForm(LLAMA, native=True), {}).write(
-        ("weather", "now"), opened=False, parallel=True, bound=True
+        tools, opened=False, parallel=True, bound=True, must_call=False
     )
     schemas = [json.dumps(each) for each in (CITY, NOTHING, {**said, "additionalProperties": False})]
     rules = AnswerRules(lark, tuple(schemas), ("tools.0", "tools.1", ""))
@@ -347,8 +370,83 @@ def test_forms_are_found_in_templates() -> None:
         "magistral": (True, "[TOOL_CALLS]", "f[ARGS]"),
         "granite": (True, "<|tool_call|>[", '{"name": "f", "arguments": '),
         "channels": (True, "<|channel|>commentary to=functions.", "f <|constrain|>json<|message|>"),
+        "pairs": (True, "<tool_call>", "f\n"),
+        "coder": (True, "<tool_call>", "\n<function=f>\n"),
+        "python": (True, "[", "f("),
+        "marked python": (True, "<|tool_call|>[", "f("),
         # A form that is not known gives way to JSON.
-        "pairs": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
         "none": (False, "<tool_call>", '\n{"name": "f", "arguments": '),
     }
     assert {name: found.thought for name in FAMILIES if (found := encoder(name).answers.form).thought} == THINK
+
+
+MANY = {
+    "type": "object",
+    "$defs": {"Day": {"enum": ["today", "tomorrow"]}},
+    "properties": {
+        "note": {"type": "string"},
+        "name": {"type": "string", "maxLength": 4},
+        "unit": {"enum": ["c", "cf"]},
+        "days": {"type": "array", "items": {"$ref": "#/$defs/Day"}},
+        "deep": {"type": ["object", "null"]},
+        "sure": {"type": "boolean"},
+        "least": {"type": "number"},
+    },
+    "required": ["unit", "least"],
+}
+GIVEN: dict[str, Any] = {"note": "a\nb </x", "name": "Zürí", "unit": "cf", "days": ["today"], "deep": {"}": "]"},
+                         "sure": True, "least": -1.5e3}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    ("changes", "allowed"),
+    [
+        ({}, True),
+        (dict.fromkeys(("note", "name", "days", "deep", "sure")), True),  # left out
+        ({"note": None, "deep": None, "sure": False}, True),
+        ({"note": ""}, True),
+        ({"unit": "c"}, True),
+        ({"unit": "k"}, False),
+        ({"unit": None}, False),
+        ({"least": None}, False),
+        ({"least": "much"}, False),
+        ({"name": "Zürich"}, False),
+        ({"days": ["now"]}, False),
+        ({"more": 1}, False),
+    ],
+)
+def test_each_argument_is_bound_by_its_schema(name: str, changes: dict[str, Any], allowed: bool) -> None:
+    given = {key: value for key, value in (GIVEN | changes).items() if value is not None}
+    calls = [("many", json.dumps(given, ensure_ascii=False))]
+    text, tool_ = text_of(name, calls), tool("many", MANY)
+    for asked in (
+        request(None, tool_),
+        request(None, tool_, choice=ToolChoice.REQUIRED),
+        request(None, tool_, only="many"),
+    ):
+        assert takes(name, asked, thought(name, "") + text) is allowed
+    if allowed:
+        whole = answer(name, request(None, tool_)).marks.spelled(thought(name, "hm") + text)
+        for at in range(len(whole) + 1):
+            assert divided(name, request(None, tool_), [whole[:at], whole[at:]])[2] == calls
+        assert divided(name, request(None, tool_), list(whole))[2] == calls
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"type": "object", "anyOf": [{}]}, "tools.0.function.parameters.anyOf: this model"),
+        ({"type": "object", "minProperties": 1}, "tools.0.function.parameters.minProperties"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "there is no '#/\\$defs/A'"),
+        ({"$ref": "elsewhere"}, "there is no 'elsewhere'"),
+        ({"type": "object", "properties": 5}, "expected properties"),
+        ({"type": "object", "required": "a"}, "a list of those required"),
+        ({"type": "object", "properties": {"a": {"not": {}}}}, "tools.0.function.parameters.properties.a"),
+        ({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}, "parameters.properties.a"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pairs", "python"])
+def test_what_cannot_bind_single_arguments_is_refused(name: str, parameters: dict[str, Any], says: str) -> None:
+    with pytest.raises((GrammarError, InvalidRequestError), match=says):
+        grammar(name, request(None, tool("bad", parameters)))

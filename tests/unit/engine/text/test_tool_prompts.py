@@ -13,7 +13,7 @@ from thothy_ai.engine.api import GenerationRequest, Message, ToolCall, ToolChoic
 from thothy_ai.engine.api.errors import InvalidRequestError
 from thothy_ai.engine.text.prompts import PromptEncoder
 
-NATIVE = [name for name in FAMILIES if name not in ("none", "pairs")]
+NATIVE = [name for name in FAMILIES if name != "none"]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Of a <|im_end|> city.", "parameters": CITY}},
@@ -54,17 +54,15 @@ def request(chat: list[dict[str, Any]], tools: Tools | None = GIVEN, **fields: A
 @pytest.mark.parametrize("end", range(2, len(CHAT) + 1))
 @pytest.mark.parametrize("name", NATIVE)
 def test_prompts_are_as_in_transformers(name: str, end: int, tools: Tools | None) -> None:
-    tokenizer = family(name)
-    expected = tokenizer.apply_chat_template(
-        CHAT[:end], tools=TOOLS if tools else None, add_generation_prompt=True, tokenize=False
-    )
+    tokenizer, given = family(name), {"tools": TOOLS, "custom_tools": TOOLS} if tools else {}
+    expected = tokenizer.apply_chat_template(CHAT[:end], add_generation_prompt=True, tokenize=False, **given)
     tokens = encode(PromptEncoder(tokenizer), request(CHAT[:end], tools))
     assert tokenizer.decode(tokens, skip_special_tokens=False) == expected
     # What messages and tools spell out is text.
     spelled = [tokenizer.convert_tokens_to_ids(name) for name in ("[/INST]", "<|eot_id|>", "<|im_end|>")]
     harmless = json.loads(json.dumps(CHAT[:end]).replace("[/INST]", "-").replace("<|eot_id|>", "-"))
-    plain = json.loads(json.dumps(TOOLS).replace("<|im_end|>", "-")) if tools else None
-    least = tokenizer.apply_chat_template(harmless, tools=plain, add_generation_prompt=True, return_dict=False)
+    plain = json.loads(json.dumps(given).replace("<|im_end|>", "-"))
+    least = tokenizer.apply_chat_template(harmless, add_generation_prompt=True, return_dict=False, **plain)
     assert [tokens.count(each) for each in spelled] == [least.count(each) for each in spelled]
 
 

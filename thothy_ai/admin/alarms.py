@@ -1,6 +1,7 @@
 """The alarms of `deploy/prometheus/alerts.yml` that one look at the installation can judge, without Prometheus.
 
-Each has the name of its alert, and so its runbook. What needs a history that only Prometheus keeps is not here.
+Each has the name of its alert, and so its runbook. What needs a history that only Prometheus keeps is not judged here:
+with its address, Prometheus itself is asked about those.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ RULES: Final = {
     "ThothyDeadLetters": ("warning", 900),
     "ThothyNothingPublishable": ("warning", 600),
 }
+# Those that only Prometheus judges.
+ELSEWHERE: Final = (
+    "ThothyArtifactYieldDropped", "ThothyEngineLost", "ThothyFailuresSlow", "ThothyKvBlocksExhausted",
+    "ThothyLeaderStuck", "ThothyLeasesLost", "ThothyPartitionMissing", "ThothyQueueGrowing", "ThothyReaperRuleFailing",
+    "ThothyRequestsDenied",
+)  # fmt: skip
 STOPPED_SECONDS = 120  # that a due job has waited
 BURN = 0.144  # of the jobs fail: 14.4 times the budget of 1 %
 FULL = 0.95
@@ -53,6 +60,7 @@ class Sight:
     engine: EngineFigures | None
     fleet: Sequence[EngineStatus] | None
     day: DayFigures | None
+    elsewhere: Sequence[Alarm] = ()  # by Prometheus
     postgres_away: bool = False
     redis_away: bool = False
 
@@ -77,7 +85,7 @@ class Alarms:
         """The alarms whose conditions hold at `now`, in monotonic seconds, without those that another one explains."""
         held = {(name, of): (says, already) for name, of, says, already in _held(sight)}
         self._since = {each: self._since.get(each, now) for each in held}
-        found = []
+        found = [*sight.elsewhere]
         for (name, of), (says, already) in held.items():
             severity, needed = RULES[name]
             seconds = max(now - self._since[name, of], already)

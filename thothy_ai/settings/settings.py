@@ -29,6 +29,7 @@ from thothy_ai.settings.values import (
     EngineTokens,
     EngineUrl,
     Hosts,
+    HttpUrl,
     Kinds,
     ModelPrices,
     Name,
@@ -334,6 +335,10 @@ class Settings(BaseSettings):
         description="TCP port on which a process serves its Prometheus metrics; 0 serves none. In the embedded stack:"
         " the engine's port; reaper, dispatcher, worker and `thothy serve` use the next four. `thothy up` chooses one"
         " from 9400 on if it is not set.",
+    )
+    prometheus_url: HttpUrl | None = Field(
+        default=None,
+        description="Where Prometheus answers, as http://host:9090: the console shows the alerts that only it judges.",
     )
     alert_webhook_url: SecretStr | None = Field(
         default=None, description="Where Alertmanager posts alerts, as JSON: https://host/path."

@@ -73,6 +73,13 @@ def _engine_url(value: str) -> str:
     return value
 
 
+def _http_url(value: str) -> str:
+    parts = split_url(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError("must look like http://host:port, with a path if it is behind one")
+    return value
+
+
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError("must consist of at most 100 letters, digits, dots, hyphens and underscores")
@@ -236,6 +243,7 @@ Name = Annotated[str, AfterValidator(_name)]
 Tenant = Annotated[str, AfterValidator(check_tenant)]
 EngineTokens = Annotated[SecretStr, AfterValidator(_engine_tokens)]
 EngineUrl = Annotated[str, AfterValidator(_engine_url)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 WebhookSecrets = Annotated[SecretStr, AfterValidator(_webhook_secrets)]
 Networks = Annotated[tuple[str, ...], NoDecode, _listed(_networks)]
 Reasons = Annotated[tuple[RejectionReason, ...], NoDecode, _listed(_reasons)]

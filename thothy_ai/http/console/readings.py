@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from thothy_ai.admin.alarms import Alarm, Alarms, Sight
+from thothy_ai.admin.alarms import ELSEWHERE, Alarm, Alarms, Sight
 from thothy_ai.admin.engines import EngineStatus, engines
+from thothy_ai.admin.prometheus_alerts import PrometheusAlerts
 from thothy_ai.admin.today import DayFigures, DaySource
 from thothy_ai.admin.top.engines import EngineFigures, EngineSource
 from thothy_ai.admin.top.polling import Poller, Unreachable
@@ -18,6 +19,7 @@ from thothy_ai.db.connect import make_engine, reaching
 from thothy_ai.settings import Settings
 
 READ_SECONDS = 1.0  # between two readings of a source
+ALERT_SECONDS = 5.0  # between two of Prometheus, which judges its alerts every 15 s
 LINGER_SECONDS = 20.0  # for which sources are read after the last viewer has left: pages are loaded again
 FIRST_SECONDS = 2.0  # for the first readings
 NAMES = {"record": "Postgres", "workers": "Redis", "engine": "The engine of this machine"}
@@ -87,10 +89,18 @@ class Readings:
             fresh.get("engine"),
             fresh.get("fleet"),
             fresh.get("day"),
+            fresh.get("alerts") or (),
             postgres_away=NAMES["record"] in away,
             redis_away=NAMES["workers"] in away,
         )
         return self._alarms.look(sight, time.monotonic())
+
+    def unjudged(self) -> tuple[str, Sequence[str]] | None:
+        """Why some alarms are not judged, and which; None if all are."""
+        if "alerts" not in self._pollers:
+            return "no Prometheus is configured (THOTHY_PROMETHEUS_URL)", ELSEWHERE
+        latest = self._pollers["alerts"].latest
+        return (f"Prometheus does not answer: {latest.why}", ELSEWHERE) if isinstance(latest, Unreachable) else None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -114,6 +124,8 @@ class Readings:
             }
             if settings.engine_url is not None:
                 self._pollers["engine"] = Poller(lambda: EngineSource(settings), READ_SECONDS)
+            if (prometheus := settings.prometheus_url) is not None:
+                self._pollers["alerts"] = Poller(lambda: PrometheusAlerts(prometheus), ALERT_SECONDS)
             for poller in self._pollers.values():
                 poller.start()
         polled = [poller.polled for poller in self._pollers.values()]

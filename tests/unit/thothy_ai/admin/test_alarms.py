@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from thothy_ai.admin.alarms import RULES, Alarms, Sight
+from thothy_ai.admin.alarms import ELSEWHERE, RULES, Alarm, Alarms, Sight
 from thothy_ai.admin.processes import Connected
 from thothy_ai.admin.today import DayFigures, DayYields
 from thothy_ai.admin.top.engines import EngineFigures
@@ -100,10 +100,21 @@ def test_what_a_firing_alarm_explains_is_left_out() -> None:
     assert {alarm.name for alarm in alarms.look(stopped, 500.0)} == {"ThothyWorkerMissing"}
 
 
+def test_prometheus_has_the_word_on_the_others() -> None:
+    grows = Alarm("ThothyQueueGrowing", "warning", "The queue grows", 30.0, fires=True)
+    leader = Alarm("ThothyLeaderStuck", "critical", "The reaper does not end a round", 90.0, fires=False)
+    sight = replace(HEALTHY, elsewhere=(grows, leader))
+    assert Alarms().look(sight, 0.0) == [grows, leader]
+    alarms, away = Alarms(), replace(sight, postgres_away=True)
+    alarms.look(away, 0.0)
+    assert [alarm.name for alarm in alarms.look(away, 100.0)] == ["ThothyPostgresUnreachable"]
+
+
 def test_the_rules_are_those_of_prometheus() -> None:
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
     units = {"m": 60, "s": 1}
+    assert set(alerts) == {*RULES, *ELSEWHERE}
     for name, (severity, seconds) in RULES.items():
         rule = alerts[name]
         held = rule.get("for", "0s")

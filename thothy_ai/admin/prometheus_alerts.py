@@ -1,0 +1,41 @@
+"""`PrometheusAlerts`: the alerts that Prometheus says are pending or firing, of those that only it can judge."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from urllib.request import Request, urlopen
+
+from thothy_ai.admin.alarms import ELSEWHERE, Alarm
+from thothy_ai.errors import ThothyError
+
+ANSWER_SECONDS = 3.0
+MAX_BYTES = 4_000_000
+
+
+class PrometheusAlerts:
+    """Asks one Prometheus, by its HTTP API."""
+
+    def __init__(self, url: str) -> None:
+        self._request = Request(f"{url.rstrip('/')}/api/v1/alerts")  # noqa: S310 - the setting is of HTTP
+
+    def read(self) -> list[Alarm]:
+        """Raises `OSError` if nobody answers, `ThothyError` for what is not an answer of Prometheus."""
+        with urlopen(self._request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
+            content = answer.read(MAX_BYTES)
+        try:
+            alerts = json.loads(content)["data"]["alerts"]
+            return [_alarm(each) for each in alerts if each["labels"]["alertname"] in ELSEWHERE]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ThothyError(f"{self._request.full_url} does not answer as Prometheus does") from error
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _alarm(alert: dict[str, Any]) -> Alarm:
+    labels, since = alert["labels"], datetime.fromisoformat(alert["activeAt"])
+    says = alert.get("annotations", {}).get("summary") or labels["alertname"]
+    held = max(0.0, (datetime.now(UTC) - since).total_seconds())
+    return Alarm(labels["alertname"], labels.get("severity", "warning"), says, held, alert["state"] == "firing")

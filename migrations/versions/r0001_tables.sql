@@ -261,6 +261,11 @@ CREATE TABLE engine_session (
     billed_seconds double precision NOT NULL DEFAULT 0,
     worker_heartbeat_at timestamptz,
     declared boolean NOT NULL DEFAULT false,
+    running_sequences integer,
+    waiting_sequences integer,
+    kv_used double precision,
+    memory_used bigint,
+    memory_total bigint,
     CONSTRAINT ck_engine_session_state CHECK (state IN ('loading', 'ready', 'stopping', 'ended'))
 );
 CREATE INDEX ix_engine_session_heartbeat_at ON engine_session (heartbeat_at);

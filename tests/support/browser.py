@@ -106,7 +106,7 @@ class Browser:
     def key(self, name: str, *, leads: bool = False, held: bool = False) -> None:
         """Press a key, or let one go that was pressed on an earlier page and has been `held` since."""
         self._loaded = False
-        text = name if len(name) == 1 else ""
+        text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
         for kind in ("keyDown", "keyUp"):
             self._ask("Input.dispatchKeyEvent", type=kind, key=name, text=text, autoRepeat=held and kind == "keyDown")
         if leads:

@@ -52,6 +52,11 @@ class EngineStatus:
     busy_seconds: float  # of its device, as last recorded
     running: int  # jobs
     tokens_per_second: float  # of output, over the last minute
+    running_sequences: int | None  # these as of the last heartbeat; None: not known
+    waiting_sequences: int | None
+    kv_used: float | None  # a share of the blocks
+    memory_used: int | None  # bytes of its devices, or of its process on a CPU
+    memory_total: int | None
     paused: bool  # by an operator: it gets no new jobs
 
     @property

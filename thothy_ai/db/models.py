@@ -335,6 +335,12 @@ class EngineSessionRow(Base):
     declared: Mapped[bool] = mapped_column(
         server_default=sql("false")
     )  # another's server: GPUs and seconds are not measured
+    # As of the last heartbeat; NULL: not known, as while it loads, or of the memory of another's server.
+    running_sequences: Mapped[int | None]
+    waiting_sequences: Mapped[int | None]
+    kv_used: Mapped[float | None]  # a share of the blocks
+    memory_used: Mapped[Big | None]  # bytes of its devices, or of its process on a CPU
+    memory_total: Mapped[Big | None]
 
     __table_args__ = (
         one_of("state", EngineState),

@@ -19,6 +19,7 @@ from tests.support.console import Console, csrf_of, sent
 from tests.support.console_world import DEAD, TRIED, fill
 from tests.support.decided import written
 from tests.support.door import PATIENCE, served_door
+from tests.support.engine_rows import register
 from tests.support.queue_bench import Queue, eventually
 from thothy_ai.admin.jobs import states_of
 from thothy_ai.db.api_keys import UNLIMITED, create_key, id_of, revoke_key
@@ -329,6 +330,22 @@ def test_the_page_of_the_moment_stays_live(console: Console, chromium: Browser) 
     chromium.until(f"{QUEUED} == '0'")
     console.enqueued("ok")
     chromium.until(f"{QUEUED} == '1'")
+
+
+def test_every_engine_has_its_figures_where_they_are_known(console: Console) -> None:
+    register(console.queue, "far", "m")
+    console.queue.rows(
+        "UPDATE engine_session SET running_sequences = 7, waiting_sequences = 2, kv_used = 0.25,"
+        " memory_used = 3::bigint << 30, memory_total = 80::bigint << 30 WHERE engine_name = 'far'"
+    )
+    with console.signed_in() as client:
+        for page in ("/now", "/engines"):
+            shown = client.get(page).text
+            [far, first] = (shown.partition(f"<td>{name}</td>")[2].partition("</tr>")[0] for name in ("far", "first"))
+            assert '7 <span class="more">2 wait</span></td><td class="number">25%' in far, page
+            assert "3.0 of 80.0 GiB" in far
+            assert '<td class="number">-</td><td class="number">-</td><td class="number">-</td>' in first
+            assert "A dash: not known" in shown
 
 
 def test_commands_are_copied_by_mouse_and_keyboard(console: Console, chromium: Browser) -> None:

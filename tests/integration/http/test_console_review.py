@@ -15,9 +15,9 @@ from tests.support.console import Console, csrf_of
 from tests.support.decided import FINDING, written
 from tests.support.door import served_door
 from tests.support.queue_bench import Queue
+from thothy_ai.admin.export.pieces import piece_of
 from thothy_ai.db.console_links import make_link
 from thothy_ai.db.states import ReviewState
-from thothy_ai.admin.export.pieces import piece_of
 from thothy_ai.embedded.process import free_port
 from thothy_ai.http.console import review
 from thothy_ai.jobs.checks.gates import measure

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from thothy_ai.db.states import EndReason, EngineState
-from thothy_ai.engine.api import EngineInfo
+from thothy_ai.engine.api import EngineInfo, EngineStats
 from thothy_ai.engine.api.errors import EngineError, EngineLostError
 from thothy_ai.engine.serving.client import EngineClient, connect
 from thothy_ai.engine.wire.codec import FrameBuffer
@@ -63,6 +63,7 @@ class Registrar:
         self._client, self._own_client = client, client is None
         self._info: EngineInfo | None = None
         self._counters: dict[str, float] = dict.fromkeys(COUNTERS, 0.0)
+        self._stats: EngineStats | None = None
         self._counted_at: float | None = None  # when the engine was asked for them; None: it was not
         self._away = False  # Postgres, or the engine: said once
 
@@ -127,6 +128,7 @@ class Registrar:
                     raise EngineLostError(f"another engine answers at {self._ready.address}")
                 self._info, self._counted_at = info, asked_at
                 self._counters = {name: getattr(stats.core, name) for name in COUNTERS}
+                self._stats = stats
             await self._store.record(self._row())
         except (EngineError, DatabaseError, OSError, TimeoutError) as error:
             self._warn(error)
@@ -191,7 +193,20 @@ class Registrar:
             "heartbeat_age": heartbeat_age,
             "end_reason": None if self._ended is None else self._ended.reason,
             **self._counters,
+            **_gauges(None if self._ended else self._stats),
         }
+
+
+def _gauges(stats: EngineStats | None) -> dict[str, float | None]:
+    """What an engine says of this moment; None where it does not say: another's server tells only our own requests."""
+    of = stats or EngineStats()
+    return {
+        "running_sequences": of.scheduler.running if stats else None,
+        "waiting_sequences": of.scheduler.waiting if stats else None,
+        "kv_used": of.blocks.used / of.blocks.total if of.blocks.total else None,
+        "memory_used": of.memory.used_bytes or None,
+        "memory_total": of.memory.total_bytes or None,
+    }
 
 
 async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:

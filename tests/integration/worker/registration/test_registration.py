@@ -64,10 +64,11 @@ def test_a_session_without_any_worker(settings: Settings, rows: Rows) -> None:
         assert (ready.engine_name, ready.machine, ready.address) == (f"{HOST}-0", HOST, process.url)
         assert (ready.model_name, ready.model, ready.capacity) == ("tiny", "null", 7)
         assert (ready.devices, ready.gpus, ready.loaded, ready.ended_at) == ([], 0, True, None)
+        assert (ready.running_sequences, ready.waiting_sequences, ready.kv_used) == (0, 0, None)
         eventually(lambda: rows("SELECT 1 FROM engine_session WHERE heartbeat_at > ready_at + interval '3 seconds'"))
         assert process.stop() == 0
         ended = in_state(rows, "ended")
-        assert (ended.id, ended.end_reason) == (ready.id, "stopped")
+        assert (ended.id, ended.end_reason, ended.running_sequences) == (ready.id, "stopped", None)
         assert ended.started_at <= ready.started_at  # the least of what was ever found: a report can only be late
         assert ended.ended_at >= ended.heartbeat_at
         eventually(lambda: not process.registrars())

@@ -13,6 +13,7 @@ SELECT
     busy_seconds, coalesce(running, 0) AS running,
     coalesce(tokens, 0) / least(60, greatest(1, extract(epoch FROM now() - coalesce(ready_at, started_at))))::float8
         AS tokens_per_second,
+    running_sequences, waiting_sequences, kv_used, memory_used, memory_total,
     EXISTS (SELECT FROM queue_pause WHERE scope = 'engine' AND name = engine_name) AS paused
 FROM engine_session
 LEFT JOIN (

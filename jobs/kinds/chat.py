@@ -13,7 +13,7 @@ from thothy_ai.jobs.plans.answers import ApiAnswer, ApiRequest, asked
 ROUTE = "/v1/chat/completions"
 
 
-class Chat(ApiRequest):
+class Chat(ApiRequest[ApiAnswer]):
     """Answer messages, as `/v1/chat/completions` does; any field of its bodies may be given."""
 
     messages: Annotated[

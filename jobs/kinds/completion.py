@@ -14,7 +14,7 @@ MAX_PROMPTS = 64  # the API's; more than that it refuses
 BEGINNING = 1_000  # characters or tokens of a prompt, which siblings share
 
 
-class Completion(ApiRequest):
+class Completion(ApiRequest[ApiAnswer]):
     """Continue a prompt, as `/v1/completions` does; any field of its bodies may be given."""
 
     prompt: Annotated[str | list[Any], Field(description="Text to continue, or a list of texts or token ids.")]

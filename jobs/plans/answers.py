@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator
 
 from thothy_ai.jobs.api.artifact import Artifact
-from thothy_ai.jobs.api.kind import Request
+from thothy_ai.jobs.api.kind import A_co, Request
 from thothy_ai.jobs.api.plan import Call, Plan
 from thothy_ai.jobs.api.verdict import Verdict
 from thothy_ai.jobs.publishing.piece import Piece
@@ -39,7 +39,7 @@ def _encodable(value: object) -> object:
     return value
 
 
-class ApiRequest(Request[ApiAnswer]):
+class ApiRequest(Request[A_co]):
     """The body of a request to OpenAI's API, whose other fields are those that `thothy serve` takes there.
 
     Whether they are valid is found out when the job runs.

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from thothy_ai.errors import InvalidJobError
 from thothy_ai.jobs import Request, registry
-from thothy_ai.jobs.kinds import chat, completion
+from thothy_ai.jobs.kinds import chat, completion, response
 from thothy_ai.jobs.text.strings import visible
 from thothy_ai.producer.drafts import EnqueueOptions, draft, validated
 from thothy_ai.queue import strict_json
@@ -26,7 +26,7 @@ from thothy_ai.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-ENDPOINTS = {chat.ROUTE: chat.KIND.name, completion.ROUTE: completion.KIND.name}
+ENDPOINTS = {kind.ROUTE: kind.KIND.name for kind in (chat, completion, response)}
 MAX_LINES = 50_000  # OpenAI's
 MAX_LINE = 16_000_000  # bytes: a job's request may have as many characters
 MAX_CUSTOM_ID = 400

@@ -49,10 +49,11 @@ class Results:
             case JobState.SUCCEEDED:
                 self.completed += 1
                 usage = row.body["usage"]
-                self.usage["input"] += usage["prompt_tokens"]
-                self.usage["output"] += usage["completion_tokens"]
-                self.usage["cached"] += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-                self.usage["reasoning"] += (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
+                read, wrote = ("input", "output") if "input_tokens" in usage else ("prompt", "completion")
+                self.usage["input"] += usage[f"{read}_tokens"]
+                self.usage["output"] += usage[f"{wrote}_tokens"]
+                self.usage["cached"] += (usage.get(f"{read}_tokens_details") or {}).get("cached_tokens", 0)
+                self.usage["reasoning"] += (usage.get(f"{wrote}_tokens_details") or {}).get("reasoning_tokens", 0)
                 self.output.write(row.id, custom_id, _response(row.id, 200, row.body), None)
             case JobState.DEAD if row.body is not None and "error" in row.body:  # what the API would have answered
                 self.failed += 1

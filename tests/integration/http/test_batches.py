@@ -15,6 +15,7 @@ import openai
 import pytest
 from openai import OpenAI
 from openai.types import Batch
+from openai.types.responses import Response
 from pydantic import SecretStr
 from starlette.types import Scope
 
@@ -92,7 +93,7 @@ def jsonl(*entries: object) -> bytes:
 
 def batch_of(client: OpenAI, content: bytes, **options: Any) -> Batch:
     file = client.files.create(file=("input.jsonl", content), purpose="batch")
-    return client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h", **options)
+    return client.batches.create(input_file_id=file.id, completion_window="24h", **{"endpoint": CHAT, **options})
 
 
 def ended(client: OpenAI, batch: Batch, meanwhile: Callable[[], object] = lambda: None) -> Batch:
@@ -146,6 +147,34 @@ def test_a_batch_becomes_jobs_and_their_answers_a_file(client: OpenAI, queue: Qu
     assert hot["response"]["body"]["error"]["param"] == "temperature"
     listed = client.files.list(purpose="batch_output")
     assert {file.id for file in listed} == {done.output_file_id, done.error_file_id}
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_batch_of_responses(client: OpenAI, bench: RunnerBench) -> None:
+    schema = {"type": "object", "properties": {"echo": {"type": "string"}}, "required": ["echo"]}
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "ok items"}]}]
+    bodies: list[dict[str, Any]] = [
+        {"input": "ok text", "instructions": "Be brief."},
+        {"input": items, "text": {"format": {"type": "json_schema", "name": "echo", "schema": schema}}},
+        {"input": "kept", "store": True},
+        {"input": "hot", "max_tokens": 5},
+    ]
+    entries = [
+        {"custom_id": f"{at}", "method": "POST", "url": "/v1/responses", "body": {"model": "m", **body}}
+        for at, body in enumerate(bodies)
+    ]
+    done = ended(client, batch_of(client, jsonl(*entries), endpoint="/v1/responses"), bench.hand_over)
+    assert (done.status, done.endpoint, done.request_counts and done.request_counts.completed) == (
+        "completed", "/v1/responses", 2
+    )  # fmt: skip
+    assert done.usage is not None
+    assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (20, 10, 30)
+    answers = [Response.model_validate(each["response"]["body"]) for each in read(client, done.output_file_id)]
+    assert [(each.status, each.output_text) for each in answers] == [
+        ("completed", '{"echo": "Be brief."}'), ("completed", '{"echo": "ok items"}')
+    ]  # fmt: skip
+    refused = [each["response"]["body"]["error"]["param"] for each in read(client, done.error_file_id)]
+    assert refused == ["store", "max_tokens"]
 
 
 def test_a_step_that_was_cut_off_is_repeated(

@@ -15,7 +15,7 @@ from thothy_ai.jobs import Hook, Output, Request, registry
 from thothy_ai.jobs.registry import KindError, UnknownKindError, UnknownRequestError
 
 OF_SOURCES = ("hook", "report", "report_section", "summary_translation", "translation", "trend_summary")
-BUILT_IN = (*OF_SOURCES, "chat", "completion")
+BUILT_IN = (*OF_SOURCES, "chat", "completion", "response")
 NOTE = """
 from typing import Annotated
 from thothy_ai.jobs import Artifact, JobKind, Message, OneCall, Request, Sampling

@@ -10,6 +10,7 @@ from thothy_ai.engine.api.errors import EngineError, InvalidRequestError
 from thothy_ai.http.errors import ApiError, Fields, of_engine, unsupported
 from thothy_ai.http.openai.chat import ChatCompletion
 from thothy_ai.http.openai.completions import TextCompletion
+from thothy_ai.http.openai.responses import ModelResponse
 from thothy_ai.jobs.api.plan import ApiBody
 
 
@@ -29,6 +30,7 @@ Vocabulary = Callable[[], Awaitable[Sequence[bytes]]]
 ROUTES: Mapping[str, Callable[[object, str], ApiForm]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
+    "/v1/responses": ModelResponse,
 }
 
 

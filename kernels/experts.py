@@ -28,14 +28,18 @@ ExpertMatrix = Tensor | Quantized | Mxfp4
 
 @dataclass(frozen=True, slots=True)
 class GatedActivation:
-    """gate * sigmoid(alpha * gate) * (up + offset); with a limit, gate is at most that and up within ±limit."""
+    """gate * sigmoid(alpha * (gate + cubic * gate ** 3)) * (up + offset); with a limit, gate is at most that and up
+    within ±limit.
+    """
 
     alpha: float = 1.0
     limit: float | None = None
     offset: float = 0.0
+    cubic: float = 0.0
 
 
 SILU = GatedActivation()
+GELU_TANH = GatedActivation(alpha=1.5957691216057308, cubic=0.044715)  # approximated: 2 * sqrt(2 / pi)
 CLAMPED_SWIGLU = GatedActivation(alpha=1.702, limit=7.0, offset=1.0)  # of GPT-OSS
 
 

@@ -108,7 +108,8 @@ class Operations(Protocol):
         num_heads: int,
         /,
     ) -> Tensor:
-        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached.
+        """Queries [T, heads, head_dim] of the merged projection, normed and rotated; keys and values are cached, if
+        there are any: a projection without values takes them from keys.
 
         A table narrower than head_dim / 2 turns the first dimensions of each head; None turns none.
         """

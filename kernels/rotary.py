@@ -10,10 +10,11 @@ from torch import Tensor
 
 
 class QKNorm(NamedTuple):
-    """Weights [head_dim] of the norm over each head's queries and keys."""
+    """Weights [head_dim] of the norm over each head's queries and keys, and over its values if there is one."""
 
     query: Tensor
     key: Tensor
+    value: Tensor | None = None
 
 
 class Rotary(NamedTuple):

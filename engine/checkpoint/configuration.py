@@ -26,7 +26,7 @@ FAMILIES: Final = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "qwen3_next",
     "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2", "olmo3",
-    "ministral3",
+    "ministral3", "gemma4_text",
 )  # fmt: skip
 _MAX_LAYERS = 1024
 _TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
@@ -153,9 +153,12 @@ def _plain(config: PreTrainedConfig) -> Configuration:
     """The plain values; values of older files are where newer files have them."""
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
-    names = {"model_type", *vars(config), *config.attribute_map} - _TENSOR_TYPES
-    values = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    plain = {name: value for name, value in values.items() if _is_plain(value)}
+    held = vars(config)
+    others = {"model_type", *config.attribute_map} - held.keys()
+    values = {**held, **{name: getattr(config, name) for name in others if hasattr(config, name)}}
+    if config.is_heterogeneous:  # where one layer's fields differ from another's, which are not attributes then
+        values["per_layer_config"] = config.to_dict()["per_layer_config"]
+    plain = {name: value for name, value in values.items() if name not in _TENSOR_TYPES and _is_plain(value)}
     return Configuration(**json.loads(json.dumps(plain)))
 
 

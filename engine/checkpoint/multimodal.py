@@ -27,6 +27,7 @@ _IDEFICS_OTHERS = ("vision_model.", "connector.")
 _QWEN_TEXT = (("model.language_model.", "model."), ("language_model.", "model."))  # or as in a model of text alone
 _QWEN_OTHERS = ("visual.",)
 _QWEN35_OTHERS = ("visual.", "mtp.")  # and layers that predict further tokens
+_GEMMA4_OTHERS = ("vision_tower.", "audio_tower.", "vision_embedder.", "embed_vision.", "embed_audio.")
 _AXES = 3  # time, height and width
 _AXES_FIELDS = {"mrope_section", "mrope_interleaved", "type"}
 
@@ -61,6 +62,10 @@ class Container:
 CONTAINERS: Mapping[str, Container] = {
     "mistral3": Container("Mistral Small 3.1 and 3.2, Ministral 3"),
     "gemma3": Container("Gemma 3 from 4B"),
+    "gemma4": Container("Gemma 4 31B, 26B-A4B, E4B and E2B", others=_GEMMA4_OTHERS),
+    "gemma4_unified": Container(
+        "Gemma 4 12B", others=_GEMMA4_OTHERS, family="gemma4_text", fixed={"hidden_size_per_layer_input": 0}
+    ),
     "llava": Container("Llava 1.5, Pixtral"),
     "llava_next": Container("Llava 1.6"),
     "llava_next_video": Container("Llava-NeXT-Video"),
@@ -119,7 +124,10 @@ def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) ->
     """A configuration of `family` that computes the same of text as `text`, without M-RoPE's axes."""
     from transformers import AutoConfig  # noqa: PLC0415  slow to import
 
-    fields = {name: value for name, value in text.to_dict().items() if name != "model_type"}
+    fields = {**text.to_dict(), **fixed}
+    del fields["model_type"]
+    if "mrope_section" not in text.rope_parameters and text.rope_parameters.get("rope_type") != "mrope":
+        return AutoConfig.for_model(family, **fields)
     rope = {name: value for name, value in text.rope_parameters.items() if name not in _AXES_FIELDS}
     head_dim = fields.get("head_dim") or text.hidden_size // text.num_attention_heads
     frequencies = int(head_dim * rope.get("partial_rotary_factor", 1.0)) // 2
@@ -130,7 +138,7 @@ def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) ->
             raise ValueError(f"mrope_section is {sections!r}, of {frequencies} frequencies")
     if rope.get("rope_type") == "mrope":
         rope["rope_type"] = "default"
-    return AutoConfig.for_model(family, **{**fields, **fixed, "rope_parameters": rope})
+    return AutoConfig.for_model(family, **{**fields, "rope_parameters": rope})
 
 
 def renaming(container: str | None) -> Callable[[str], str | None]:

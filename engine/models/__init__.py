@@ -8,6 +8,7 @@ from thothy_ai.engine.models.cohere2 import Cohere2
 from thothy_ai.engine.models.family import Family
 from thothy_ai.engine.models.gemma2 import Gemma2
 from thothy_ai.engine.models.gemma3 import Gemma3
+from thothy_ai.engine.models.gemma4 import Gemma4
 from thothy_ai.engine.models.glm import Glm
 from thothy_ai.engine.models.glm4 import Glm4
 from thothy_ai.engine.models.glm4_moe import Glm4Moe
@@ -34,7 +35,7 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
     Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe, GraniteHybrid,
-    Lfm2, Olmo3, Ministral3,
+    Lfm2, Olmo3, Ministral3, Gemma4,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

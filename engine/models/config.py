@@ -117,10 +117,13 @@ class ModelConfig(ModelShape):
     @property
     def unused(self) -> tuple[str, ...]:
         """Prefixes of the names of tensors that a checkpoint may have and that are not read: of layers that predict
-        further tokens.
+        further tokens, and of keys and values where another layer's are read.
         """
         further = ("mtp.",) if self.recurrent else ()
-        return (*further, *(f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers)))
+        shared = (index for index, source in enumerate(self.kv_sources) if source != index)
+        pairs = (f"model.layers.{index}.self_attn.{kind}_" for index in shared for kind in "kv")
+        unused = (f"model.layers.{self.num_layers + index}." for index in range(self.num_unused_layers))
+        return (*further, *pairs, *unused)
 
     @property
     def window(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import ClassVar, Protocol
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from thothy_ai.engine.models.layer_kinds import one_of_each_kind
 from thothy_ai.engine.models.layers.attention import LayerContext
 from thothy_ai.engine.models.layers.embedding import Embedding, Head
+from thothy_ai.engine.models.layers.layer_inputs import LayerInputs
 from thothy_ai.engine.models.layers.norm import FinalLayerNorm, FinalNorm
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import Attention, LayerCache
@@ -89,7 +91,7 @@ class StepDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A family's parts, with their weights."""
+    """A family's parts, with their weights; `inputs` makes what layers are given beside the residual stream, if any."""
 
     captures: ClassVar[bool] = True
     captures_between_attention: ClassVar[bool] = True
@@ -99,6 +101,7 @@ class Decoder:
     norm: FinalNorm | FinalLayerNorm
     head: Head
     ends_with_attention: bool = True
+    inputs: LayerInputs | None = None
 
     @property
     def table(self) -> Tensor:
@@ -108,14 +111,16 @@ class Decoder:
     def body(
         self, tokens: StepTokens, caches: Sequence[LayerMemory], attention: Attention, operations: Operations
     ) -> tuple[Tensor, Tensor]:
-        first, *others = zip(self.layers, caches, strict=True)
         residual = self.embedding(tokens.ids)
-        layer, layer_cache = first
-        context = LayerContext(operations, tokens, attention, layer_cache)
-        attended = layer.attend(torch.zeros_like(residual), residual, context)
-        for following, layer_cache in others:
+        given = repeat(None) if self.inputs is None else self.inputs(tokens.ids, residual, operations)
+        contexts = [
+            LayerContext(operations, tokens, attention, *each) for each in zip(caches, given, strict=False)
+        ]  # of an abridged decoder, fewer than inputs
+        layer = self.layers[0]
+        attended = layer.attend(torch.zeros_like(residual), residual, contexts[0])
+        for following, context in zip(self.layers[1:], contexts[1:], strict=True):
             update = layer.finish(attended, residual, operations)
-            attended = following.attend(update, residual, context._replace(memory=layer_cache))
+            attended = following.attend(update, residual, context)
             layer = following
         return attended, residual
 

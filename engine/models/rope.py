@@ -29,11 +29,17 @@ _OF_FAMILY = {"ministral3": ("llama_4_scaling_beta",)}  # which its attention us
 _FIELDS_OF = {  # more of them, by type
     "default": (),
     "linear": (),
+    "proportional": (),
     "llama3": ("low_freq_factor", "high_freq_factor"),
     "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate", "finetuned"),
     "dynamic": (),
     "longrope": ("attention_factor", "short_factor", "long_factor"),
 }
+
+
+_SCALED = {
+    "linear": rope_scaling.linear, "proportional": rope_scaling.proportional, "llama3": rope_scaling.llama3,
+}  # fmt: skip
 
 
 class Stretch(Protocol):
@@ -122,21 +128,19 @@ def plain_frequencies(theta: float, dimensions: int) -> tuple[float, ...]:
 
 def _rope(config: Configuration, head_dim: int, layer_type: str | None) -> Rope:
     parameters = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
-    dimensions = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+    kind = parameters.get("rope_type", "default")
+    dimensions = head_dim if kind == "proportional" else int(head_dim * parameters.get("partial_rotary_factor", 1.0))
     if not 0 < dimensions <= head_dim or dimensions % 2:
         raise UnsupportedModelError(f"rotary embedding of {dimensions} among {head_dim} dimensions is not implemented")
     context = config.max_position_embeddings
-    kind = parameters.get("rope_type", "default")
     known = (*_FIELDS, *_FIELDS_OF.get(kind, parameters), *_OF_FAMILY.get(config.model_type, ()))
     if others := [name for name in parameters if name not in known]:
         raise UnsupportedModelError(f"{others[0]} of rotary embedding of type {kind!r} is not implemented")
     match kind:
         case "default":
             return Rope(plain_frequencies(parameters["rope_theta"], dimensions))
-        case "linear":
-            return _fixed(rope_scaling.linear(parameters, dimensions))
-        case "llama3":
-            return _fixed(rope_scaling.llama3(parameters, dimensions))
+        case "linear" | "proportional" | "llama3":
+            return _fixed(_SCALED[kind](parameters, dimensions))
         case "yarn":
             truncate = config.rope_parameters.get("truncate", True)  # of all layers alike
             return _fixed(rope_scaling.yarn(parameters, dimensions, context, truncate=truncate))

@@ -35,6 +35,14 @@ def linear(parameters: Mapping[str, Any], dimensions: int) -> Scaled:
     return Scaled(plain(parameters["rope_theta"], dimensions) / parameters["factor"])
 
 
+def proportional(parameters: Mapping[str, Any], head_dim: int) -> Scaled:
+    """Only the first share of a head's pairs turns, by the frequencies that they have among all (Gemma 4)."""
+    turned = int(parameters.get("partial_rotary_factor", 1.0) * head_dim // 2)
+    frequencies = plain(parameters["rope_theta"], head_dim) / parameters.get("factor", 1.0)
+    frequencies[turned:] = 0.0
+    return Scaled(frequencies)
+
+
 def llama3(parameters: Mapping[str, Any], dimensions: int) -> Scaled:
     """Long waves are stretched, short ones kept, and those between in part (Llama 3.1; Meta, 2024)."""
     factor, context = parameters["factor"], parameters["original_max_position_embeddings"]

@@ -58,7 +58,10 @@ def gated(gate_up: Tensor, activation: GatedActivation) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
     if activation.limit is not None:
         gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
-    return gate * torch.sigmoid(activation.alpha * gate) * (up + activation.offset)
+    opened = activation.alpha * gate
+    if activation.cubic:
+        opened = opened * (1 + activation.cubic * gate * gate)
+    return gate * torch.sigmoid(opened) * (up + activation.offset)
 
 
 def _linear(x: Tensor, matrix: ExpertMatrix, bias: Tensor | None, expert: int) -> Tensor:

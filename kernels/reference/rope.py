@@ -45,17 +45,21 @@ def rotate_and_cache(
 ) -> Tensor:
     """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
 
+    With heads + kv_heads, values are what keys are before their norm; with heads alone, the cache is another layer's.
     Args: `rotary` of all positions (None: nothing turns), positions [T] int64, slots [T] int64. Returns
     [T, heads, head_dim].
     """
-    kv_heads = cache.keys.shape[2]
-    q, k, v = qkv.split((num_heads, kv_heads, kv_heads), dim=1)
+    projected = qkv.shape[1]
+    kv_heads = min(cache.keys.shape[2], projected - num_heads)
+    q, k, v = qkv[:, :num_heads], qkv[:, num_heads : num_heads + kv_heads], qkv[:, projected - kv_heads :]
     if norms is not None:
         q, k = rms_norm(q, norms.query, eps), rms_norm(k, norms.key, eps)
+        v = v if norms.value is None else rms_norm(v, norms.value, eps)
     if rotary is not None:
         turns = rotary.at(positions)
         q, k = apply_rope(q, turns), apply_rope(k, turns)
-    write_kv(k, v, cache, slots)
+    if kv_heads:
+        write_kv(k, v, cache, slots)
     queries: Tensor = q.contiguous()
     return queries
 

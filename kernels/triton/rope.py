@@ -31,20 +31,21 @@ def rotate_and_cache(
 ) -> Tensor:
     """The queries of qkv [T, heads + 2 * kv_heads, head_dim], normed and rotated; its keys and values go to the cache.
 
+    With heads + kv_heads, values are what keys are before their norm; with heads alone, the cache is another layer's.
     Args: `rotary` of all positions (None: nothing turns), positions [T] int64, slots [T] int64. The heads of a token
     lie side by side, and keys and values are laid out alike. Returns [T, heads, head_dim].
     """
-    tokens, _, dim = qkv.shape
-    _, page, kv_heads, _ = cache.keys.shape
+    tokens, projected, dim = qkv.shape
+    page, kv_heads = cache.keys.shape[1], min(cache.keys.shape[2], projected - num_heads)
     out = qkv.new_empty(tokens, num_heads, dim)
     half = triton.next_power_of_2(dim // 2)
-    heads = max(1, min(triton.next_power_of_2(kv_heads), _ELEMENTS // (2 * half)))
+    heads = max(1, min(triton.next_power_of_2(kv_heads or num_heads), _ELEMENTS // (2 * half)))
     parts = triton.cdiv(num_heads, heads) + triton.cdiv(kv_heads, heads)
     _rotate_and_cache_kernel[(tokens, parts)](
         out,
         *cache,
         qkv,
-        *(norms or (None, None)),
+        *(norms or (None, None, None)),
         *(rotary or (None, None)),
         positions,
         slots,
@@ -54,6 +55,7 @@ def rotate_and_cache(
         *(cache.key_scales.stride() if cache.key_scales is not None else (0, 0, 0)),
         num_heads,
         kv_heads,
+        projected - kv_heads,
         dim,
         dim if rotary is None else 2 * rotary.cos.shape[1],
         page,
@@ -66,10 +68,12 @@ def rotate_and_cache(
 
 @triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def _rotate_and_cache_kernel(
-    out, keys, values, key_scales, value_scales, qkv, query_norm, key_norm, cos, sin, positions, slots,
+    out, keys, values, key_scales, value_scales, qkv, query_norm, key_norm, value_norm, cos, sin, positions, slots,
     eps,
     qkv_token, kv_block, kv_slot, kv_head, scale_block, scale_slot, scale_head,
-    QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
+    QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    VALUES: tl.constexpr,  # the first head of values
+    DIM: tl.constexpr,
     TURNED: tl.constexpr,  # dimensions of a head, the first ones
     PAGE: tl.constexpr,
     HALF: tl.constexpr,  # DIM // 2, to a power of two
@@ -89,7 +93,8 @@ def _rotate_and_cache_kernel(
         block, inner = slot // PAGE, slot % PAGE
         at, scale_at = block * kv_block + inner * kv_slot, block * scale_block + inner * scale_slot
         head = (part - query_parts) * HEADS + tl.arange(0, HEADS)
-        value, value_second = _load(source + (QUERY_HEADS + KV_HEADS) * DIM, head, KV_HEADS, DIM, TURNED, HALF)
+        value, value_second = _load(source + VALUES * DIM, head, KV_HEADS, DIM, TURNED, HALF)
+        value, value_second = _normed(value, value_second, value_norm, eps, DIM, TURNED, HALF)
         first, second = _load(source + QUERY_HEADS * DIM, head, KV_HEADS, DIM, TURNED, HALF)
         first, second = _normed(first, second, key_norm, eps, DIM, TURNED, HALF)
         first, second = _rotated(first, second, cos, sin, tl.load(positions + token), DIM, TURNED, HALF)

@@ -39,7 +39,8 @@ class ExpertCase:
         gate, up = (wide(weights.gate_up, expert) @ x + bias_of(weights.gate_up_bias, expert)).chunk(2)
         if activation.limit is not None:
             gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
-        inner = gate / (1 + (-activation.alpha * gate).exp()) * (up + activation.offset)
+        opened = activation.alpha * (gate + activation.cubic * gate**3)
+        inner = gate / (1 + (-opened).exp()) * (up + activation.offset)
         return wide(weights.down, expert) @ inner + bias_of(weights.down_bias, expert)
 
 

@@ -29,9 +29,16 @@ _QWEN35 = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
     "rope_parameters": _SECTIONS | {"mrope_interleaved": True, "partial_rotary_factor": 0.5},  # 4 frequencies
 }  # fmt: skip
+_GEMMA4 = {
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"], "sliding_window": 4,
+    "num_kv_shared_layers": 1, "global_head_dim": 24, "hidden_size_per_layer_input": 20,
+    "vocab_size_per_layer_input": 131,
+}  # fmt: skip
 CONTAINERS: dict[str, dict[str, Any]] = {  # with the text families that they come with
     "mistral3": {"text": "mistral", "vision": "pixtral", "spatial_merge_size": 1},
     "gemma3": {"text": "gemma3_text", "vision": "siglip_vision_model", "mm_tokens_per_image": 4},
+    "gemma4": {"text": "gemma4_text", "vision": "gemma4_vision", "text_fields": _GEMMA4},
+    "gemma4_unified": {"text": "gemma4_text", "vision_fields": {"mm_embed_dim": 16}, "text_fields": _GEMMA4},
     "llava": {"text": "llama", "vision": "clip_vision_model"},
     "llava_next": {"text": "mistral", "vision": "clip_vision_model"},
     "llava_next_video": {"text": "llama", "vision": "clip_vision_model"},
@@ -62,11 +69,12 @@ def tiny_container(name: str, tmp_path: Path, *, tied: bool = False, around: str
     """
     own = CONTAINERS[name] | ({} if around is None else {"text": around})
     text, vision, text_fields = own.pop("text"), own.pop("vision", None), own.pop("text_fields", {})
+    vision_fields = own.pop("vision_fields", _QWEN_VISION)
     named = {} if vision is None else {"model_type": text}  # Qwen-VL's have a type of their own
     config = AutoConfig.for_model(
         name,
         text_config={**named, **_TEXT, "tie_word_embeddings": tied, **text_fields, **fields},
-        vision_config=_QWEN_VISION if vision is None else {"model_type": vision, **_VISION},
+        vision_config=vision_fields if vision is None else {"model_type": vision, **_VISION},
         tie_word_embeddings=tied,
         **own,
     )

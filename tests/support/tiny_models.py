@@ -12,9 +12,22 @@ RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
-    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3", "ministral3",
+    "cohere", "cohere2", "seed_oss", *SPARSE, *RECURRENT, "olmo3", "ministral3", "gemma4_text",
 )  # fmt: skip
 _ONE_PLUS = ("gemma2", "gemma3_text", *RECURRENT[:3])  # whose norms multiply by 1 + w
+
+GEMMA4_SMALL: dict[str, Any] = {  # a layer of each type keeps keys and values, the others read them
+    "num_hidden_layers": 5,
+    "layer_types": ["sliding_attention", "full_attention", *["sliding_attention"] * 2, "full_attention"],
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 20,
+    "vocab_size_per_layer_input": 131,
+    "attention_k_eq_v": False,
+}
+GEMMA4_EXPERTS: dict[str, Any] = {
+    "enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 24,
+}  # fmt: skip
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 131,
@@ -154,6 +167,20 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         },
     },
+    "gemma4_text": {  # larger heads in layers without a window, whose values are their keys
+        "tie_word_embeddings": False,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+        "global_head_dim": 24,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 0,
+        "final_logit_softcapping": 5.0,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1000.0, "partial_rotary_factor": 0.25},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    },
     "gpt_oss": {  # a window that is felt; yarn whose range of corrections is not rounded
         "tie_word_embeddings": False,
         "num_local_experts": 6,
@@ -188,11 +215,15 @@ def tiny_model(family: str, tmp_path: Path, **overrides: Any) -> Path:
             if "norm" in name or name.endswith("bias"):
                 mean = float("norm" in name and family not in _ONE_PLUS)
                 torch.nn.init.normal_(parameter, mean=mean, std=0.3)
+            if name.endswith(("router.scale", "per_expert_scale")):
+                torch.nn.init.uniform_(parameter, 0.5, 1.5)
             if name.endswith("sinks"):
                 torch.nn.init.normal_(parameter, std=2.0)
         for name, buffer in model.named_buffers():
             if name.endswith("correction_bias"):
                 torch.nn.init.normal_(buffer, std=0.3)
+            if name.endswith("layer_scalar"):
+                torch.nn.init.uniform_(buffer, 0.5, 1.5)
     folder = tmp_path / family
     model.eval().save_pretrained(folder, max_shard_size=shard_size)
     return folder

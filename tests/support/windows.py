@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tests.support.tiny_models import GEMMA4_EXPERTS, GEMMA4_SMALL
 from thothy_ai.engine.api.core import OnEvents
 from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.core.loop import EngineCore
@@ -21,6 +22,8 @@ WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, all layers": ("qwen2", QWEN | {"max_window_layers": 0}),
     "qwen2, some layers": ("qwen2", QWEN | {"max_window_layers": 1}),
     "gemma2": ("gemma2", {}),
+    "gemma4, small": ("gemma4_text", GEMMA4_SMALL),
+    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS),
 }
 WINDOWED = {"mistral", "mistral, short", "qwen2, all layers"}  # in each layer
 

@@ -19,13 +19,15 @@ from thothy_ai.kernels.step import StepTokens
 class LayerContext(NamedTuple):
     """One layer's share of a step of T tokens, which it computes with beside its weights.
 
-    `attention` has planned the step; `memory` is this layer's: paged keys and values, or recurrent states.
+    `attention` has planned the step; `memory` is this layer's: paged keys and values, or recurrent states. `given`
+    [T, N] is what the layer gets of the tokens beside the residual stream, in models that have such inputs.
     """
 
     operations: Operations
     tokens: StepTokens
     attention: Attention
     memory: LayerCache | LayerState
+    given: Tensor | None = None
 
     @property
     def cache(self) -> LayerCache:

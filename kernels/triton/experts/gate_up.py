@@ -49,6 +49,7 @@ def gate_up(
         ALPHA=activation.alpha,
         LIMIT=activation.limit,
         OFFSET=activation.offset,
+        CUBIC=activation.cubic,
         **options(weight, tile),
     )
     return out
@@ -58,8 +59,8 @@ def gate_up(
 def _gate_up_kernel(
     out, x, x_scales, weights, weight_scales, bias, order, tiles, most,
     HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
-    OFFSET: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, SHORT: tl.constexpr, OUTPUTS: tl.constexpr,
-    STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+    OFFSET: tl.constexpr, CUBIC: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, SHORT: tl.constexpr,
+    OUTPUTS: tl.constexpr, STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
 ):  # fmt: skip
     blocks: tl.constexpr = (INNER + OUTPUTS - 1) // OUTPUTS
     tile = tl.program_id(0) // blocks
@@ -68,13 +69,13 @@ def _gate_up_kernel(
     if end - begin > SHORT:
         _gate_up_tile(
             out, x, x_scales, weights, weight_scales, bias, order, expert, begin, end, output, HIDDEN, INNER, TOP_K,
-            ALPHA, LIMIT, OFFSET, MXFP4, TOKENS, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
+            ALPHA, LIMIT, OFFSET, CUBIC, MXFP4, TOKENS, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
         )  # fmt: skip
     if SHORT > 0:  # noqa: SIM102  decided when this is compiled
         if (end > begin) & (end - begin <= SHORT):
             _gate_up_tile(
                 out, x, x_scales, weights, weight_scales, bias, order, expert, begin, end, output, HIDDEN, INNER, TOP_K,
-                ALPHA, LIMIT, OFFSET, MXFP4, SHORT, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
+                ALPHA, LIMIT, OFFSET, CUBIC, MXFP4, SHORT, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
             )  # fmt: skip
 
 
@@ -83,7 +84,8 @@ def _gate_up_tile(
     out, x, x_scales, weights, weight_scales, bias, order,
     expert, begin, end, output,
     HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
-    OFFSET: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr,
+    OFFSET: tl.constexpr, CUBIC: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, OUTPUTS: tl.constexpr,
+    STEP: tl.constexpr,
     WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """Rows `begin` to `end`, at most TOKENS, by the outputs from `output` on: those of gate and those of up.
@@ -122,6 +124,9 @@ def _gate_up_tile(
     if LIMIT is not None:
         gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
         up = tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-    result = (gate * tl.sigmoid(ALPHA * gate) * (up + OFFSET)).to(out.dtype.element_ty)
+    opened = ALPHA * gate
+    if CUBIC != 0.0:
+        opened = tl.maximum(opened * (1.0 + CUBIC * gate * gate), -80.0)  # below, the exponential would overflow
+    result = (gate * tl.sigmoid(opened) * (up + OFFSET)).to(out.dtype.element_ty)
     target = out + row.to(tl.int64)[:, None] * INNER + (output + tl.arange(0, OUTPUTS))[None, :]
     tl.store(target, result, mask=present[:, None] & inside[None, :])

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.support.oracle import options, tiny_oracle
 from tests.support.sweep import spread
+from tests.support.tiny_models import GEMMA4_EXPERTS, GEMMA4_SMALL
 from thothy_ai.engine.execution import sampler
 from thothy_ai.engine.weights import assemble
 from thothy_ai.kernels.triton.operations import TritonOperations
@@ -26,15 +28,22 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "chunked"), spread([*FAMILIES, "mistral"], [False, True]))
+OVERRIDES = {
+    "mistral": {"sliding_window": 9},
+    "gemma4_text": GEMMA4_EXPERTS,
+    "gemma4_text, small": GEMMA4_SMALL,
+}
+
+
+@pytest.mark.parametrize(("family", "chunked"), spread([*FAMILIES, *OVERRIDES], [False, True]))
 @pytest.mark.usefixtures("quick_interpreter")
 def test_greedy_tokens_equal_transformers(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
-    overrides = {"sliding_window": 9} if family == "mistral" else {}
     for module in (sampler, assemble):
         monkeypatch.setattr(module, "operations_for", lambda _: TritonOperations())
-    oracle = tiny_oracle(family, tmp_path, torch.device("cpu"), new_tokens=4, **overrides)
+    overrides: dict[str, Any] = OVERRIDES.get(family, {})
+    oracle = tiny_oracle(family.partition(",")[0], tmp_path, torch.device("cpu"), new_tokens=4, **overrides)
     oracle = replace(oracle, prompts=oracle.prompts[SOME], expected=oracle.expected[SOME])
     stats = oracle.check(options(preempted=False, chunked=chunked, overlap=True, prefix_cache=True))
     assert stats.core.cached_tokens

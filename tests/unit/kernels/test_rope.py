@@ -36,15 +36,20 @@ class Case:
     page: int = 16
     blocks: int = 5
     turned: int | None = None
+    keys_only: bool = False
 
     @property
     def qkv(self) -> Tensor:
-        shape = (self.tokens, self.heads + 2 * self.kv_heads, self.dim)
+        shape = (self.tokens, self.heads + (1 if self.keys_only else 2) * self.kv_heads, self.dim)
         return normal(*shape).to(self.device, self.dtype)
 
     @property
     def norms(self) -> QKNorm | None:
-        return QKNorm(*normal(2, self.dim, seed=1).to(self.device, self.dtype)) if self.normed else None
+        return (
+            QKNorm(*normal(3 if self.keys_only else 2, self.dim, seed=1).to(self.device, self.dtype))
+            if self.normed
+            else None
+        )
 
     @property
     def table(self) -> Rotary | None:
@@ -63,12 +68,14 @@ class Case:
 
     def wanted(self) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v float64 of each token."""
-        q, k, v = self.qkv.double().split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        qkv, end = self.qkv.double(), self.heads + self.kv_heads
+        parts = [qkv[:, : self.heads], qkv[:, self.heads : end], qkv[:, -self.kv_heads :]]
         if self.norms:
-            q, k = (
-                x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * weight.double()
-                for x, weight in ((q, self.norms.query), (k, self.norms.key))
-            )
+            parts = [
+                x if weight is None else x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * weight.double()
+                for x, weight in zip(parts, self.norms, strict=True)
+            ]
+        q, k, v = parts
         return self._turned(q), self._turned(k), v
 
     def _turned(self, x: Tensor) -> Tensor:
@@ -115,7 +122,10 @@ def check(case: Case) -> None:
     assert got.is_contiguous()
     assert_near(got, q)
     assert_near(stored(cache.keys, None, case).to(case.dtype), k)
-    assert torch.equal(stored(cache.values, None, case), v)
+    if case.keys_only:
+        assert_near(stored(cache.values, None, case).to(case.dtype), v)
+    else:
+        assert torch.equal(stored(cache.values, None, case), v)
 
 
 def check_fp8(case: Case) -> None:
@@ -135,7 +145,22 @@ def test_head_counts(heads: tuple[int, int], normed: bool, dtype: torch.dtype, d
     check_fp8(Case(*heads, 64, dtype, device, normed))
 
 
-@pytest.mark.parametrize("dim", [2, 8, 16, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize("heads", HEADS.values(), ids=HEADS)
+def test_values_that_are_the_keys_before_their_norm(heads: tuple[int, int], device: torch.device) -> None:
+    check(Case(*heads, 64, torch.bfloat16, device, normed=True, keys_only=True))
+    check_fp8(Case(*heads, 64, torch.bfloat16, device, normed=True, keys_only=True))
+
+
+def test_queries_of_another_layer_s_cache(device: torch.device) -> None:
+    case = Case(6, 2, 64, torch.float32, device, normed=True)
+    cache, (queries, _, _) = poisoned(case), case.wanted()
+    alone = case.qkv[:, : case.heads]
+    got = rotate_and_cache(alone, case.norms, EPS, case.table, case.positions, case.slots, cache, case.heads)
+    assert_near(got, queries)
+    assert bool(cache.keys.isnan().all())
+
+
+@pytest.mark.parametrize("dim", [2, 8, 16, 64, 80, 96, 128, 256, 512])
 @pytest.mark.parametrize("normed", [False, True])
 def test_head_sizes(dim: int, normed: bool, device: torch.device) -> None:
     check(Case(4, 2, dim, torch.bfloat16, device, normed))

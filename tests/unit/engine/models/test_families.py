@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from tests.support.paged_run import PagedRun
-from tests.support.tiny_models import FAMILIES, RECURRENT, reference_model, tiny_model
+from tests.support.tiny_models import FAMILIES, GEMMA4_EXPERTS, GEMMA4_SMALL, RECURRENT, reference_model, tiny_model
 from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.weights.assemble import model_config
@@ -33,6 +33,10 @@ LONG_PARTIAL = {
     "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 4.0, 9.0],
 }  # fmt: skip
 EVERYWHERE = {"attention_bias": True, "mlp_bias": True}
+GEMMA4_ROPE = {
+    "full_attention": {"rope_type": "proportional", "rope_theta": 500.0, "partial_rotary_factor": 0.3, "factor": 4.0},
+    "sliding_attention": LINEAR,
+}
 QWEN_WINDOWS = {"use_sliding_window": True, "sliding_window": 9}
 LATER_WINDOWS = ["full_attention", "sliding_attention", "sliding_attention"]
 ALL_TURNS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
@@ -126,6 +130,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "granitemoehybrid one group": ("granitemoehybrid", {"mamba_n_groups": 1, "mamba_d_conv": 4}),
     "lfm2 biases, exact sizes": ("lfm2", {"conv_bias": True, "block_auto_adjust_ff_dim": False, "conv_L_cache": 4}),
+    "gemma4 values of their own, biases, no cap": (
+        "gemma4_text", {"attention_k_eq_v": False, "attention_bias": True, "final_logit_softcapping": None},
+    ),
+    "gemma4 heads alike, windows elsewhere": (
+        "gemma4_text", {"global_head_dim": 16, "num_global_key_value_heads": None, "layer_types": LATER_WINDOWS},
+    ),
+    "gemma4 a stretch": ("gemma4_text", {"rope_parameters": GEMMA4_ROPE}),
+    "gemma4 small": ("gemma4_text", GEMMA4_SMALL),
+    "gemma4 small, more tokens than have logits": ("gemma4_text", GEMMA4_SMALL | {"vocab_size_per_layer_input": 140}),
+    "gemma4 experts": ("gemma4_text", GEMMA4_EXPERTS),
     "seed_oss no biases": ("seed_oss", {"attention_bias": False}),
     "seed_oss biases everywhere": ("seed_oss", EVERYWHERE | {"attention_out_bias": True}),
 }  # fmt: skip
@@ -240,9 +254,16 @@ def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
         ("qwen3_5_moe_text", {"linear_key_head_dim": 0}, "linear_key_head_dim is 0"),
         ("lfm2", {"conv_L_cache": 1}, "conv_L_cache is 1"),
         ("granitemoehybrid", {"mamba_n_groups": 4}, "does not divide"),
+        (
+            "gemma4_text",
+            {"per_layer_config": {"1": {"num_key_value_heads": 4}}},
+            "6 heads over 4 KV heads of 16 do not",
+        ),
+        ("gemma4_text", {"num_kv_shared_layers": 2}, "before those, no layer is of type 'full_attention'"),
+        ("gemma4_text", {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 99}, "per_layer_input is 99"),
     ],
 )
-def test_sizes_of_states_that_are_none(family: str, overrides: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_sizes_that_are_none(family: str, overrides: dict[str, Any], said: str, tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path)
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | overrides))
@@ -259,13 +280,21 @@ def test_eos_tokens_come_from_both_configurations(tmp_path: Path) -> None:
 def test_a_rotary_embedding_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path)
     config = folder / "config.json"
-    rope = {"rope_type": "proportional", "rope_theta": 1e4, "factor": 2.0}
+    rope = {"rope_type": "spiral", "rope_theta": 1e4, "factor": 2.0}
     config.write_text(json.dumps(json.loads(config.read_text()) | {"rope_parameters": rope}))
-    with pytest.raises(UnsupportedModelError, match=f"{folder}.*proportional"):
+    with pytest.raises(UnsupportedModelError, match=f"{folder}.*spiral"):
         model_config(folder)
 
 
-PARTLY = {"gemma3_text", "phi3", "glm", "glm4", "glm4_moe", *RECURRENT[:3]}  # in which a part of each head may turn
+PARTLY = {
+    "gemma3_text",
+    "gemma4_text",
+    "phi3",
+    "glm",
+    "glm4",
+    "glm4_moe",
+    *RECURRENT[:3],
+}  # in which a part of each head may turn
 _BY_LAYER = ("full_attention", "sliding_attention")
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
@@ -278,9 +307,20 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
         ("gemma3_text", {"hidden_activation": "gelu"}, "gelu"),
         ("gemma3_text", {"use_bidirectional_attention": True, "sliding_window": 12}, "bidirectional"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+        ("gemma4_text", {"hidden_activation": "gelu"}, "gelu"),
+        ("gemma4_text", {"use_bidirectional_attention": "all"}, "bidirectional"),
+        (
+            "gemma4_text",
+            {"per_layer_config": {"1": {"intermediate_size": 60}}},
+            "layer 1 has intermediate_size of",
+        ),
+        ("gemma4_text", {"per_layer_config": {"1": {"head_dim": 24}}}, "layer 2 has other heads"),
         *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith(("gemma", "lfm2"))),
-        *((family, PARTIAL, "partial") for family in FAMILIES if family not in {*PARTLY, "olmo3"}),
-        ("olmo3", {"rope_parameters": dict.fromkeys(_BY_LAYER, PARTIAL["rope_parameters"])}, "partial"),
+        *((family, PARTIAL, "partial") for family in FAMILIES if family not in {*PARTLY, "olmo3", "gemma4_text"}),
+        *(
+            (family, {"rope_parameters": dict.fromkeys(_BY_LAYER, PARTIAL["rope_parameters"])}, "partial")
+            for family in ("olmo3", "gemma4_text")
+        ),
         ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
         ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
         ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),
@@ -359,7 +399,7 @@ def test_an_epsilon_that_is_none(family: str, name: str, eps: object, tmp_path: 
         model_config(folder)
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "granite", "cohere"])
+@pytest.mark.parametrize("family", ["gemma2", "gemma3_text", "gemma4_text", "granite", "cohere"])
 def test_bfloat16_is_as_near_as_transformers(family: str, tmp_path: Path) -> None:
     """In families that keep something in float32 or fold a factor into it."""
     folder = tiny_model(family, tmp_path)

@@ -21,7 +21,18 @@ from thothy_ai.engine.weights.loader import load_model
 from thothy_ai.kernels.paged import AttentionParams
 
 CPU = torch.device("cpu")
-TWO_KINDS = {"gemma2", "gemma3_text", "smollm3", "cohere2", "gpt_oss", "qwen3_moe", "glm4_moe", *RECURRENT, "olmo3"}
+TWO_KINDS = {
+    "gemma2",
+    "gemma3_text",
+    "smollm3",
+    "cohere2",
+    "gpt_oss",
+    "qwen3_moe",
+    "glm4_moe",
+    *RECURRENT,
+    "olmo3",
+    "gemma4_text",
+}
 CHANGES = {  # of a weight [outputs, inputs]
     "the same": lambda weight: weight.clone(),
     "type": lambda weight: weight.half(),

@@ -39,6 +39,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "yarn that shrinks": {**YARN, "factor": 0.5},
     "longrope": LONG,
     "longrope, its factor": {**LONG, "factor": 5.0},
+    "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.3, "factor": 3.0},
+    "proportional, all of a head": {"rope_type": "proportional"},
     "longrope that does not stretch": {**LONG, "factor": 1.0},
     "longrope, its sharpening": {**LONG, "attention_factor": 1.5},
 }

@@ -23,7 +23,11 @@ from thothy_ai.kernels.reference.quantize import quantize_fp8
 CPU = torch.device("cpu")
 MIXTRAL = (".w1.weight", ".w2.weight", ".w3.weight")  # projections by another name
 DELTA = tuple(f"in_proj_{name}.weight" for name in ("qkvz", "ba", "qkv", "z", "b", "a"))
-MULTIPLES = {"linear_num_value_heads": 8, "shared_expert_intermediate_size": 32}  # of 16, in all of a delta net's model
+DELTA_MULTIPLES = {"linear_num_value_heads": 8, "shared_expert_intermediate_size": 32}
+MULTIPLES = {  # of 16, in all of a model
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), DELTA_MULTIPLES),
+    "gemma4_text": {"global_head_dim": 32},
+}
 STACKED = {"gpt_oss", "granitemoehybrid"}  # whose experts are
 
 
@@ -65,7 +69,7 @@ def logits(model: Model) -> Tensor:
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in STACKED])
 def test_packed_weights_are_those_that_fp8_would_make(family: str, tmp_path: Path) -> None:
-    folder = tiny_model(family, tmp_path, **(MULTIPLES if family.startswith(("qwen3_next", "qwen3_5")) else {}))
+    folder = tiny_model(family, tmp_path, **MULTIPLES.get(family, {}))
     packed = packed_model(folder, "_proj.weight", *MIXTRAL, *DELTA)
     quantized = load_model(folder, device=CPU, dtype=torch.float32, weights="fp8").model
     assert torch.equal(logits(packed), logits(quantized))

@@ -122,6 +122,8 @@ def test_a_buffer_is_planned_again_and_again(device: torch.device) -> None:
         (3, 1, 80, torch.float32),
         (16, 1, 96, torch.bfloat16),
         (8, 4, 256, torch.bfloat16),
+        (32, 4, 512, torch.bfloat16),
+        (8, 1, 512, torch.float32),
     ],
 )
 def test_many_rows(heads: int, kv_heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:

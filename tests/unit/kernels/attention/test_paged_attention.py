@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.support.attention_case import Case, Group, make_case, shape_of, textbook
-from thothy_ai.kernels.paged import Attention, AttentionParams
+from thothy_ai.kernels.paged import Attention, AttentionParams, KVHeads
 from thothy_ai.kernels.reference import attention as reference
 from thothy_ai.kernels.triton.attention.paged_attention import PagedAttention
 
@@ -33,6 +33,18 @@ def check(case: Case, device: torch.device, atol: float = 3e-6, rtol: float = 1e
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 16), (9, 3, 64), (8, 1, 33)])
 def test_mixed_steps(heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
     check(make_case(MIXED, heads=heads, kv_heads=kv_heads, dim=dim, block_size=16, seed=dim, spare=3), device)
+
+
+def test_layers_with_other_heads(device: torch.device) -> None:
+    narrow = make_case(MIXED, heads=6, kv_heads=2, dim=16, block_size=16, seed=1).on(device)
+    wide = make_case(MIXED, heads=6, kv_heads=1, dim=24, block_size=16, seed=1).on(device)  # the same blocks
+    attention = PagedAttention(replace(shape_of(narrow), others=(KVHeads(1, 24),)))
+    attention.plan(narrow.batch)
+    for case in (narrow, wide, narrow):
+        out = attention(case.q, case.cache)
+        torch.testing.assert_close(
+            out.double(), textbook(case.on(torch.device("cpu"))).to(device), atol=3e-6, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("lengths", [[(1, 9), (1, 50)], [(9, 9), (30, 50)]], ids=["decodes", "prefills"])

@@ -291,7 +291,7 @@ def test_a_smaller_device_has_fewer_keys_in_a_tile(kilobytes: int, keys: int) ->
 @needs_gpu
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dim"), [(32, 8, 128), (16, 8, 128), (9, 3, 64), (8, 8, 96), (16, 1, 256)]
+    ("heads", "kv_heads", "dim"), [(32, 8, 128), (16, 8, 128), (9, 3, 64), (8, 8, 96), (16, 1, 256), (32, 4, 512)]
 )
 def test_large_steps(dtype: torch.dtype, heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
     lengths = [(1, 777), (1200, 1200), (300, 1801), (2048, 2048), (129, 4000)]

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.support.expert_case import FORMATS, ExpertCase, around, make_case
 from tests.support.layer_checks import TYPES
 from tests.support.margins import Margins
-from thothy_ai.kernels.experts import CLAMPED_SWIGLU, SILU, GatedActivation
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, GELU_TANH, SILU, GatedActivation
 from thothy_ai.kernels.reference.experts import Experts as Reference
 from thothy_ai.kernels.triton.experts import Experts
 from thothy_ai.kernels.triton.experts.down import down
@@ -25,7 +25,7 @@ FEW = ExpertTile(16, 64, 64, 2, 4, weights_first=True)
 MANY = ExpertTile(64, 64, 64, 3, 4, weights_first=False)
 SHORT = ExpertTile(32, 64, 64, 3, 4, weights_first=False, short=16)
 TILES = pytest.mark.parametrize("tile", [FEW, MANY, SHORT], ids=["few", "many", "short"])
-ACTIVATIONS = pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU], ids=["silu", "clamped"])
+ACTIVATIONS = pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU, GELU_TANH], ids=["silu", "clamped", "gelu"])
 APART = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}  # fp8 and GPUs' tensor cores: 1e-2 at least
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional
 from transformers.models.glm4_moe.configuration_glm4_moe import Glm4MoeConfig
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
 from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
@@ -11,12 +12,12 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 
 from tests.support.expert_case import FORMATS, make_case
 from tests.support.layer_checks import normal
-from thothy_ai.kernels.experts import CLAMPED_SWIGLU, SILU, GatedActivation, Mxfp4, Routing
-from thothy_ai.kernels.reference.experts import Experts, route
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, GELU_TANH, SILU, GatedActivation, Mxfp4, Routing
+from thothy_ai.kernels.reference.experts import Experts, gated, route
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 
 
-@pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU], ids=["silu", "clamped"])
+@pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU, GELU_TANH], ids=["silu", "clamped", "gelu"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_experts(form: str, activation: GatedActivation) -> None:
     case = make_case(form, 9, biased=activation is CLAMPED_SWIGLU)
@@ -25,6 +26,13 @@ def test_experts(form: str, activation: GatedActivation) -> None:
     exact = type(wanted)(case.x * 3, case.ids, case.shares, case.weights).wanted(activation)
     apart = (got - exact).norm() / exact.norm()
     assert apart < (0.05 if form == "fp8" else 1e-6)
+
+
+def test_gelu_is_torch_s() -> None:
+    gate_up = 3 * normal(5, 64)
+    gate, up = gate_up.chunk(2, dim=-1)
+    wanted = functional.gelu(gate, approximate="tanh") * up
+    torch.testing.assert_close(gated(gate_up, GELU_TANH), wanted)
 
 
 def test_no_tokens() -> None:

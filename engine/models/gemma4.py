@@ -1,0 +1,254 @@
+"""Gemma 4 (text): as Gemma 3, with larger heads in layers without a window, whose values may be their keys.
+
+There, only a part of each head turns. Values are normalized, too, scores are not scaled, and a layer ends by
+multiplying the residual stream. Small models give each layer an embedding of its own, and their last layers read the
+keys and values of earlier ones; one has experts beside the MLP. Norms multiply by w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.checkpoint.configuration import Configuration
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.decoder import Decoder
+from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
+from thothy_ai.engine.models.family import Windows, layer_windows, require_activation, require_full_rotary
+from thothy_ai.engine.models.gguf_names import GGUFNames
+from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention
+from thothy_ai.engine.models.layers.embedding import LinearHead, ScaledEmbedding, SoftCappedHead
+from thothy_ai.engine.models.layers.experts import ExpertRouter
+from thothy_ai.engine.models.layers.layer_inputs import InputGate, LayerInputs
+from thothy_ai.engine.models.layers.mlp import GeGLU
+from thothy_ai.engine.models.layers.norm import AddRMSNorm, RMSNorm
+from thothy_ai.kernels.experts import GELU_TANH, Experts, Routing
+from thothy_ai.kernels.operations import Operations
+from thothy_ai.kernels.paged import AttentionParams, KVHeads
+from thothy_ai.kernels.rotary import QKNorm
+
+_BY_LAYER = {"head_dim", "num_key_value_heads"}  # fields that a layer may have of its own
+
+
+@dataclass(frozen=True, slots=True)
+class SideExperts:
+    """Experts beside an MLP: each has norms of its own. `scales` [E]: what an expert's weight is multiplied by."""
+
+    after_mlp: RMSNorm
+    router_norm: RMSNorm
+    router: ExpertRouter
+    scales: Tensor
+    before: RMSNorm
+    experts: Experts
+    after: RMSNorm
+
+    def __call__(self, made: Tensor, x: Tensor, operations: Operations) -> Tensor:
+        """What the MLP made [R, hidden], and what the chosen experts make of x [R, hidden]."""
+        chosen, weights = self.router(self.router_norm(x, operations), operations)
+        weights = weights * self.scales[chosen]
+        others = self.experts(self.before(x, operations), chosen, weights)
+        return self.after_mlp(made, operations).add_(self.after(others, operations))
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma4Layer:
+    """x += norm(attention(norm(x))); x += norm(mlp(norm(x))), perhaps with experts beside it; perhaps x += what the
+    layer's input makes of x; x *= scale [1].
+    """
+
+    before_attention: AddRMSNorm
+    attention: SelfAttention
+    after_attention: RMSNorm
+    before_mlp: AddRMSNorm
+    mlp: GeGLU
+    experts: SideExperts | None
+    after_mlp: RMSNorm
+    input: InputGate | None
+    scale: Tensor
+
+    def attend(self, update: Tensor, residual: Tensor, context: LayerContext) -> Tensor:
+        """With the layer's input beside what it attends to, if it has one."""
+        attended = self.attention(self.before_attention(update, residual, context.operations), context)
+        return attended if context.given is None else torch.cat((attended, context.given), dim=1)
+
+    def finish(self, attended: Tensor, residual: Tensor, operations: Operations) -> Tensor:
+        width = self.attention.num_heads * self.attention.head_dim
+        attended, given = attended[:, :width], attended[:, width:]
+        update = self.after_attention(self.attention.project(attended, operations), operations)
+        made = self.mlp(self.before_mlp(update, residual, operations), operations)
+        if self.experts is not None:
+            made = self.experts(made, residual, operations)
+        update = self.after_mlp(made, operations)
+        if self.input is not None:
+            update = self.input(residual.add_(update), given, operations)
+        residual.mul_(self.scale)
+        return update.mul_(self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma4:
+    """`logit_cap` None: logits are not capped. `keys_only`: layers without a window have no values but their keys.
+
+    `given`: the size of layers' inputs, 0 where there are none, and `given_vocab` the tokens that have some.
+    """
+
+    model_type: ClassVar[str] = "gemma4_text"
+    gguf: ClassVar[GGUFNames | None] = None
+
+    windows: Windows
+    kv_heads: tuple[KVHeads, ...]
+    kv_sources: tuple[int, ...]
+    keys_only: bool
+    attention_bias: bool
+    logit_cap: float | None
+    given: int
+    given_vocab: int
+    mlp_sizes: tuple[int, ...]
+    experts: ExpertSizes | None
+
+    @classmethod
+    def read(cls, config: Configuration) -> Self:
+        require_activation(config.hidden_activation, "gelu_pytorch_tanh")
+        for kind in set(config.layer_types):
+            rope = config.rope_parameters[kind]
+            if rope.get("rope_type") != "proportional":
+                require_full_rotary(config, rope)
+        if config.use_bidirectional_attention not in {None, "vision"}:  # of images, which requests do not have
+            raise UnsupportedModelError("bidirectional attention is not implemented")
+        if config.hidden_size_per_layer_input and config.vocab_size_per_layer_input < config.vocab_size:
+            raise ModelLoadError(
+                f"vocab_size_per_layer_input is {config.vocab_size_per_layer_input}, vocab_size {config.vocab_size}"
+            )
+        layers, windows, sources = config.num_hidden_layers, layer_windows(config), tuple(_sources(config))
+        inner, experts = config.intermediate_size, None
+        if config.enable_moe_block:
+            experts = ExpertSizes(config.num_experts, config.top_k_experts, config.moe_intermediate_size, layers)
+        wider = 2 if config.use_double_wide_mlp else 1
+        return cls(
+            windows=windows,
+            kv_heads=tuple(_heads(config, windows)),
+            kv_sources=sources,
+            keys_only=config.attention_k_eq_v,
+            attention_bias=config.attention_bias,
+            logit_cap=config.final_logit_softcapping,
+            given=config.hidden_size_per_layer_input or 0,
+            given_vocab=config.vocab_size_per_layer_input,
+            mlp_sizes=tuple(inner * (1 if source == index else wider) for index, source in enumerate(sources)),
+            experts=experts,
+        )
+
+    def build(self, build: ModelBuilder) -> Decoder:
+        def rounded(factor: float) -> float:  # to the model's type, as transformers does
+            return float(torch.tensor(factor).to(build.embedding.dtype))
+
+        hidden, given = build.shape.hidden_size, len(self.windows) * self.given
+        inputs = None
+        if given:
+            norm = build.vector("model.per_layer_projection_norm.weight", self.given)
+            inputs = LayerInputs(
+                table=build.vector("model.embed_tokens_per_layer.weight", self.given_vocab, given),
+                factor=rounded(self.given**0.5),
+                projection=build.vector("model.per_layer_model_projection.weight", given, hidden),
+                norm=RMSNorm(norm, build.shape.norm_eps),
+            )
+        layers, head = build.layers(self.layer), build.head()
+        return Decoder(
+            embedding=ScaledEmbedding(build.embedding, rounded(hidden**0.5)),
+            layers=layers,
+            norm=build.plain_norm("model.norm"),
+            head=LinearHead(head) if self.logit_cap is None else SoftCappedHead(head, self.logit_cap),
+            ends_with_attention=inputs is None,
+            inputs=inputs,
+        )
+
+    def layer(self, build: ModelBuilder, prefix: str, index: int) -> Gemma4Layer:
+        attention = self._attention(build, prefix + "self_attn.", index)
+        mlp, inner, hidden = prefix + "mlp.", self.mlp_sizes[index], build.shape.hidden_size
+        gate_up = build.gate_up(mlp, inner=inner)
+        given = None
+        if self.given:
+            given = InputGate(
+                gate=build.linear({prefix + "per_layer_input_gate": self.given}, hidden),
+                output=build.linear({prefix + "per_layer_projection": hidden}, self.given),
+                norm=build.rms_norm(prefix + "post_per_layer_input_norm"),
+            )
+        return Gemma4Layer(
+            before_attention=build.add_norm(prefix + "input_layernorm", before=attention.qkv),
+            attention=attention,
+            after_attention=build.rms_norm(prefix + "post_attention_layernorm"),
+            before_mlp=build.add_norm(prefix + "pre_feedforward_layernorm", before=gate_up),
+            mlp=GeGLU(gate_up, build.down(mlp, inner=inner)),
+            experts=None if self.experts is None else self._experts(build, prefix, self.experts),
+            after_mlp=build.rms_norm(prefix + "post_feedforward_layernorm"),
+            input=given,
+            scale=build.vector(prefix + "layer_scalar", 1),
+        )
+
+    def _attention(self, build: ModelBuilder, prefix: str, index: int) -> SelfAttention:
+        """Of queries alone where keys and values are another layer's."""
+        shape, heads, window, bias = build.shape, self.kv_heads[index], self.windows[index], self.attention_bias
+        own = self.kv_sources[index] == index
+        queries, pairs = shape.num_heads * heads.size, heads.number * heads.size
+        outputs = {prefix + "q_proj": queries}
+        query = key = build.vector(prefix + "q_norm.weight", heads.size)
+        if own:
+            outputs[prefix + "k_proj"] = pairs
+            key = build.vector(prefix + "k_norm.weight", heads.size)
+            if window is not None or not self.keys_only:
+                outputs[prefix + "v_proj"] = pairs
+        return SelfAttention(
+            qkv=build.linear(outputs, shape.hidden_size, bias=bias),
+            output=build.linear({prefix + "o_proj": shape.hidden_size}, queries, bias=bias),
+            rotary=build.rotary if window is None else build.local_rotary,
+            num_heads=shape.num_heads,
+            head_dim=heads.size,
+            norm_eps=shape.norm_eps,
+            qk_norm=QKNorm(query, key, value=torch.ones_like(query)),
+            params=AttentionParams(scale=1.0, window=window).within(shape.max_context),
+        )
+
+    def _experts(self, build: ModelBuilder, prefix: str, sizes: ExpertSizes) -> SideExperts:
+        hidden, router = build.shape.hidden_size, prefix + "router."
+        scale = build.held(build.float32(router + "scale", hidden).mul_(hidden**-0.5))
+        return SideExperts(
+            after_mlp=build.rms_norm(prefix + "post_feedforward_layernorm_1"),
+            router_norm=RMSNorm(scale, build.shape.norm_eps),
+            router=build.router(router + "proj", sizes.count, Routing(sizes.top_k)),
+            scales=build.held(build.float32(router + "per_expert_scale", sizes.count)),
+            before=build.rms_norm(prefix + "pre_feedforward_layernorm_2"),
+            experts=build.experts(ExpertNames(prefix + "experts.", prefix + "experts."), sizes, GELU_TANH),
+            after=build.rms_norm(prefix + "post_feedforward_layernorm_2"),
+        )
+
+
+def _heads(config: Configuration, windows: Windows) -> Iterator[KVHeads]:
+    """Keys and values of each layer; the same of all with a window, and of all without one."""
+    by_layer, alike = getattr(config, "per_layer_config", {}), dict[bool, KVHeads]()
+    for index, window in enumerate(windows):
+        own = by_layer.get(str(index), {})
+        if others := own.keys() - _BY_LAYER:
+            raise UnsupportedModelError(f"layer {index} has {min(others)} of its own, which is not implemented")
+        size, number = own.get("head_dim", config.head_dim), own.get("num_key_value_heads", config.num_key_value_heads)
+        if any(not isinstance(each, int) or each < 1 for each in (size, number)) or config.num_attention_heads % number:
+            raise ModelLoadError(f"{config.num_attention_heads} heads over {number} KV heads of {size} do not divide")
+        heads = KVHeads(number, size)
+        if alike.setdefault(window is None, heads) != heads:
+            raise UnsupportedModelError(f"layer {index} has other heads than layers like it, which is not implemented")
+        yield heads
+
+
+def _sources(config: Configuration) -> Iterator[int]:
+    """The layer whose keys and values each reads: for the last ones, the last of their type before them."""
+    own = config.num_hidden_layers - config.num_kv_shared_layers
+    last = {kind: index for index, kind in enumerate(config.layer_types[: max(0, own)])}
+    for index, kind in enumerate(config.layer_types):
+        if index >= own and kind not in last:
+            raise ModelLoadError(
+                f"num_kv_shared_layers is {config.num_kv_shared_layers}: before those, no layer is of type {kind!r}"
+            )
+        yield index if index < own else last[kind]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +14,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+
+from tests.support.server_folder import server_folder
 
 if TYPE_CHECKING:  # imported where they are used: most tests need no service
     from thothy_ai.embedded import Postgres, Valkey
@@ -36,6 +36,9 @@ with suppress(ImportError):  # tests on a GPU run without it
     hypothesis.settings.register_profile("patient", plain, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("patient")
 
+# Collecting makes millions of objects that stay: the garbage collector would visit them again and again.
+gc.disable()
+
 # A shell starts background jobs with these signals ignored, which the commands that tests interrupt would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,8 +47,8 @@ if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
 
 
 def pytest_collection_finish() -> None:
-    """Collecting makes millions of objects that stay: the garbage collector need not visit them again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,14 @@ def services() -> Iterator[Services]:
     from thothy_ai.embedded import Postgres, Valkey
     from thothy_ai.settings import Settings
 
-    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
-    folder.chmod(0o755)  # Postgres may have to run as nobody
-    try:
-        with (
-            Postgres(folder / "postgres", durable=False) as postgres,
-            Valkey(folder / "valkey", durable=False) as valkey,
-        ):
-            postgres.execute(f"CREATE DATABASE {TEMPLATE}")
-            migrate(Settings.load(home=folder, database_url=postgres.url_of(TEMPLATE)))
-            yield Services(postgres, valkey)
-    finally:
-        shutil.rmtree(folder)
+    with (
+        server_folder() as folder,
+        Postgres(folder / "postgres", durable=False) as postgres,
+        Valkey(folder / "valkey", durable=False) as valkey,
+    ):
+        postgres.execute(f"CREATE DATABASE {TEMPLATE}")
+        migrate(Settings.load(home=folder, database_url=postgres.url_of(TEMPLATE)))
+        yield Services(postgres, valkey)
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support.server_folder import server_folder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kinds.md").read_text("utf-8")
 # A reader's text is one of these in turn: "... save it as `quiz.py`:", then the file; or a block of commands.
@@ -63,9 +64,8 @@ class Reader:
 
 @pytest.fixture
 def reader() -> Iterator[Reader]:
-    with tempfile.TemporaryDirectory(prefix="thothy-kinds-") as folder:
-        Path(folder).chmod(0o755)  # Postgres may have to run as nobody
-        yield Reader(Path(folder))
+    with server_folder("thothy-kinds-") as folder:
+        yield Reader(folder)
 
 
 @pytest.mark.timeout(1800)

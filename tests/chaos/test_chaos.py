@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.queue_bench import eventually
+from tests.support.server_folder import server_folder
 from thothy_ai.chaos.invariants import Violation
 from thothy_ai.chaos.options import ChaosOptions
 from thothy_ai.chaos.plan import FaultKind
@@ -28,10 +28,9 @@ SEED, JOBS, FAULTS = 4, 2_000, len(FaultKind)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the run makes its home: a server that runs as the user nobody can reach it, unlike pytest's folder."""
-    with tempfile.TemporaryDirectory(prefix="thothy-") as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
+    """Where the run makes its home."""
+    with server_folder("thothy-") as made:
+        yield made
 
 
 @pytest.fixture

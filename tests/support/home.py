@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.server_folder import server_folder
 
 THOTHY = [sys.executable, "-m", "thothy_ai.cli"]
 
@@ -34,10 +35,9 @@ class Home:
 
 @contextmanager
 def fresh_home() -> Iterator[Home]:
-    """An empty home that is gone afterwards; a server that runs as nobody can reach it."""
-    with tempfile.TemporaryDirectory(prefix="thothy-home-") as folder:
-        Path(folder).chmod(0o755)
-        yield Home(Path(folder))
+    """An empty home that is gone afterwards."""
+    with server_folder("thothy-home-") as folder:
+        yield Home(folder)
 
 
 def processes_of(home: Home) -> list[str]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.server_folder import server_folder
 from tests.support.terminal import Ran, Terminal
 from thothy_ai.embedded.process import free_ports
 
@@ -153,9 +153,8 @@ class Tutorial:
 @contextmanager
 def tutorial(page: Path = PAGE) -> Iterator[Tutorial]:
     """A fresh folder with a page to play in it."""
-    with tempfile.TemporaryDirectory(prefix="thothy-tutorial-") as folder:
-        Path(folder).chmod(0o755)  # Postgres may have to run as nobody
-        played = Tutorial(Path(folder), page)
+    with server_folder("thothy-tutorial-") as folder:
+        played = Tutorial(folder, page)
         try:
             yield played
         finally:

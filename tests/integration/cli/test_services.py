@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,6 +26,7 @@ from redis import Redis
 
 from tests.conftest import Services
 from tests.support.compose import ROOT, configuration, environment_of
+from tests.support.server_folder import server_folder
 from thothy_ai.embedded.process import free_port
 from thothy_ai.engine.checkpoint.bundled import bundled_model_path
 
@@ -152,8 +151,8 @@ class Machine:
 @pytest.fixture
 def machine(empty_database: str, redis_url: str) -> Iterator[Machine]:
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="thothy-"))  # a socket path must be short
-        machine = Machine(empty_database, redis_url, Path(folder))
+        folder = stack.enter_context(server_folder("thothy-"))  # a socket path must be short
+        machine = Machine(empty_database, redis_url, folder)
         stack.callback(machine.kill)
         yield machine
 
@@ -260,10 +259,8 @@ def test_postgres_accepts_its_settings() -> None:
     program, *arguments = commanded(configuration()["services"]["postgres"])
     assert program == "postgres"
     given = dict(part.removeprefix("--").split("=") for part in arguments)
-    folder = Path(tempfile.mkdtemp(prefix="thothy-"))
-    folder.chmod(0o755)  # Postgres may have to run as nobody
-    postgres = Postgres(folder, durable=False)
-    try:
+    with server_folder() as folder:
+        postgres = Postgres(folder, durable=False)
         postgres.start().stop()
         plain = postgres._program()
         process = Process(replace(plain, argv=(*plain.argv, *arguments)))
@@ -274,6 +271,4 @@ def test_postgres_accepts_its_settings() -> None:
             )
             shown = {str(name): str(value) for name, value in asked.fetchall()}
         process.stop()
-    finally:
-        shutil.rmtree(folder)
     assert shown == given | {"wal_compression": "pglz"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from tests.conftest import TEMPLATE, Services
 from tests.support.echo_kind import Echo
 from tests.support.forwarder import Forwarder, forwarder
 from tests.support.queue_bench import QUICK, Queue, eventually
+from tests.support.server_folder import server_folder
 from tests.support.standby import Standby, standby
 from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 from thothy_ai.db.connect import make_async_engine, make_engine, reaching
@@ -34,9 +34,8 @@ SECOND = 1.0  # how late a bound may be kept
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="thothy-lost-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    with server_folder() as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.server_folder import server_folder
+
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder that `nobody` can reach, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix="thothy-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with server_folder() as folder:
+        yield folder

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from tests.support.server_folder import server_folder
 from thothy_ai.db.schema import check_schema
 from thothy_ai.embedded import EmbeddedStack, endpoint
 from thothy_ai.embedded.process import Process, Program
@@ -27,13 +26,11 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder that `nobody` can reach, with a path of more than 150 characters and some that need quoting."""
-    top = Path(tempfile.mkdtemp(prefix="thothy-test-"))
-    top.chmod(0o755)
-    home = top / "a folder of the team's, with a long name" / "of several parts" / ("x" * 100) / ".thothy"
-    assert len(str(home)) > 150
-    yield home
-    shutil.rmtree(top)
+    """With a path of more than 150 characters and some that need quoting."""
+    with server_folder() as top:
+        home = top / "a folder of the team's, with a long name" / "of several parts" / ("x" * 100) / ".thothy"
+        assert len(str(home)) > 150
+        yield home
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
@@ -19,6 +18,7 @@ from tests.support.console import Console, sent
 from tests.support.door import PATIENCE, served_door
 from tests.support.queue_bench import QUICK, Queue
 from tests.support.served_engine import served
+from tests.support.server_folder import server_folder
 from thothy_ai.admin.jobs import JobList, states_of
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.console_links import make_link
@@ -129,12 +129,8 @@ class World:
 
 @pytest.fixture
 def world(clean_environment: None) -> Iterator[World]:
-    with (
-        TemporaryDirectory(prefix="thothy-test-", ignore_cleanup_errors=True) as folder,
-        ExitStack() as stack,
-    ):
-        Path(folder).chmod(0o755)  # Postgres may have to run as nobody
-        yield World(stack, Path(folder))
+    with server_folder(ignore_cleanup_errors=True) as folder, ExitStack() as stack:
+        yield World(stack, folder)
 
 
 def test_pages_say_what_is_away_and_heal_by_themselves(world: World, chromium: Browser) -> None:

@@ -7,10 +7,10 @@ import time
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tests.support.queue_bench import PATIENCE, QUICK, Queue, eventually, runner_bench
+from tests.support.server_folder import server_folder
 from tests.support.worker_fleet import WorkerFleet, check_each_once, enqueue
 from thothy_ai.db.connect import make_engine
 from thothy_ai.db.migration import migrate
@@ -27,8 +27,7 @@ LEASE = 3
 
 def test_postgres_and_redis_killed_amid_a_drain(clean_environment: None, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="thothy-test-", ignore_cleanup_errors=True)))
-        folder.chmod(0o755)  # Postgres may have to run as nobody
+        folder = stack.enter_context(server_folder(ignore_cleanup_errors=True))
         postgres = stack.enter_context(Postgres(folder / "postgres"))
         valkey = stack.enter_context(Valkey(folder / "valkey", durable=False))
         settings = Settings.load(home=folder, database_url=postgres.url, redis_url=valkey.url, **QUICK)

@@ -18,8 +18,15 @@ _GRAM = 5  # words that must agree before a passage counts as shared
 _MIN_RUN = 8  # words that a passage must have to count towards the share; names and figures are shorter
 _WHOLE = 0.95  # of the words of a short text
 _MIN_SENTENCE, _MAX_OF_SENTENCE = 10, 0.85  # words of a passage, and its share of a sentence
+_NO_QUOTATION = r"(?!\d|[smtnk]\b|em\b|til\b|tis\b|twas\b|cause\b)"  # '90s, 's avonds, 'em
+# An apostrophe is inside a word or at its end; what ends a quotation has no word behind it.
+APOSTROPHES = "|".join(
+    rf"(?<![\w’']){opening}{_NO_QUOTATION}(?=\S)[^\n“”„«»]{{3,400}}?(?<=\S){closing}(?!\w)"
+    for opening, closing in ("''", "‘’")
+)
 QUOTATION = re.compile(
-    '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"'
+    '“[^”“]{3,400}[”“]|„[^“”„]{3,400}[“”]|«[^«»]{3,400}»|»[^«»]{3,400}«|「[^「」]{3,400}」|『[^『』]{3,400}』|"[^"]{3,400}"|'
+    + APOSTROPHES
 )
 _OMISSION = re.compile(r"\s*[\[(]?(?:…|\.\.\.)[\])]?\s*")
 

@@ -9,7 +9,7 @@ from functools import cache
 from rapidfuzz import fuzz
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
-from thothy_ai.jobs.checks.copying import normalized
+from thothy_ai.jobs.checks.copying import APOSTROPHES, normalized
 from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import scaled, stems, words
 from thothy_ai.jobs.checks.tables import table
@@ -17,12 +17,6 @@ from thothy_ai.jobs.text import language as detect
 
 _NESTING = (("«", "»"), ("„", "“”"), ("「", "」"))  # marks that are the same within a quotation
 _PLAIN = (("“", "”"), ("»", "«"), ("”", "”"), ("『", "』"), ("‚", "‘’"), ("›", "‹"), ("‹", "›"), ("﹁", "﹂"))
-_NO_QUOTATION = r"(?!\d|[smtnk]\b|em\b|til\b|tis\b|twas\b|cause\b)"  # '90s, 's avonds, 'em
-# An apostrophe is inside a word or at its end; what ends a quotation has no word behind it.
-_APOSTROPHES = tuple(
-    rf"(?<![\w’']){opening}{_NO_QUOTATION}(?=\S)(?P<{name}>[^\n“”„«»]{{3,400}}?)(?<=\S){closing}(?!\w)"
-    for name, opening, closing in (("straight", "'", "'"), ("curly", "‘", "’"))
-)
 _QUOTATION = re.compile(
     "|".join(
         (
@@ -32,7 +26,7 @@ _QUOTATION = re.compile(
             ),
             *(rf"{first}[^{first}{last}“„\n]{{3,400}}[{last}]" for first, last in _PLAIN),
             r"(?<!\w)\"[^\"\n]{3,400}\"",
-            *_APOSTROPHES,
+            APOSTROPHES,
         )
     )
 )
@@ -43,14 +37,14 @@ _CAPITAL = "A-ZÀ-ÖØ-ÞА-ЯЁІЇЄҐΆ-Ω" + "".join(char for char in map(ch
 _NAME = rf"[{_CAPITAL}][\w'’-]+(?: [{_CAPITAL}][\w'’-]+){{0,2}}"
 _ENDING = re.compile(r"[.!?…。！？](?:\s|$)|(?<=[。！？])")  # of a sentence
 _MARK = re.compile('[“”„«»"「」『』]')
-_REACH = 160  # characters around a quotation in which its speaker is named
+_REACH = 160  # characters around a quotation in which its speaker is named, and before a name what describes it
 _PREFIX = 3  # letters that the forms of a name share
 _SHARED = 2  # longer words or figures that a point has in common with a quote that is meant for it
 
 
 def misquoted(text: str, source: str, locale: str) -> Rejection | None:
     """Reject a quotation of four words or more that the source does not have or gives to somebody else, and one whose
-    speaker is named in the source, but not near these words.
+    speaker is named in the source, but not near these words. Of two or three words, only what somebody is said to say.
 
     A quotation in another language than the source's is a translation, which cannot be compared.
     """
@@ -60,7 +54,7 @@ def misquoted(text: str, source: str, locale: str) -> Rejection | None:
     known, least = normalized(source), scaled(_MIN_WORDS, locale, shrink=False)
     for match in _QUOTATION.finditer(text):
         quotation = match[0][1:-1].strip()
-        if len(words(quotation, locale)) < least:
+        if len(words(quotation, locale)) < least and not _is_speech(text, match, language):
             continue
         for part in filter(None, map(normalized, _OMISSION.split(quotation))):
             if len(words(part, locale)) > 1 and part not in known and fuzz.partial_ratio(part, known) < _LIKE:
@@ -88,22 +82,49 @@ def exchanged(place: int, points: Sequence[Mapping[str, str]], source: str, loca
     return Rejection(RejectionReason.UNSUPPORTED, detail)
 
 
+def _is_speech(text: str, quotation: re.Match[str], language: str) -> bool:
+    """Whether a quotation of few words is a sentence that a speaker says: "Never again," said Ada."""
+    pattern, said = _speaker(language), quotation[0][1:-1].strip()
+    is_sentence = said[:1].isupper() and (said[-1:] in ".,!?…" or text[quotation.end() : quotation.end() + 1] == ",")
+    return bool(pattern and is_sentence and " " in said and _said_by(text, *quotation.span(), pattern))
+
+
 def _wrong_speaker(text: str, span: tuple[int, int], quotation: str, source: str, language: str) -> str | None:
     """Who says this in the text, if the source names that person, but gives the words to another one."""
     if (pattern := _speaker(language)) is None:
         return None
+    unnamed = _unnamed_speaker(language)
     name = _said_by(text, *span, pattern)
+    description = None if name or unnamed is None else _said_by(text, *span, unnamed)
     words_said = quotation.strip(" .,;:!?…。、，")[:60]
     at = source.find(words_said)
-    if not name or at < 0 or not _has(source, name):
+    if at < 0 or not (description or (name and _has(source, name))):
         return None
     opening = _MARK.search(source, max(0, at - 2), at)
     closing = _MARK.search(source, at + len(words_said), at + len(words_said) + _REACH) if opening else None
-    end = closing.end() if closing else at + len(quotation)
-    other = _said_by(source, opening.start() if opening else at, end, pattern)
+    begin, end = opening.start() if opening else at, closing.end() if closing else at + len(quotation)
+    other = _said_by(source, begin, end, pattern)
+    if description:
+        other = other or (unnamed and _said_by(source, begin, end, unnamed))
+        return f"{description}, not {other}" if other and _is_another(description, other, source, language) else None
+    if name is None:
+        return None
     if other is not None:
         return None if _is_one_person(name, other, source) else f"{name}, not {other}"
     return None if _has(source[max(0, at - _REACH) : end + _REACH], name) else name
+
+
+def _is_another(description: str, speaker: str, source: str, language: str) -> bool:
+    """Whether the source has the words of a description, and none of them before the name of a speaker or in the rest
+    of its sentence.
+    """
+    said = stems(description, language)
+    names = [match for part in _parts(speaker) if len(part) > _PREFIX for match in re.finditer(re.escape(part), source)]
+    around = " ".join(
+        source[max(0, name.start() - _REACH) : name.end()] + _ENDING.split(source[name.end() : name.end() + _REACH])[0]
+        for name in names
+    )
+    return bool(said & stems(source, language)) and not said & (stems(around, language) | stems(speaker, language))
 
 
 def _said_by(text: str, start: int, end: int, pattern: re.Pattern[str]) -> str | None:
@@ -141,6 +162,22 @@ def _is_one_person(one: str, other: str, source: str) -> bool:
     return any(
         a in b or b in a or re.search(rf"{re.escape(a)}{gap}{re.escape(b)}|{re.escape(b)}{gap}{re.escape(a)}", source)
         for a, b in pairs
+    )
+
+
+@cache
+def _unnamed_speaker(language: str) -> re.Pattern[str] | None:
+    """Finds who speaks without a name, in what stands before or behind a quotation."""
+    speech = table("speech")
+    if not (articles := speech["articles"].get(language)):
+        return None
+    said, spoken = rf"(?i:{speech['verbs'][language]})", rf"(?i:{speech['as'][language]})"
+    described = rf"(?i:{articles})\s?([^\W\d][\w'’-]+(?: [^\W\d][\w'’-]{{3,}}){{0,2}})"
+    return re.compile(
+        rf"^\W*{said}\s+{described}"  # , said the council
+        rf"|(?:^|[.,;:!?])\s*(?:{spoken})\s+{described}\s?(?:,|$)"  # according to the council,
+        rf"|(?:^|[.,;:!?])\s*{described}(?:,[^,\n]{{3,60}},)?\s+{said}\W*$"  # the council said:
+        rf"|(?:^|[.,;:!?])\s*{described}\s?:\s*$"  # the council:
     )
 
 

@@ -44,6 +44,18 @@ JAPANESE = "発酵食品の人気が若い世代の間で高まっています�
         ("“People come in to replace the second car,” says its manager.", "en", SOURCE, None),
         (f"“{SOURCE.replace('“', '').replace('”', '')}” says its manager.", "en", SOURCE, COPIED),
         (QUOTING, "en", SOURCE, None),
+        (
+            "A dealer's view: ‘In Freiburg, the bakery run and the school run now happen in the same vehicle.’",
+            "en",
+            SOURCE,
+            None,
+        ),
+        (
+            "The shops' owners: the bakery run and the school run now happen in the same vehicle: an 'electric' one.",
+            "en",
+            SOURCE,
+            COPIED,
+        ),
         ("2023年，中国新能源汽车销量达到21.2万辆，同比增长百分之三十。", "zh", CHINESE, COPIED),
         ("充电设施跟不上：去年新能源车卖出逾21万辆，乡村却很难找到充电的地方。", "zh", CHINESE, None),
         ("発酵食品の人気が若い世代の間で高まっています。", "ja", JAPANESE, COPIED),

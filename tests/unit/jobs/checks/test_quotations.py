@@ -140,3 +140,54 @@ def test_an_office_is_the_person_who_holds_it() -> None:
     assert checks.misquoted("„Die neue Rampe spart uns zwei Stunden“, sagt Reed.", source, "de") is None
     source = "Hafenmeister Tom Reed kam. Es regnete. „Die neue Rampe spart uns zwei Stunden“, sagte Hafenmeister Reed."
     assert checks.misquoted("„Die neue Rampe spart uns zwei Stunden“, sagt Tom.", source, "de") is None
+
+
+MEETING = (
+    "The city council met on Monday to discuss the budget for the coming year. Many people had come to listen, and the "
+    "debate was long, sometimes loud, and in the end without any result that would please those who live there.\n\n"
+    '"We will not sell the old harbour to anybody," said Ada Lovelace, a shopkeeper. The mayor was silent.'
+)
+SITZUNG = (
+    "Der Gemeinderat tagte am Montag, und viele waren gekommen, um zuzuhören, denn es ging um viel Geld, um Arbeit und "
+    "um die Frage, wer hier in zehn Jahren noch wohnen kann und will und wer dann nicht mehr.\n\n"
+    "„Wir verkaufen den alten Hafen an niemanden“, sagte Ada Brandt, eine Händlerin. Alle schwiegen."
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "found"),
+    [
+        ('"{quotation}," said the city council.', "to city council, not Ada Lovelace"),
+        ('"{quotation}," the mayor said.', "to mayor, not Ada Lovelace"),
+        ("The mayor said: “{quotation}.”", "to mayor, not Ada Lovelace"),
+        ("According to the council, '{quotation}'.", "to council, not Ada Lovelace"),
+        ("The council: “{quotation}.”", "to council, not Ada Lovelace"),
+        ('"{quotation}," said the shopkeeper.', None),
+        ('"{quotation}," said a resident.', None),
+        ('"{quotation}," she said.', None),
+        ("The mayor was silent, but “{quotation},” said Ada Lovelace.", None),
+    ],
+)
+def test_a_speaker_without_a_name_is_doubted_if_another_one_said_it(form: str, found: str | None) -> None:
+    finding = checks.misquoted(form.format(quotation="We will not sell the old harbour to anybody"), MEETING, "en")
+    assert (finding and found is not None and found in finding.detail) == (found and True)
+
+
+def test_a_speaker_without_a_name_in_german() -> None:
+    said = "„Wir verkaufen den alten Hafen an niemanden“"
+    assert checks.misquoted(f"{said}, sagte der Gemeinderat.", SITZUNG, "de") is not None
+    assert checks.misquoted(f"{said}, sagte die Händlerin.", SITZUNG, "de") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"Never again," said Ada Lovelace.', True),
+        ("Ada Lovelace said: “It is over.”", True),
+        ('They call it the "green wave", said Ada Lovelace.', False),
+        ('"The old harbour," said Ada Lovelace.', False),
+        ('The film "Never Again" is shown in the harbour.', False),
+    ],
+)
+def test_a_quotation_of_few_words_is_compared_if_it_is_what_somebody_says(text: str, found: bool) -> None:
+    assert (checks.misquoted(text, MEETING, "en") is not None) is found

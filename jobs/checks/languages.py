@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import NamedTuple
 
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.jobs.checks.copying import QUOTATION
+from thothy_ai.jobs.checks.numbers import primary
 from thothy_ai.jobs.checks.segments import located
 from thothy_ai.jobs.checks.tables import table
 from thothy_ai.jobs.checks.vocabulary import has_word_lists, is_known, listed
@@ -46,6 +48,20 @@ _ENGLISH = frozenset(
     when what where there than because before between while its it you your our into out only every each other such any
     nobody everyone both does did may might says said""".split()  # noqa: SIM905  a list of words to read
 )
+# Others that are as common, and those of them that the expected language has, too.
+_ALSO_ENGLISH = frozenset(
+    """a an are as at be by can few for had has have he here if is like many more most much my new no not now of off on
+    or out over so some than then to too twice up us very was we were will""".split()  # noqa: SIM905  as above
+)
+_SHARED = {
+    "de": "an so was will", "fr": "a an as if on or us", "es": "a as has he no", "it": "a no so",
+    "pt": "a as for no so", "nl": "as at had is like of over was we", "sv": "an at be for is over",
+    "da": "a an at be for have is over to", "nb": "a an at be for is over to", "pl": "a as by my no on to we",
+    "cs": "a as by my no on to", "sk": "a as by my no on to", "ro": "a an are as if or", "hu": "a be is most no",
+    "fi": "he no on so", "tr": "a an as at can of on to", "ca": "a as has he no on so", "et": "as no on",
+}  # fmt: skip
+_ONLY_ENGLISH = {code: _ENGLISH | _ALSO_ENGLISH - frozenset(words.split()) for code, words in _SHARED.items()}
+_IN_NO_OTHER = frozenset.intersection(*_ONLY_ENGLISH.values())
 _MIN_WORDS, _MIN_IF_SURE = 3, 2  # in small letters, by which a sentence's language is told; if the detector is sure
 _THEIRS, _OWN = 0.8, 0.5  # the shares of them that another language knows at least, and that the expected one does not
 # What is the same in any language: links, code, placeholders, tags, hashtags, mentions.
@@ -66,7 +82,7 @@ class _Foreign(NamedTuple):
 
 def wrong_language(text: str, locale: str) -> Rejection | None:
     """Reject a text in a language other than the locale's, as a whole, in over a third of its characters, or with a
-    sentence that is foreign by its words. If only a sentence is, the span is that sentence's.
+    sentence that is foreign by its words. The span is that of the whole foreign passage.
 
     Links, code, names and quotations are left out if the text is not in the language with them. Text with fewer than
     fifteen letters could be in any language and passes. In Chinese, the locale's script is checked, too.
@@ -81,13 +97,11 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     expected = f"expected {locale_name(locale)}"
     if found and found.text == plain:
         confidence = next(iter(detect.confidences(plain).values()))
-        return Rejection(RejectionReason.WRONG_LANGUAGE, f"{expected}, detected {found.language} ({confidence:.2f})")
+        detail = f"{expected}, detected {found.language} ({confidence:.2f})"
+        return Rejection(RejectionReason.WRONG_LANGUAGE, detail, (0, len(text)))
     if found := found or _foreign_by_words(plain, locale):
-        detail, span = (
-            f"{expected}, found {found.language}: {found.text[:80]!r}",
-            (found.start, found.start + len(found.text)),
-        )
-        return Rejection(RejectionReason.WRONG_LANGUAGE, detail, span)
+        detail = f"{expected}, found {found.language}: {found.text[:80]!r}"
+        return Rejection(RejectionReason.WRONG_LANGUAGE, detail, _passage(found, plain, locale))
     tag = tag_of(locale)
     if not tag or tag.language != "zh" or not (tag.script or tag.region):
         return None
@@ -97,12 +111,29 @@ def wrong_language(text: str, locale: str) -> Rejection | None:
     other, name = ("Hans", "simplified") if script_of(locale) == "Hant" else ("Hant", "traditional")
     if counts[other] <= max(2, counts.get(script_of(locale), 0)):
         return None
-    return Rejection(RejectionReason.WRONG_LANGUAGE, f"expected {locale_name(locale)}, found {name} characters")
+    detail = f"expected {locale_name(locale)}, found {name} characters"
+    return Rejection(RejectionReason.WRONG_LANGUAGE, detail, (0, len(text)))
 
 
 def _blanked(pattern: re.Pattern[str], text: str) -> str:
     """A text with spaces in the place of what a pattern finds, so that all else stays where it is."""
     return pattern.sub(lambda match: " " * len(match[0]), text)
+
+
+def _passage(first: _Foreign, text: str, locale: str) -> tuple[int, int]:
+    """Where a foreign sentence and its neighbours in the same language begin and end."""
+
+    def is_foreign(sentence: str) -> bool:
+        return _detected(sentence) == first.language and not _is_in(sentence, locale)
+
+    start, end = first.start, first.start + len(first.text)
+    parts = located(text, locale)
+    for place, sentence in takewhile(lambda part: is_foreign(part[1]), (part for part in parts if part[0] >= end)):
+        end = place + len(sentence)
+    before = reversed([part for part in parts if part[0] + len(part[1]) <= start])
+    for place, _ in takewhile(lambda part: is_foreign(part[1]), before):
+        start = place
+    return start, end
 
 
 def _foreign_by_words(text: str, locale: str) -> _Foreign | None:
@@ -119,7 +150,8 @@ def _language_by_words(sentence: str, locale: str) -> str | None:
     found = [word for word in every if word.islower()]
     if len(found) < _MIN_IF_SURE or len(every) < _MIN_WORDS:  # two words alone are a tag or a term
         return None
-    telling = sum(word in _ENGLISH for word in found) + (sentence.partition(" ")[0].lower() in _ENGLISH)
+    english = _ONLY_ENGLISH.get(primary(locale), _IN_NO_OTHER) if has_word_lists() else _ENGLISH
+    telling = sum(word in english for word in found) + (sentence.partition(" ")[0].lower() in _ENGLISH)
     expected, own, detected = language_of(locale).detector_name, listed(locale), detect.language(sentence)
     others = {"en", detected or "en"} if expected not in _MIXED_WITH_ENGLISH else {detected or "en"} - {"en"}
     if not has_word_lists():
@@ -164,6 +196,12 @@ def _only_looks_english(text: str) -> bool:
     return has_word_lists() and sum(is_known(word, "en") for word in found) <= len(found) / 2
 
 
+def _share_known(text: str, language: str | None) -> float:
+    """The share of the words in small letters that a dictionary has; 0 of too few, or without a dictionary."""
+    found = [word for word in _WORD.findall(text) if word.islower()] if language else []
+    return sum(is_known(word, language or "") for word in found) / len(found) if len(found) >= _MIN_WORDS else 0
+
+
 def _has_other_script(text: str, locale: str) -> bool:
     """Whether a text for a language that is not written in Latin letters is a sentence in them."""
     return script_of(locale) != "Latn" and not _NOT_LATIN.search(text) and bool(_SENTENCE.search(text))
@@ -179,7 +217,10 @@ def _is_in(text: str, locale: str, min_confidence: float = _LIKELY) -> bool:
     if (
         sum(map(str.isalpha, text)) < _SHORT
         and script_of(locale) == "Latn"
-        and found[expected] > max(found[name] for name in _FREQUENT - {expected}) / 2
+        and (
+            found[expected] > max(found[name] for name in _FREQUENT - {expected}) / 2
+            or (top not in _NOT_BY_MISTAKE and _share_known(text, listed(locale)) >= _THEIRS)
+        )
     ):
         return True
     group = next((group for group in _RELATED if expected in group), frozenset())

@@ -96,10 +96,13 @@ def foreign(request: WritingRequest, texts: Mapping[Part, str], field: str) -> l
     """Faults of texts in another language, in which no other validator is to be trusted: of each if together they are,
     or of those with a foreign sentence, at its place. Parts of lists have their text in `field`.
     """
-    rejection = _wrong_language(" ".join(texts.values()), request.locale)
+    joined = " ".join(texts.values())
+    rejection = _wrong_language(joined, request.locale)
     if rejection is None or rejection.span is None:
-        return [PartFault(part, rejection) for part in texts] if rejection else []
+        return []
     (first, last), faults, start = rejection.span, list[PartFault](), 0
+    if (first, last) == (0, len(joined)):
+        return [PartFault(part, rejection._replace(span=None)) for part in texts]
     for part, text in texts.items():
         own = _wrong_language(text, request.locale) if len(text) >= MIN_CHARS_OF_A_LANGUAGE else None
         if start <= first < start + len(text):  # a short part, too: the detail and the place are of this sentence

@@ -56,7 +56,7 @@ def early_checks(original: str, task: Task) -> Early:
 def _wrong_language(text: str, task: Task) -> Rejection | None:
     """A few words in the Latin script, names among them, may be in a related language just as well."""
     words = bare(text)
-    if script_of(task.target) == "Latn" and len(words) < MIN_LATIN_CHARS:
+    if script_of(task.target) == "Latn" and len(" ".join(words.split())) < MIN_LATIN_CHARS:
         return checks.surely_foreign(words, task.target)
     return checks.wrong_language(words, task.target)
 

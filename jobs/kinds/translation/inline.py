@@ -80,8 +80,8 @@ def masked(text: str) -> Masked:
 
 
 def bare(text: str) -> str:
-    """A text without what a translation copies."""
-    return _OPAQUE.sub("", text)
+    """A text with spaces in the place of what a translation copies, so that all else stays where it is."""
+    return _OPAQUE.sub(lambda match: " " * len(match[0]), text)
 
 
 def has_words(text: str) -> bool:

@@ -95,6 +95,10 @@ def test_the_detail_names_both_languages() -> None:
         ("es", "Viele Kunden sind zufrieden."),
         ("fr", "Los precios suben otra vez."),
         ("it", "Small shops profit most of all."),
+        ("de", "Demand is growing fast."),
+        ("de", "This matters for commuters."),
+        ("fr", "Half of all homes have solar panels."),
+        ("tr", "The trend is here to stay."),
         ("tr", "De klanten zijn tevreden."),
     ],
 )
@@ -168,7 +172,8 @@ def test_an_english_sentence_is_found_wherever_it_stands(locale: str, foreign: s
     for sentences in ((foreign, first, last), (first, foreign, last), (first, last, foreign), (first, foreign)):
         found = checks.wrong_language(text := " ".join(sentences), locale)
         assert found is not None, sentences
-        assert found.span is None or text[slice(*found.span)] == foreign
+        assert found.span is not None
+        assert text[slice(*found.span)] in {foreign, text}
     assert checks.wrong_language(f"{first} {last}", locale) is None
     assert checks.wrong_language(f"{first} {last} “{foreign}”", locale) is None
 
@@ -183,4 +188,26 @@ def test_an_english_sentence_is_found_wherever_it_stands(locale: str, foreign: s
     ],
 )
 def test_english_names_and_loans_make_no_english_sentence(text: str, locale: str) -> None:
+    assert checks.wrong_language(text, locale) is None
+
+
+def test_a_foreign_paragraph_is_found_from_its_beginning_to_its_end() -> None:
+    foreign = "The city is building new cycle paths. They cost a lot of money, the mayor says."
+    text = f"{TEXTS['de']}\n\n{foreign}\n\nIm Herbst wird der erste Abschnitt eröffnet, und alle freuen sich darauf."
+    found = checks.wrong_language(text, "de")
+    assert found is not None
+    assert found.span is not None
+    assert text[slice(*found.span)] == foreign
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"),
+    [
+        ("Pádel: ¿hasta dónde?. El auge. El ruido. El techo", "es-ES"),  # which looks Slovak
+        ("Man war so fast am Ende. Der Wind war warm, und es war so still.", "de"),
+        ("Elas são as de lá. Quando for a hora, no fim do mês, a conta vem.", "pt"),
+        ("Are un plan. Ei sunt la fel de siguri ca or fi fost.", "ro"),
+    ],
+)
+def test_short_texts_of_words_that_other_languages_have_too_pass(text: str, locale: str) -> None:
     assert checks.wrong_language(text, locale) is None

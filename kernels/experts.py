@@ -38,6 +38,13 @@ class GatedActivation:
     cubic: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class SquaredReLU:
+    """max(x, 0) ** 2 of every row: there are no gates."""
+
+
+ExpertActivation = GatedActivation | SquaredReLU
+SQUARED_RELU = SquaredReLU()
 SILU = GatedActivation()
 GELU_TANH = GatedActivation(alpha=1.5957691216057308, cubic=0.044715)  # approximated: 2 * sqrt(2 / pi)
 CLAMPED_SWIGLU = GatedActivation(alpha=1.702, limit=7.0, offset=1.0)  # of GPT-OSS
@@ -45,7 +52,8 @@ CLAMPED_SWIGLU = GatedActivation(alpha=1.702, limit=7.0, offset=1.0)  # of GPT-O
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertWeights:
-    """Of E experts: `gate_up` [E, 2N, K], gate in the first half; `down` [E, K, N]; biases [E, 2N] and [E, K].
+    """Of E experts: `gate_up` [E, 2N, K], gate in the first half; `down` [E, K, N]; biases [E, 2N] and [E, K]. Without
+    gates, `gate_up` is [E, N, K], and N is even.
 
     Both matrices have the same format. Scales of fp8 are by output: [E, 2N, 1] and [E, K, 1].
     """

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from thothy_ai.kernels.experts import Experts, ExpertWeights, GatedActivation, Routed, Routing
+from thothy_ai.kernels.experts import ExpertActivation, Experts, ExpertWeights, Routed, Routing
 from thothy_ai.kernels.fp8 import BlockQuantized, Quantized
 from thothy_ai.kernels.grouped import GroupedInts
 from thothy_ai.kernels.paged import Attention, AttentionBatch, AttentionShape, LayerCache
@@ -190,7 +190,7 @@ class Operations(Protocol):
         """Experts of tokens x [T, K], by a router's weight [E, K], bias [E] or none, and correction [E] or none."""
         ...
 
-    def experts(self, weights: ExpertWeights, activation: GatedActivation, /) -> Experts:
+    def experts(self, weights: ExpertWeights, activation: ExpertActivation, /) -> Experts:
         """The experts of one layer, ready to be called."""
         ...
 

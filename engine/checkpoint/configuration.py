@@ -26,7 +26,7 @@ FAMILIES: Final = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
     "cohere", "cohere2", "seed_oss", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "qwen3_next",
     "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2", "olmo3",
-    "ministral3", "gemma4_text",
+    "ministral3", "gemma4_text", "falcon_h1", "nemotron_h",
 )  # fmt: skip
 _MAX_LAYERS = 1024
 _TENSOR_TYPES = {"dtype", "torch_dtype"}  # names without torch, and objects with it
@@ -99,7 +99,7 @@ def _require_layer_types(content: Mapping[str, Any], where: Path) -> None:
     from transformers.configuration_utils import ALLOWED_LAYER_TYPES, remap_legacy_layer_types  # noqa: PLC0415  slow
 
     for part in (content, content.get("text_config") or {}):
-        kinds = part.get("layer_types")
+        kinds = part.get("layer_types") or part.get("layers_block_type")
         for index, kind in enumerate(kinds if isinstance(kinds, list) else ()):
             if remap_legacy_layer_types([str(kind)])[0] not in ALLOWED_LAYER_TYPES:
                 raise UnsupportedModelError(f"{where}: layer {index} is of type {kind!r}, which is not implemented")
@@ -154,7 +154,7 @@ def _plain(config: PreTrainedConfig) -> Configuration:
     if getattr(config, "rope_parameters", None) is not None:
         config.standardize_rope_params()
     held = vars(config)
-    others = {"model_type", *config.attribute_map} - held.keys()
+    others = {"model_type", "num_hidden_layers", *config.attribute_map} - held.keys()
     values = {**held, **{name: getattr(config, name) for name in others if hasattr(config, name)}}
     if config.is_heterogeneous:  # where one layer's fields differ from another's, which are not attributes then
         values["per_layer_config"] = config.to_dict()["per_layer_config"]

@@ -59,6 +59,13 @@ class Container:
         return own[1] + name.removeprefix(own[0])
 
 
+_NAMES_OF = {
+    "nemotron_h": tuple(
+        (f"{root}.{begin}", f"model.{new}")
+        for root in ("backbone", "model")
+        for begin, new in (("embeddings.", "embed_tokens."), ("norm_f.", "norm."), ("", ""))
+    )
+}
 CONTAINERS: Mapping[str, Container] = {
     "mistral3": Container("Mistral Small 3.1 and 3.2, Ministral 3"),
     "gemma3": Container("Gemma 3 from 4B"),
@@ -141,6 +148,8 @@ def _as_family(text: PreTrainedConfig, family: str, fixed: Mapping[str, Any]) ->
     return AutoConfig.for_model(family, **{**fields, "rope_parameters": rope})
 
 
-def renaming(container: str | None) -> Callable[[str], str | None]:
-    """The function that renames tensors of this architecture; None: they keep their names."""
-    return CONTAINERS[container].text_name if container is not None else str
+def renaming(container: str | None, family: str | None = None) -> Callable[[str], str | None]:
+    """The function that renames the tensors of a container, or of a family that has other names than most."""
+    if container is not None:
+        return CONTAINERS[container].text_name
+    return Container("", _NAMES_OF[family], ()).text_name if family in _NAMES_OF else str

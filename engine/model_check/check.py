@@ -79,7 +79,7 @@ class _Check:
                 through_transformers=config.family not in FAMILIES,
                 container=config.container,
                 parameters=num_parameters(config),
-                layers=config.num_layers,
+                layers=config.stored_layers,
                 context=config.max_context,
                 rope=self._checkpoint.rope(folder),
             )

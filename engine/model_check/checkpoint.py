@@ -77,7 +77,7 @@ class FolderCheckpoint:
         """As the loader does. Shapes are compared, too, which it does when it reads a tensor."""
         if self._random:
             return config
-        self._renamed = renaming(config.container)
+        self._renamed = renaming(config.container, config.family)
         with self._source() as source:
             return fitting(self._path, config, source)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from thothy_ai.engine.checkpoint import configuration
 from thothy_ai.engine.models.cohere import Cohere
 from thothy_ai.engine.models.cohere2 import Cohere2
+from thothy_ai.engine.models.falcon_h1 import FalconH1
 from thothy_ai.engine.models.family import Family
 from thothy_ai.engine.models.gemma2 import Gemma2
 from thothy_ai.engine.models.gemma3 import Gemma3
@@ -20,6 +21,7 @@ from thothy_ai.engine.models.llama import Llama
 from thothy_ai.engine.models.ministral3 import Ministral3
 from thothy_ai.engine.models.mistral import Mistral
 from thothy_ai.engine.models.mixtral import Mixtral
+from thothy_ai.engine.models.nemotron_h import NemotronH
 from thothy_ai.engine.models.olmo2 import Olmo2
 from thothy_ai.engine.models.olmo3 import Olmo3
 from thothy_ai.engine.models.phi3 import Phi3
@@ -35,7 +37,7 @@ from thothy_ai.engine.models.smollm3 import SmolLM3
 _FAMILIES: tuple[type[Family], ...] = (
     Llama, Mistral, Qwen2, Qwen3, Gemma2, Gemma3, Phi3, Granite, SmolLM3, Olmo2, Glm, Glm4, Cohere, Cohere2, SeedOss,
     Qwen3Moe, Mixtral, Glm4Moe, GptOss, Qwen3Next, Qwen35, Qwen35Moe, GraniteHybrid,
-    Lfm2, Olmo3, Ministral3, Gemma4,
+    Lfm2, Olmo3, Ministral3, Gemma4, FalconH1, NemotronH,
 )  # fmt: skip
 FAMILIES: dict[str, type[Family]] = {family.model_type: family for family in _FAMILIES}
 if tuple(FAMILIES) != configuration.FAMILIES:

@@ -29,7 +29,7 @@ from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm, Projectio
 from thothy_ai.engine.models.rope import Rope
 from thothy_ai.engine.models.shape import ModelShape
 from thothy_ai.engine.models.tensors import TensorSource, Weight, concatenated, num_rows, stacked
-from thothy_ai.kernels.experts import SILU, Experts, ExpertWeights, GatedActivation, Routing
+from thothy_ai.kernels.experts import SILU, ExpertActivation, Experts, ExpertWeights, Routing
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.operations import Operations
 from thothy_ai.kernels.paged import PLAIN, AttentionParams
@@ -241,20 +241,31 @@ class ModelBuilder:
             None if correction is None else self.held(self.source.stored(correction, experts).float()),
         )
 
-    def experts(self, names: ExpertNames, sizes: ExpertSizes, activation: GatedActivation = SILU) -> Experts:
-        """A layer's experts: in MXFP4 if they come so, in fp8 where linear layers are and sizes allow it."""
-        hidden, quantize = self.shape.hidden_size, self.expert_quantizer(sizes)
+    def experts(
+        self,
+        names: ExpertNames,
+        sizes: ExpertSizes,
+        activation: ExpertActivation = SILU,
+        hidden: int | None = None,
+    ) -> Experts:
+        """A layer's experts: in MXFP4 if they come so, in fp8 where linear layers are and sizes allow it.
+
+        `hidden` is the size of what they work on, if it is not the model's.
+        """
+        hidden = hidden or self.shape.hidden_size
+        quantize = self.expert_quantizer(sizes, hidden)
         if self.shape.quantization is not None and self.shape.quantization.mxfp4_experts:
             packed = read_mxfp4(self.source, names.stacked, sizes, hidden)
             return self.made_experts(ExpertWeights(*packed), activation)
         return self.made_experts(read_experts(self.source, names, sizes, hidden, quantize), activation)
 
-    def expert_quantizer(self, sizes: ExpertSizes) -> Quantize | None:
+    def expert_quantizer(self, sizes: ExpertSizes, hidden: int | None = None) -> Quantize | None:
         """What turns experts that come plain into fp8; None where they stay as they are."""
-        fits = not (self.shape.hidden_size % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
+        hidden = hidden or self.shape.hidden_size
+        fits = not (hidden % FP8_MULTIPLE or sizes.inner % FP8_MULTIPLE)
         return self.operations.quantize_fp8 if fits and isinstance(self._format, Fp8Format) else None
 
-    def made_experts(self, weights: ExpertWeights, activation: GatedActivation = SILU) -> Experts:
+    def made_experts(self, weights: ExpertWeights, activation: ExpertActivation = SILU) -> Experts:
         """Experts of weights that were read already; their bytes are counted."""
         for part in (weights.gate_up, weights.down, weights.gate_up_bias, weights.down_bias):
             for tensor in (part,) if isinstance(part, Tensor) else part or ():

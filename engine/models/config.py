@@ -47,6 +47,7 @@ class ModelConfig(ModelShape):
     experts: ExpertSizes | None = None
     num_unused_layers: int = 0  # after the last one: they predict further tokens
     container: str | None = None
+    stored_layers: int  # as the checkpoint counts them
 
     @classmethod
     def of(cls, config: Configuration, family: type[Family], eos_token_ids: tuple[int, ...]) -> ModelConfig:
@@ -85,7 +86,8 @@ class ModelConfig(ModelShape):
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             intermediate_size=inner,
-            num_layers=config.num_hidden_layers,
+            num_layers=len(architecture.windows),
+            stored_layers=config.num_hidden_layers,
             num_heads=heads,
             num_kv_heads=kv_heads,
             head_dim=head_dim,

@@ -53,11 +53,12 @@ class ExpertNames:
     """Where a layer's experts are.
 
     Experts one by one are at `experts`, their number and a projection's name; stacks of all at `stacked` and that name.
+    `gate` None: they have no gates.
     """
 
     experts: str
     stacked: str
-    gate: str = "gate_proj"
+    gate: str | None = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
 
@@ -93,14 +94,11 @@ def _one_by_one(
     source: TensorSource, names: ExpertNames, sizes: ExpertSizes, hidden: int
 ) -> tuple[Iterable[Parts], Iterable[Parts]]:
     def gate_up(expert: int) -> Parts:
-        gate, up = (
-            _by_output(source.dense(names.projection(expert, name), sizes.inner, hidden))
-            for name in (names.gate, names.up)
-        )
-        if isinstance(gate, Tensor) is not isinstance(up, Tensor):
-            name = names.projection(expert, names.gate)
-            raise UnsupportedModelError(f"{name}: only a part of this expert is quantized")
-        return gate, up
+        parts = [names.projection(expert, name) for name in (names.gate, names.up) if name is not None]
+        rows = [_by_output(source.dense(part, sizes.inner, hidden)) for part in parts]
+        if len({isinstance(each, Tensor) for each in rows}) > 1:
+            raise UnsupportedModelError(f"{parts[0]}: only a part of this expert is quantized")
+        return rows
 
     def down(expert: int) -> Parts:
         return (_by_output(source.dense(names.projection(expert, names.down), hidden, sizes.inner)),)

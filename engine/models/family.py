@@ -13,6 +13,7 @@ from thothy_ai.engine.models.experts import ExpertSizes
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.shape import States
 from thothy_ai.kernels.paged import KVHeads
+from thothy_ai.kernels.states import StateShape
 
 Windows = tuple[int | None, ...]  # of each layer: how many tokens a query sees, itself included; None: all before it
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -93,15 +94,29 @@ def require_full_rotary(config: Configuration, rope: Mapping[str, Any] | None = 
 
 
 def require_layers(config: Configuration, windows: Windows, states: States) -> None:
-    """UnsupportedModelError for other types of layers, ModelLoadError for windows that see nothing."""
-    for index, kind in enumerate(getattr(config, "layer_types", None) or ()):
-        recurrent = index < len(states) and states[index] is not None
-        if kind not in _LAYER_TYPES and not recurrent:
-            raise UnsupportedModelError(f"layer {index} is of type {kind!r}, which is not implemented")
+    """UnsupportedModelError for other types of layers, ModelLoadError for windows that see nothing.
+
+    A family with states has read the types itself.
+    """
+    for index, kind in enumerate(() if states else getattr(config, "layer_types", None) or ()):
+        if kind not in _LAYER_TYPES:
+            raise unknown_layer(index, kind)
     if states and None not in states:
         raise UnsupportedModelError("a model whose layers are all recurrent is not implemented")
     if any(window is not None and window < 1 for window in windows):
         raise ModelLoadError(f"sliding_window is {config.sliding_window!r}")
+
+
+def unknown_layer(index: int, kind: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"layer {index} is of type {kind!r}, which is not implemented")
+
+
+def layer_states(config: Configuration, recurrent: str, state: StateShape) -> States:
+    """What layers of type `recurrent` keep; UnsupportedModelError for one that does not attend to everything either."""
+    for index, kind in enumerate(config.layer_types):
+        if kind not in {recurrent, "full_attention"}:
+            raise unknown_layer(index, kind)
+    return tuple(state if kind == recurrent else None for kind in config.layer_types)
 
 
 def same_window(config: Configuration, window: int | None = None) -> Windows:

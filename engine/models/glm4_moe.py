@@ -92,7 +92,7 @@ class Glm4Moe:
                 layers - dense,
                 shared=inner * config.n_shared_experts,
             ),
-            routing=_routing(config),
+            routing=grouped_routing(config),
             attention_bias=config.attention_bias,
             qk_norm=config.use_qk_norm,
         )
@@ -123,7 +123,8 @@ class Glm4Moe:
         )
 
 
-def _routing(config: Configuration) -> Routing:
+def grouped_routing(config: Configuration) -> Routing:
+    """By sigmoid, among the best groups; UnsupportedModelError if they do not divide."""
     experts, groups, kept = config.n_routed_experts, config.n_group, config.topk_group
     size = experts // groups  # of which a group's score takes two
     if experts % groups or kept > groups or config.num_experts_per_tok > size * kept or (groups > 1 and size < 2):

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
-from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertSizes, stack_experts
+from thothy_ai.engine.models.family import layer_states
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.granite import Granite
 from thothy_ai.engine.models.layers.attention import SelfAttention
@@ -21,31 +21,39 @@ from thothy_ai.engine.models.layers.mlp import SwiGLU
 from thothy_ai.engine.models.layers.norm import FinalNorm
 from thothy_ai.engine.models.layers.recurrence import StateSpace
 from thothy_ai.engine.models.shape import States
+from thothy_ai.engine.models.state_space import SpaceSizes, require_no_limit
 from thothy_ai.kernels.experts import ExpertWeights, Routing
 from thothy_ai.kernels.paged import AttentionParams
-from thothy_ai.kernels.states import SpaceGates, StateShape
-
-_NO_LIMIT = [0.0, float("inf")]
 
 
 @dataclass(frozen=True, slots=True)
 class GraniteHybrid(Granite):
-    """`space` has the sizes of all state spaces, `shared` is the inner size of the shared MLP."""
+    """`shared` is the inner size of the shared MLP."""
 
     model_type: ClassVar[str] = "granitemoehybrid"
     gguf: ClassVar[GGUFNames | None] = None
 
     states: States
-    space: StateShape
-    space_bias: bool
-    convolution_bias: bool
+    space: SpaceSizes
     rotates_all: bool
     shared: int
     experts: ExpertSizes | None
 
     @classmethod
     def read(cls, config: Configuration) -> Self:
-        space, experts = _space(config), None
+        require_no_limit(config.time_step_limit)
+        space = SpaceSizes(
+            heads=config.mamba_n_heads,
+            values=config.mamba_d_head,
+            groups=config.mamba_n_groups,
+            keys=config.mamba_d_state,
+            width=config.mamba_d_conv,
+            bias=config.mamba_proj_bias,
+            output_bias=config.mamba_proj_bias,
+            convolution_bias=config.mamba_conv_bias,
+            norm_groups=1,
+        )
+        experts = None
         if config.num_local_experts:
             experts = ExpertSizes(
                 config.num_local_experts,
@@ -57,10 +65,8 @@ class GraniteHybrid(Granite):
         plain = Granite.read(Configuration(**vars(config), mlp_bias=False))
         return cls(
             **{field.name: getattr(plain, field.name) for field in fields(plain)},
-            states=tuple(space if kind == "linear_attention" else None for kind in config.layer_types),
+            states=layer_states(config, "linear_attention", space.state),
             space=space,
-            space_bias=config.mamba_proj_bias,
-            convolution_bias=config.mamba_conv_bias,
             rotates_all=config.position_embedding_type == "rope",
             shared=config.shared_intermediate_size,
             experts=experts,
@@ -81,7 +87,7 @@ class GraniteHybrid(Granite):
             rotary = build.rotary if self.rotates_all else None
             mixer = build.attention(first, output, rotary, AttentionParams(scale=self.attention_multiplier))
         else:
-            mixer = self._space(build, prefix + "mamba.")
+            mixer = self.space.build(build, prefix + "mamba.")
             first = mixer.projection
         hidden, mlp = build.shape.hidden_size, prefix + "shared_mlp."
         gate_up = build.linear({mlp + "input_linear": 2 * self.shared}, hidden)
@@ -93,20 +99,6 @@ class GraniteHybrid(Granite):
             feed_forward=DenseBlock(build.add_norm(norm, gate_up, self._eps(build)), shared)
             if self.experts is None
             else self._mixture(build, prefix + "block_sparse_moe.", norm, shared, self.experts),
-        )
-
-    def _space(self, build: ModelBuilder, prefix: str) -> StateSpace:
-        space, hidden = self.space, build.shape.hidden_size
-        inner, width = space.heads * space.values, space.kept + 1
-        offset, skip = (build.exact(prefix + name, space.heads) for name in ("dt_bias", "D"))
-        rows = inner + space.channels + space.heads
-        return StateSpace(
-            projection=build.linear({prefix + "in_proj": rows}, hidden, bias=self.space_bias),
-            convolution=build.taps(prefix + "conv1d", space.channels, width, bias=self.convolution_bias),
-            gates=SpaceGates(build.rates(prefix + "A_log", space.heads), offset, skip),
-            norm=build.vector(prefix + "norm.weight", inner),
-            norm_eps=build.shape.norm_eps,
-            output=build.linear({prefix + "out_proj": hidden}, inner, bias=self.space_bias),
         )
 
     def _mixture(self, build: ModelBuilder, prefix: str, norm: str, shared: SwiGLU, sizes: ExpertSizes) -> SparseBlock:
@@ -124,18 +116,3 @@ class GraniteHybrid(Granite):
             experts=build.made_experts(ExpertWeights(gate_up, down)),
             shared=shared,
         )
-
-
-def _space(config: Configuration) -> StateShape:
-    """The sizes of a state space; ModelLoadError if they do not divide."""
-    heads, values, groups = config.mamba_n_heads, config.mamba_d_head, config.mamba_n_groups
-    sizes = (heads, values, groups, config.mamba_d_state, config.mamba_d_conv - 1)
-    if any(not isinstance(size, int) or size < 1 for size in sizes) or heads % groups:
-        raise ModelLoadError(
-            f"a state space of {heads} heads of {values} in {groups} groups, with states of "
-            f"{config.mamba_d_state} and a convolution of {config.mamba_d_conv}, does not divide"
-        )
-    if list(config.time_step_limit or _NO_LIMIT) != _NO_LIMIT:
-        raise UnsupportedModelError(f"a time_step_limit of {config.time_step_limit} is not implemented")
-    channels = heads * values + 2 * groups * config.mamba_d_state
-    return StateShape(channels, config.mamba_d_conv - 1, heads, values, config.mamba_d_state)

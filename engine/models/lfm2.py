@@ -12,7 +12,7 @@ from thothy_ai.engine.api.errors import ModelLoadError
 from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
-from thothy_ai.engine.models.family import Windows, require_full_rotary, same_window
+from thothy_ai.engine.models.family import Windows, layer_states, require_full_rotary, same_window
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
@@ -48,10 +48,9 @@ class Lfm2:
             inner, multiple = int(2 * inner / 3), config.block_multiple_of
             if config.block_ffn_dim_multiplier is not None:
                 inner = multiple * -(-int(config.block_ffn_dim_multiplier * inner) // multiple)
-        state = StateShape(config.hidden_size, width - 1)
         return cls(
             windows=same_window(config),
-            states=tuple(state if kind == "conv" else None for kind in config.layer_types),
+            states=layer_states(config, "conv", StateShape(config.hidden_size, width - 1)),
             width=width,
             bias=config.conv_bias,
             inner=inner,

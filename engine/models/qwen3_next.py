@@ -17,7 +17,7 @@ from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.experts import ExpertNames, ExpertSizes
-from thothy_ai.engine.models.family import Windows, require_activation, same_window
+from thothy_ai.engine.models.family import Windows, layer_states, require_activation, same_window
 from thothy_ai.engine.models.gemma2 import one_plus
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.layers.attention import GatedSelfAttention
@@ -104,7 +104,7 @@ class Qwen3Next:
             routing = Routing(experts.top_k, renormalized=renormalized)
         return cls(
             windows=same_window(config),
-            states=tuple(delta.state if kind == "linear_attention" else None for kind in config.layer_types),
+            states=layer_states(config, "linear_attention", delta.state),
             delta=delta,
             attention_bias=config.attention_bias,
             sparse=sparse,

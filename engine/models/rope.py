@@ -99,7 +99,9 @@ def read_ropes(config: Configuration, head_dim: int, local_dim: int | None = Non
 
     UnsupportedModelError for a kind that is not implemented.
     """
-    parameters = config.rope_parameters
+    parameters = getattr(config, "rope_parameters", None)
+    if parameters is None:  # no layer has positions
+        return Rope(()), None
     if _USUAL_LAYERS not in parameters:
         return _rope(config, head_dim, None), None
     local = _rope(config, local_dim or head_dim, _LOCAL_LAYERS) if parameters.get(_LOCAL_LAYERS) else None
@@ -111,7 +113,7 @@ def extended_context(config: Configuration) -> int:
     said: int = config.max_position_embeddings
     if config.model_type in _LONGER:
         said = getattr(config, "model_max_length", None) or said
-    parameters = config.rope_parameters
+    parameters = getattr(config, "rope_parameters", None) or {}
     parameters = parameters.get(_USUAL_LAYERS, parameters)
     kind, factor = parameters.get("rope_type"), parameters.get("factor")
     if kind == "dynamic":

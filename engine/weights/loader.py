@@ -97,7 +97,7 @@ def load_model(
                 refuse_fp8_without_hardware(device)
             source: SafetensorsFolder | RandomWeights = RandomWeights(device, dtype)
             if not wants_random_weights(folder):
-                renamed = renaming(config.container)
+                renamed = renaming(config.container, config.family)
                 source = opened.enter_context(
                     SafetensorsFolder(folder, device, dtype, renamed=renamed, finite=finite, on_read=on_read)
                 )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights, GatedActivation, Mxfp4, Routed, Routing
+from thothy_ai.kernels.experts import ExpertActivation, ExpertMatrix, ExpertWeights, Mxfp4, Routed, Routing, SquaredReLU
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
@@ -38,7 +38,7 @@ def route(x: Tensor, weight: Tensor, bias: Tensor | None, correction: Tensor | N
 class Experts:
     """x [T, K] -> [T, K]. Plain weights multiply in the type of x, fp8 ones in float32 what both sides stand for."""
 
-    def __init__(self, weights: ExpertWeights, activation: GatedActivation) -> None:
+    def __init__(self, weights: ExpertWeights, activation: ExpertActivation) -> None:
         self._weights, self._activation = weights, activation
 
     def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
@@ -48,13 +48,15 @@ class Experts:
         for expert in expert_ids.unique().tolist():
             token, place = (expert_ids == expert).nonzero(as_tuple=True)
             gate_up = _linear(x[token], weights.gate_up, weights.gate_up_bias, expert)
-            inner = gated(gate_up, self._activation)
+            inner = activated(gate_up, self._activation)
             made[token, place] = _linear(inner, weights.down, weights.down_bias, expert).to(x.dtype).float()
         return (made * expert_weights[..., None]).sum(1).to(x.dtype)
 
 
-def gated(gate_up: Tensor, activation: GatedActivation) -> Tensor:
-    """[T, 2N], gate in the first half -> [T, N]."""
+def activated(gate_up: Tensor, activation: ExpertActivation) -> Tensor:
+    """[T, 2N], gate in the first half -> [T, N]; without gates, of the same shape."""
+    if isinstance(activation, SquaredReLU):
+        return gate_up.relu().square()
     gate, up = gate_up.chunk(2, dim=-1)
     if activation.limit is not None:
         gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.support.layer_checks import normal
-from thothy_ai.kernels.experts import ExpertMatrix, ExpertWeights, GatedActivation, Mxfp4
+from thothy_ai.kernels.experts import ExpertActivation, ExpertMatrix, ExpertWeights, Mxfp4, SquaredReLU
 from thothy_ai.kernels.fp8 import Quantized
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 from thothy_ai.kernels.reference.quantize import dequantize, quantize_fp8
@@ -26,7 +26,7 @@ class ExpertCase:
     shares: Tensor
     weights: ExpertWeights
 
-    def wanted(self, activation: GatedActivation) -> Tensor:
+    def wanted(self, activation: ExpertActivation) -> Tensor:
         """[T, K] float64."""
         out = torch.zeros(self.x.shape, dtype=torch.float64)
         for token, (experts, shares) in enumerate(zip(self.ids.tolist(), self.shares.tolist(), strict=True)):
@@ -34,9 +34,12 @@ class ExpertCase:
                 out[token] += share * self._one(self.x[token].cpu().double(), expert, activation)
         return out
 
-    def _one(self, x: Tensor, expert: int, activation: GatedActivation) -> Tensor:
+    def _one(self, x: Tensor, expert: int, activation: ExpertActivation) -> Tensor:
         weights = self.weights
-        gate, up = (wide(weights.gate_up, expert) @ x + bias_of(weights.gate_up_bias, expert)).chunk(2)
+        rows = wide(weights.gate_up, expert) @ x + bias_of(weights.gate_up_bias, expert)
+        if isinstance(activation, SquaredReLU):
+            return wide(weights.down, expert) @ rows.relu().square() + bias_of(weights.down_bias, expert)
+        gate, up = rows.chunk(2)
         if activation.limit is not None:
             gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
         opened = activation.alpha * (gate + activation.cubic * gate**3)
@@ -46,18 +49,18 @@ class ExpertCase:
 
 def make_case(
     form: str, tokens: int, *, experts: int = 6, top_k: int = 2, hidden: int = 64, inner: int = 32,
-    dtype: torch.dtype = torch.float32, device: torch.device = CPU, biased: bool = False,
+    dtype: torch.dtype = torch.float32, device: torch.device = CPU, biased: bool = False, gated: bool = True,
 ) -> ExpertCase:  # fmt: skip
     """Random; some experts have many tokens and the last but one has none."""
     generator = torch.Generator().manual_seed(tokens)
     likely = torch.logspace(0, -1, experts)
     likely[-2] = 1e-9
     ids = torch.multinomial(likely.expand(tokens, -1), top_k, generator=generator).int()
-    shares = torch.rand(tokens, top_k, generator=generator)
+    shares, rows = torch.rand(tokens, top_k, generator=generator), 2 * inner if gated else inner
     weights = ExpertWeights(
-        matrix(form, experts, 2 * inner, hidden, dtype, device),
+        matrix(form, experts, rows, hidden, dtype, device),
         matrix(form, experts, hidden, inner, dtype, device),
-        normal(experts, 2 * inner, seed=3).to(device, dtype) if biased else None,
+        normal(experts, rows, seed=3).to(device, dtype) if biased else None,
         normal(experts, hidden, seed=4).to(device, dtype) if biased else None,
     )
     return ExpertCase(normal(tokens, hidden).to(device, dtype), ids.to(device), shares.to(device), weights)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2")
+RECURRENT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "lfm2", "falcon_h1", "nemotron_h")
 SPARSE = ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss")  # mixtures of experts
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "glm", "glm4",
@@ -133,6 +133,40 @@ _OF_FAMILY: dict[str, dict[str, Any]] = {
         "attention_multiplier": 0.2,
         "logits_scaling": 3.0,
         "tie_word_embeddings": False,
+    },
+    "falcon_h1": {
+        "num_hidden_layers": 2,
+        "mamba_d_ssm": 60,
+        "mamba_n_heads": 6,
+        "mamba_d_head": 10,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 8,
+        "mamba_d_conv": 3,
+        "embedding_multiplier": 5.0,
+        "lm_head_multiplier": 0.7,
+        "mlp_multipliers": [0.8, 0.6],
+        "key_multiplier": 0.9,
+        "attention_in_multiplier": 1.3,
+        "attention_out_multiplier": 0.7,
+        "ssm_multipliers": [0.9, 1.2, 0.8, 1.1, 0.7],
+        "ssm_in_multiplier": 1.4,
+        "ssm_out_multiplier": 0.5,
+    },
+    "nemotron_h": {  # a state space before experts, attention before two MLPs, and a state space alone
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "mlp", "linear_attention"],
+        "mamba_num_heads": 6,
+        "mamba_head_dim": 10,
+        "n_groups": 2,
+        "ssm_state_size": 8,
+        "conv_kernel": 3,
+        "time_step_min": 1e-9,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 16,
+        "moe_shared_expert_intermediate_size": 24,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 1.5,
     },
     "lfm2": {
         "layer_types": ["conv", "full_attention", "conv"],

@@ -87,6 +87,7 @@ class ThroughTransformers:
             hidden_size=self.config.hidden_size,
             intermediate_size=self.inner_size,
             num_layers=len(self.layers),
+            stored_layers=len(self.layers),
             num_heads=self.layers[0].num_heads,
             num_kv_heads=self.layers[0].num_kv_heads,
             head_dim=self.width,

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thothy_ai.engine.models.layers.attention import LayerContext, SelfAttention, TokenMixer
-from thothy_ai.engine.models.layers.mlp import GeGLU, SwiGLU
+from thothy_ai.engine.models.layers.mlp import MLP
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, LayerNorm, RMSNorm
 from thothy_ai.kernels.operations import Operations
-
-MLP = SwiGLU | GeGLU
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from thothy_ai.engine.models.layers.attention import LayerContext, TokenMixer
-from thothy_ai.engine.models.layers.mlp import SwiGLU
+from thothy_ai.engine.models.layers.linear import Linear
+from thothy_ai.engine.models.layers.mlp import MLP, SwiGLU
 from thothy_ai.engine.models.layers.norm import AddRMSNorm, FinalNorm
 from thothy_ai.kernels.experts import Experts, Routed, Routing
 from thothy_ai.kernels.operations import Operations
@@ -40,6 +41,19 @@ class GatedExpert:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentExperts:
+    """Experts that work on a projection of each token, whose sum is projected back."""
+
+    project: Linear
+    experts: Experts
+    output: Linear
+
+    def __call__(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
+        """x [T, hidden] -> [T, hidden]."""
+        return self.output(self.experts(self.project(x), expert_ids, expert_weights))
+
+
+@dataclass(frozen=True, slots=True)
 class SparseBlock:
     """What the chosen experts make of each normalized token, weighted, plus what the shared ones make of it, if any.
 
@@ -48,8 +62,8 @@ class SparseBlock:
 
     norm: FinalNorm
     router: ExpertRouter
-    experts: Experts
-    shared: SwiGLU | GatedExpert | None = None
+    experts: Experts | LatentExperts
+    shared: MLP | GatedExpert | None = None
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         hidden = self.norm(update, residual, operations)  # not quantized: the router should choose by exact values
@@ -62,7 +76,7 @@ class DenseBlock:
     """The MLP of a layer without experts, and the norm before it."""
 
     norm: AddRMSNorm
-    mlp: SwiGLU
+    mlp: MLP
 
     def __call__(self, update: Tensor, residual: Tensor, operations: Operations) -> Tensor:
         return self.mlp(self.norm(update, residual, operations), operations)

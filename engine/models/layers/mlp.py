@@ -1,4 +1,4 @@
-"""Gated feed-forward layers (Shazeer, 2020). `gate_up` is merged: one GEMM."""
+"""Feed-forward layers, most of them gated (Shazeer, 2020). `gate_up` is merged: one GEMM."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thothy_ai.engine.models.layers.linear import Activations, Linear
+from thothy_ai.engine.models.layers.linear import Activations, Linear, prepared
 from thothy_ai.kernels.operations import Operations
 
 
@@ -34,3 +34,18 @@ class GeGLU:
         """[R, hidden] -> [R, hidden]."""
         gated = operations.gelu_tanh_mul_fp8 if self.down.takes_fp8 else operations.gelu_tanh_mul
         return self.down(gated(self.gate_up(hidden)))
+
+
+@dataclass(frozen=True, slots=True)
+class SquaredReLUMLP:
+    """down(max(up, 0) ** 2) (So et al., "Primer", 2021)."""
+
+    up: Linear
+    down: Linear
+
+    def __call__(self, hidden: Activations, operations: Operations) -> Tensor:
+        """[R, hidden] -> [R, hidden]."""
+        return self.down(prepared(self.up(hidden).relu_().square_(), self.down, operations))
+
+
+MLP = SwiGLU | GeGLU | SquaredReLUMLP

@@ -62,21 +62,28 @@ class StateSpace:
     """A selective state space (Dao and Gu, "Transformers are SSMs" (Mamba-2), 2024).
 
     `projection` is merged: the gates of results, what the convolution mixes (values, and what they are written and read
-    by), and what steps are computed of. `norm` [heads * values] is that of gated results, over all of them.
+    by), and what steps are computed of; each is multiplied by its of `factors`, if there are any. `norm`
+    [heads * values] is that of gated results, over each of `norm_groups`, or None.
     """
 
     projection: Linear
     convolution: Convolution
     gates: SpaceGates
-    norm: Tensor
+    norm: Tensor | None
+    norm_groups: int
     norm_eps: float
     output: Linear
+    factors: Tensor | None = None
 
     def __call__(self, hidden: Activations, context: LayerContext) -> Tensor:
         """hidden [T, hidden] -> [T, heads * values], before the output projection; the rows' states are replaced."""
         operations, state, projected = context.operations, context.state, self.projection(hidden)
-        sizes, memory = (len(self.norm), len(self.convolution.weight), len(self.gates.rate)), state.memory
+        if self.factors is not None:
+            projected.mul_(self.factors)
+        memory = state.memory
         assert memory is not None
+        channels, heads = len(self.convolution.weight), len(self.gates.rate)
+        sizes = (heads * memory.shape[2], channels, heads)
 
         def recur(batch: AttentionBatch, given: Tensor, out: Tensor) -> None:
             _, inputs, steps = given.split(sizes, dim=1)
@@ -86,7 +93,9 @@ class StateSpace:
         read = projected.new_empty(len(projected), *memory.shape[1:3], dtype=torch.float32)
         context.attention.apply(recur, projected, read)
         gate = projected[:, : sizes[0]]
-        return operations.gate_rms_norm(read.view(len(read), 1, -1), gate, self.norm, self.norm_eps)
+        if self.norm is None:
+            return operations.silu_mul(torch.cat((gate, read.flatten(1).to(gate.dtype)), dim=1))
+        return operations.gate_rms_norm(read.view(len(read), self.norm_groups, -1), gate, self.norm, self.norm_eps)
 
     def project(self, mixed: Tensor, operations: Operations) -> Tensor:
         """The output projection of mixed [R, heads * values] -> [R, hidden]."""

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.experts import ExpertWeights, GatedActivation
+from thothy_ai.kernels.experts import ExpertActivation, ExpertWeights
 from thothy_ai.kernels.triton.experts.down import down
 from thothy_ai.kernels.triton.experts.gate_up import gate_up
 from thothy_ai.kernels.triton.experts.operands import Operand, Rows
@@ -22,7 +22,7 @@ class Experts:
     `tiles` overrides the tiles that suit the number of tokens.
     """
 
-    def __init__(self, weights: ExpertWeights, activation: GatedActivation, tiles: ExpertTiles | None = None) -> None:
+    def __init__(self, weights: ExpertWeights, activation: ExpertActivation, tiles: ExpertTiles | None = None) -> None:
         self._activation, self._tiles = activation, tiles
         self._gate_up_bias, self._down_bias = weights.gate_up_bias, weights.down_bias
         self._gate_up, self._down = Operand.of(weights.gate_up, 2), Operand.of(weights.down, 1)

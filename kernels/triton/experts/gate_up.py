@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thothy_ai.kernels.experts import GatedActivation
+from thothy_ai.kernels.experts import SILU, ExpertActivation, GatedActivation
 from thothy_ai.kernels.triton.experts.operands import (
     Operand,
     Rows,
@@ -26,11 +26,15 @@ from thothy_ai.kernels.triton.experts.tiles import ExpertTile
 
 
 def gate_up(
-    x: Rows, weight: Operand, bias: Tensor | None, activation: GatedActivation, by_expert: Sorted, tile: ExpertTile,
+    x: Rows, weight: Operand, bias: Tensor | None, activation: ExpertActivation, by_expert: Sorted, tile: ExpertTile,
     out: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Fill out [T * k, N], in sorted order, for tokens x [T, K] and a weight of [2N, K] for each expert."""
+    """Fill out [T * k, N], in sorted order, for tokens x [T, K] and a weight of [2N, K] for each expert.
+
+    Without gates, both halves of a weight [N, K] are computed side by side.
+    """
     values, scales = parts_of(x)
+    gated = activation if isinstance(activation, GatedActivation) else SILU
     inner, parts = weight.outputs, 1 if tile.weights_first else 2
     most = by_expert.tiles.shape[1]
     _gate_up_kernel[(most * triton.cdiv(inner, tile.outputs),)](
@@ -46,10 +50,11 @@ def gate_up(
         HIDDEN=weight.inputs,
         INNER=inner,
         TOP_K=len(out) // len(values),
-        ALPHA=activation.alpha,
-        LIMIT=activation.limit,
-        OFFSET=activation.offset,
-        CUBIC=activation.cubic,
+        GATED=activation is gated,
+        ALPHA=gated.alpha,
+        LIMIT=gated.limit,
+        OFFSET=gated.offset,
+        CUBIC=gated.cubic,
         **options(weight, tile),
     )
     return out
@@ -58,9 +63,10 @@ def gate_up(
 @triton.jit(do_not_specialize=["most"])
 def _gate_up_kernel(
     out, x, x_scales, weights, weight_scales, bias, order, tiles, most,
-    HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
-    OFFSET: tl.constexpr, CUBIC: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, SHORT: tl.constexpr,
-    OUTPUTS: tl.constexpr, STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+    HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, GATED: tl.constexpr, ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr, OFFSET: tl.constexpr, CUBIC: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr,
+    SHORT: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr,
+    WEIGHTS_FIRST: tl.constexpr,
 ):  # fmt: skip
     blocks: tl.constexpr = (INNER + OUTPUTS - 1) // OUTPUTS
     tile = tl.program_id(0) // blocks
@@ -69,13 +75,13 @@ def _gate_up_kernel(
     if end - begin > SHORT:
         _gate_up_tile(
             out, x, x_scales, weights, weight_scales, bias, order, expert, begin, end, output, HIDDEN, INNER, TOP_K,
-            ALPHA, LIMIT, OFFSET, CUBIC, MXFP4, TOKENS, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
+            GATED, ALPHA, LIMIT, OFFSET, CUBIC, MXFP4, TOKENS, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
         )  # fmt: skip
     if SHORT > 0:  # noqa: SIM102  decided when this is compiled
         if (end > begin) & (end - begin <= SHORT):
             _gate_up_tile(
                 out, x, x_scales, weights, weight_scales, bias, order, expert, begin, end, output, HIDDEN, INNER, TOP_K,
-                ALPHA, LIMIT, OFFSET, CUBIC, MXFP4, SHORT, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
+                GATED, ALPHA, LIMIT, OFFSET, CUBIC, MXFP4, SHORT, OUTPUTS, STEP, WHOLE, STAGES, WEIGHTS_FIRST,
             )  # fmt: skip
 
 
@@ -83,10 +89,9 @@ def _gate_up_kernel(
 def _gate_up_tile(
     out, x, x_scales, weights, weight_scales, bias, order,
     expert, begin, end, output,
-    HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, ALPHA: tl.constexpr, LIMIT: tl.constexpr,
-    OFFSET: tl.constexpr, CUBIC: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr, OUTPUTS: tl.constexpr,
-    STEP: tl.constexpr,
-    WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
+    HIDDEN: tl.constexpr, INNER: tl.constexpr, TOP_K: tl.constexpr, GATED: tl.constexpr, ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr, OFFSET: tl.constexpr, CUBIC: tl.constexpr, MXFP4: tl.constexpr, TOKENS: tl.constexpr,
+    OUTPUTS: tl.constexpr, STEP: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr, WEIGHTS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """Rows `begin` to `end`, at most TOKENS, by the outputs from `output` on: those of gate and those of up.
 
@@ -121,12 +126,19 @@ def _gate_up_tile(
     first = expert * (2 * INNER) + output
     gate = scaled(gate, x_scales, token, weight_scales, bias, first, inside, OUTPUTS)
     up = scaled(up, x_scales, token, weight_scales, bias, first + INNER, inside, OUTPUTS)
-    if LIMIT is not None:
-        gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-        up = tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-    opened = ALPHA * gate
-    if CUBIC != 0.0:
-        opened = tl.maximum(opened * (1.0 + CUBIC * gate * gate), -80.0)  # below, the exponential would overflow
-    result = (gate * tl.sigmoid(opened) * (up + OFFSET)).to(out.dtype.element_ty)
-    target = out + row.to(tl.int64)[:, None] * INNER + (output + tl.arange(0, OUTPUTS))[None, :]
-    tl.store(target, result, mask=present[:, None] & inside[None, :])
+    width: tl.constexpr = INNER if GATED else 2 * INNER
+    target = out + row.to(tl.int64)[:, None] * width + (output + tl.arange(0, OUTPUTS))[None, :]
+    stored = present[:, None] & inside[None, :]
+    if GATED:
+        if LIMIT is not None:
+            gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+            up = tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        opened = ALPHA * gate
+        if CUBIC != 0.0:
+            opened = tl.maximum(opened * (1.0 + CUBIC * gate * gate), -80.0)  # below, the exponential would overflow
+        tl.store(target, (gate * tl.sigmoid(opened) * (up + OFFSET)).to(out.dtype.element_ty), mask=stored)
+    else:
+        gate = tl.maximum(gate, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        up = tl.maximum(up, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        tl.store(target, (gate * gate).to(out.dtype.element_ty), mask=stored)
+        tl.store(target + INNER, (up * up).to(out.dtype.element_ty), mask=stored)

@@ -42,7 +42,7 @@ ONLY_IN_REFERENCE = {
         "choose", "penalize_repetition", "apply_bitmask", "gumbel", "sample_unfiltered", "sample_filtered", "survivors",
     },
     "philox": {"philox", "token_words", "vocabulary_words"},  # Triton's are device functions
-    "experts": {"gated"},  # the kernel of gate and up ends with it
+    "experts": {"activated"},  # the kernel of gate and up ends with it
     "operations": {"ReferenceOperations"},
 }  # fmt: skip
 ONLY_IN_TRITON = {

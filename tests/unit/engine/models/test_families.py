@@ -129,6 +129,26 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "granitemoehybrid", {"mamba_conv_bias": False, "mamba_proj_bias": True, "attention_bias": True},
     ),
     "granitemoehybrid one group": ("granitemoehybrid", {"mamba_n_groups": 1, "mamba_d_conv": 4}),
+    "falcon_h1 norms, biases": (
+        "falcon_h1",
+        {
+            "mamba_rms_norm": True, "mamba_norm_before_gate": False, "projectors_bias": True, "mamba_proj_bias": True,
+            "attention_bias": True, "mamba_conv_bias": False,
+        },
+    ),
+    "falcon_h1 no multipliers, biases of MLPs": (
+        "falcon_h1", {"mlp_multipliers": None, "ssm_multipliers": None, "mlp_bias": True, "mamba_n_groups": 3},
+    ),
+    "nemotron_h latent experts, biases": (
+        "nemotron_h", {"moe_latent_size": 24, "use_bias": True, "mlp_bias": True, "norm_topk_prob": False},
+    ),
+    "nemotron_h no experts": (
+        "nemotron_h",
+        {
+            "layers_block_type": ["full_attention", "mlp", "linear_attention", "mlp"], "n_groups": 1,
+            "use_conv_bias": False, "conv_kernel": 4,
+        },
+    ),
     "lfm2 biases, exact sizes": ("lfm2", {"conv_bias": True, "block_auto_adjust_ff_dim": False, "conv_L_cache": 4}),
     "gemma4 values of their own, biases, no cap": (
         "gemma4_text", {"attention_k_eq_v": False, "attention_bias": True, "final_logit_softcapping": None},
@@ -259,6 +279,9 @@ def test_granite_4_micro_as_it_is_published(tmp_path: Path) -> None:
             {"per_layer_config": {"1": {"num_key_value_heads": 4}}},
             "6 heads over 4 KV heads of 16 do not",
         ),
+        ("falcon_h1", {"mamba_n_groups": 4}, "does not divide"),
+        ("nemotron_h", {"conv_kernel": 1}, "does not divide"),
+        ("nemotron_h", {"moe_latent_size": 20}, "moe_latent_size is 20"),
         ("gemma4_text", {"num_kv_shared_layers": 2}, "before those, no layer is of type 'full_attention'"),
         ("gemma4_text", {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 99}, "per_layer_input is 99"),
     ],
@@ -295,6 +318,8 @@ PARTLY = {
     "glm4_moe",
     *RECURRENT[:3],
 }  # in which a part of each head may turn
+BY_LAYER = ("olmo3", "gemma4_text")  # which have frequencies by type of layer
+OTHER_ACTIVATIONS = {"gemma2", "gemma3_text", "gemma4_text", "lfm2", "nemotron_h"}  # under other names, or none
 _BY_LAYER = ("full_attention", "sliding_attention")
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
@@ -315,18 +340,30 @@ PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "parti
             "layer 1 has intermediate_size of",
         ),
         ("gemma4_text", {"per_layer_config": {"1": {"head_dim": 24}}}, "layer 2 has other heads"),
-        *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if not family.startswith(("gemma", "lfm2"))),
-        *((family, PARTIAL, "partial") for family in FAMILIES if family not in {*PARTLY, "olmo3", "gemma4_text"}),
+        *((family, {"hidden_act": "gelu"}, "gelu") for family in FAMILIES if family not in OTHER_ACTIVATIONS),
+        *((family, PARTIAL, "partial") for family in FAMILIES if family not in {*PARTLY, *BY_LAYER, "nemotron_h"}),
         *(
             (family, {"rope_parameters": dict.fromkeys(_BY_LAYER, PARTIAL["rope_parameters"])}, "partial")
-            for family in ("olmo3", "gemma4_text")
+            for family in BY_LAYER
         ),
         ("glm", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 0.2}}, "3 among 16"),
         ("glm4", {"rope_parameters": PARTIAL["rope_parameters"] | {"partial_rotary_factor": 2.0}}, "32 among 16"),
         ("granite", {"residual_multiplier": 0.0}, "residual_multiplier"),
         ("granite", {"logits_scaling": -1.0}, "logits_scaling"),
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),
-        ("granitemoehybrid", {"time_step_limit": [0.001, 0.1]}, "time_step_limit"),
+        *(
+            (family, {"time_step_limit": [0.001, 0.1]}, "time_step_limit")
+            for family in ("granitemoehybrid", "falcon_h1", "nemotron_h")
+        ),
+        ("granitemoehybrid", {"layer_types": ["sliding_attention"] * 3}, "layer 0 is of type 'sliding_attention'"),
+        ("falcon_h1", {"mamba_rms_norm": True}, "mamba_norm_before_gate"),
+        ("falcon_h1", {"mlp_bias": True}, "mlp_multipliers of MLPs with biases"),
+        ("falcon_h1", {"mlp_multipliers": [0.0, 1.0]}, "mlp_multipliers"),
+        ("nemotron_h", {"mlp_hidden_act": "gelu"}, "gelu"),
+        ("nemotron_h", {"sliding_window": 12}, "sliding_window"),
+        ("nemotron_h", {"layers_block_type": ["mlp", "full_attention"]}, "layer 0 is of type 'mlp'"),
+        ("nemotron_h", {"layers_block_type": ["full_attention", "conv1d"]}, "layer 1 is of type 'conv1d'"),
+        ("nemotron_h", {"moe_intermediate_size": 24}, "inner size of 24"),
         ("qwen3_next", {"layer_types": ["linear_attention"] * 3}, "layers are all recurrent"),
         (
             "qwen3_5_text",

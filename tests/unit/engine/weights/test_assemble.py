@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.support.paged_run import PagedRun
 from tests.support.tiny_models import FAMILIES, tiny_model
 from thothy_ai.engine.api.errors import UnsupportedModelError
+from thothy_ai.engine.checkpoint.multimodal import renaming
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.models.tensors import Weight
 from thothy_ai.engine.weights.assemble import assemble, model_config
@@ -27,6 +28,8 @@ DELTA_MULTIPLES = {"linear_num_value_heads": 8, "shared_expert_intermediate_size
 MULTIPLES = {  # of 16, in all of a model
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), DELTA_MULTIPLES),
     "gemma4_text": {"global_head_dim": 32},
+    "falcon_h1": {"mamba_d_ssm": 96, "mamba_n_heads": 16, "mamba_d_head": 6},
+    "nemotron_h": {"mamba_num_heads": 16, "mamba_head_dim": 6, "moe_shared_expert_intermediate_size": 32},
 }
 STACKED = {"gpt_oss", "granitemoehybrid"}  # whose experts are
 
@@ -59,8 +62,9 @@ class Packed:
 
 
 def packed_model(folder: Path, *packed: str) -> Model:
-    with SafetensorsFolder(folder, CPU, torch.float32) as source:
-        return assemble(model_config(folder), Packed(source, packed))
+    config = model_config(folder)
+    with SafetensorsFolder(folder, CPU, torch.float32, renamed=renaming(None, config.family)) as source:
+        return assemble(config, Packed(source, packed))
 
 
 def logits(model: Model) -> Tensor:

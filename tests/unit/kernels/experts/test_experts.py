@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.support.expert_case import FORMATS, ExpertCase, around, make_case
 from tests.support.layer_checks import TYPES
 from tests.support.margins import Margins
-from thothy_ai.kernels.experts import CLAMPED_SWIGLU, GELU_TANH, SILU, GatedActivation
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, GELU_TANH, SILU, SQUARED_RELU, ExpertActivation
 from thothy_ai.kernels.reference.experts import Experts as Reference
 from thothy_ai.kernels.triton.experts import Experts
 from thothy_ai.kernels.triton.experts.down import down
@@ -25,7 +25,9 @@ FEW = ExpertTile(16, 64, 64, 2, 4, weights_first=True)
 MANY = ExpertTile(64, 64, 64, 3, 4, weights_first=False)
 SHORT = ExpertTile(32, 64, 64, 3, 4, weights_first=False, short=16)
 TILES = pytest.mark.parametrize("tile", [FEW, MANY, SHORT], ids=["few", "many", "short"])
-ACTIVATIONS = pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU, GELU_TANH], ids=["silu", "clamped", "gelu"])
+ACTIVATIONS = pytest.mark.parametrize(
+    "activation", [SILU, CLAMPED_SWIGLU, GELU_TANH, SQUARED_RELU], ids=["silu", "clamped", "gelu", "relu2"]
+)
 APART = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}  # fp8 and GPUs' tensor cores: 1e-2 at least
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -35,7 +37,7 @@ def assert_near(got: Tensor, wanted: Tensor, apart: float) -> None:
     assert float((got.double().cpu() - wanted.double().cpu()).norm() / wanted.double().cpu().norm()) < apart
 
 
-def reference(case: ExpertCase, activation: GatedActivation) -> Tensor:
+def reference(case: ExpertCase, activation: ExpertActivation) -> Tensor:
     return Reference(case.weights, activation)(case.x, case.ids, case.shares)
 
 
@@ -43,9 +45,9 @@ def reference(case: ExpertCase, activation: GatedActivation) -> Tensor:
 @ACTIVATIONS
 @pytest.mark.parametrize("form", FORMATS)
 def test_as_the_reference(
-    form: str, activation: GatedActivation, tile: ExpertTile, device: torch.device, margins: Margins
+    form: str, activation: ExpertActivation, tile: ExpertTile, device: torch.device, margins: Margins
 ) -> None:
-    case = make_case(form, 23, device=device, biased=activation is CLAMPED_SWIGLU)
+    case = make_case(form, 23, device=device, biased=activation is CLAMPED_SWIGLU, gated=activation is not SQUARED_RELU)
     wanted = reference(case, activation)
     case = around(case, margins)
     got = Experts(case.weights, activation, ExpertTiles(tile, tile))(case.x, case.ids, case.shares)

@@ -12,17 +12,19 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 
 from tests.support.expert_case import FORMATS, make_case
 from tests.support.layer_checks import normal
-from thothy_ai.kernels.experts import CLAMPED_SWIGLU, GELU_TANH, SILU, GatedActivation, Mxfp4, Routing
-from thothy_ai.kernels.reference.experts import Experts, gated, route
+from thothy_ai.kernels.experts import CLAMPED_SWIGLU, GELU_TANH, SILU, SQUARED_RELU, ExpertActivation, Mxfp4, Routing
+from thothy_ai.kernels.reference.experts import Experts, activated, route
 from thothy_ai.kernels.reference.mxfp4 import dequantize_mxfp4
 
 
-@pytest.mark.parametrize("activation", [SILU, CLAMPED_SWIGLU, GELU_TANH], ids=["silu", "clamped", "gelu"])
+@pytest.mark.parametrize(
+    "activation", [SILU, CLAMPED_SWIGLU, GELU_TANH, SQUARED_RELU], ids=["silu", "clamped", "gelu", "relu2"]
+)
 @pytest.mark.parametrize("form", FORMATS)
-def test_experts(form: str, activation: GatedActivation) -> None:
-    case = make_case(form, 9, biased=activation is CLAMPED_SWIGLU)
+def test_experts(form: str, activation: ExpertActivation) -> None:
+    case = make_case(form, 9, biased=activation is CLAMPED_SWIGLU, gated=activation is not SQUARED_RELU)
     got = Experts(case.weights, activation)(case.x * 3, case.ids, case.shares)
-    wanted = make_case(form, 9, biased=activation is CLAMPED_SWIGLU)
+    wanted = make_case(form, 9, biased=activation is CLAMPED_SWIGLU, gated=activation is not SQUARED_RELU)
     exact = type(wanted)(case.x * 3, case.ids, case.shares, case.weights).wanted(activation)
     apart = (got - exact).norm() / exact.norm()
     assert apart < (0.05 if form == "fp8" else 1e-6)
@@ -32,7 +34,7 @@ def test_gelu_is_torch_s() -> None:
     gate_up = 3 * normal(5, 64)
     gate, up = gate_up.chunk(2, dim=-1)
     wanted = functional.gelu(gate, approximate="tanh") * up
-    torch.testing.assert_close(gated(gate_up, GELU_TANH), wanted)
+    torch.testing.assert_close(activated(gate_up, GELU_TANH), wanted)
 
 
 def test_no_tokens() -> None:

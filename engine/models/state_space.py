@@ -1,0 +1,71 @@
+"""State spaces of Mamba-2, as families read their sizes and build them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thothy_ai.engine.api.errors import ModelLoadError, UnsupportedModelError
+from thothy_ai.engine.models.builder import ModelBuilder
+from thothy_ai.engine.models.layers.recurrence import StateSpace
+from thothy_ai.kernels.states import SpaceGates, StateShape
+
+_NO_LIMIT = [0.0, float("inf")]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSizes:
+    """`groups` of heads share what values are written and read by; a convolution sees `width` tokens.
+
+    `bias` is that of the projection into the space, `output_bias` that out of it. Results are normalized in
+    `norm_groups`; 0: they are gated only. ModelLoadError for sizes that do not divide.
+    """
+
+    heads: int
+    values: int
+    groups: int
+    keys: int
+    width: int
+    bias: bool
+    output_bias: bool
+    convolution_bias: bool
+    norm_groups: int
+
+    def __post_init__(self) -> None:
+        sizes = (self.heads, self.values, self.groups, self.keys, self.width - 1)
+        if any(not isinstance(size, int) or size < 1 for size in sizes) or self.heads % self.groups:
+            raise ModelLoadError(
+                f"a state space of {self.heads} heads of {self.values} in {self.groups} groups, with states of "
+                f"{self.keys} and a convolution of {self.width}, does not divide"
+            )
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.values
+
+    @property
+    def state(self) -> StateShape:
+        channels = self.inner + 2 * self.groups * self.keys
+        return StateShape(channels, self.width - 1, self.heads, self.values, self.keys)
+
+    def build(self, build: ModelBuilder, prefix: str, factors: Tensor | None = None) -> StateSpace:
+        """`factors`: of what is projected into the space, by row."""
+        hidden, channels = build.shape.hidden_size, self.state.channels
+        offset, skip = (build.exact(prefix + name, self.heads) for name in ("dt_bias", "D"))
+        return StateSpace(
+            projection=build.linear({prefix + "in_proj": self.inner + channels + self.heads}, hidden, bias=self.bias),
+            convolution=build.taps(prefix + "conv1d", channels, self.width, bias=self.convolution_bias),
+            gates=SpaceGates(build.rates(prefix + "A_log", self.heads), offset, skip),
+            norm=build.vector(prefix + "norm.weight", self.inner) if self.norm_groups else None,
+            norm_groups=self.norm_groups,
+            norm_eps=build.shape.norm_eps,
+            output=build.linear({prefix + "out_proj": hidden}, self.inner, bias=self.output_bias),
+            factors=factors,
+        )
+
+
+def require_no_limit(limit: object) -> None:
+    """UnsupportedModelError if the steps of state spaces are kept within a `time_step_limit`."""
+    if isinstance(limit, list) and limit != _NO_LIMIT:
+        raise UnsupportedModelError(f"a time_step_limit of {limit} is not implemented")

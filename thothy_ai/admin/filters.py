@@ -22,7 +22,8 @@ class JobFilter:
     """Jobs that match every given criterion; without any, all jobs.
 
     `key` is an idempotency key, or its beginning and `*`. `source` is a source key or its beginning. `parent` is the
-    job that a follow-up came from. `batch` is any job of an enqueue call, and stands for all jobs of that call.
+    job that a follow-up came from. `batch` is any job of an enqueue call, and stands for all jobs of that call;
+    `batch_id` is that of a batch over HTTP, or of a call with a webhook.
     """
 
     states: Sequence[str] = ()
@@ -34,6 +35,7 @@ class JobFilter:
     tenant: str | None = None
     model: str | None = None
     reason: str | None = None
+    batch_id: UUID | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Parameters of the fragment `selected_jobs`, and the columns that are compared beside it."""
@@ -49,6 +51,7 @@ class JobFilter:
             "tenant": self.tenant,
             "model": self.model,
             "reason": self.reason,
+            "batch_id": self.batch_id,
         }
 
 

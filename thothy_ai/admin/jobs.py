@@ -81,7 +81,6 @@ class JobList:
     wanted: JobFilter = ALL_JOBS
     since: datetime | None = None
     until: datetime | None = None
-    batch_id: UUID | None = None
 
     def page(
         self, engine: Engine, *, above: UUID | None = None, after: UUID | None = None, limit: int = 20
@@ -122,8 +121,8 @@ class JobList:
     @property
     def _is_indexed(self) -> bool:
         """Whether an index finds the few jobs that match."""
-        key = self.wanted.key
-        return (key is not None and not key.endswith(ANY_END)) or self.wanted.parent is not None
+        wanted, key = self.wanted, self.wanted.key
+        return not (wanted.parent is wanted.batch_id is None) or (key is not None and not key.endswith(ANY_END))
 
     # Ids begin with the time at which they were made: jobs that are newer or older than all that match need no look.
 
@@ -142,7 +141,7 @@ class JobList:
         return None if batch is None else datetime.fromtimestamp((batch.int >> 80) / 1000, UTC)
 
     def _bounds(self, above: UUID | None, after: UUID | None, limit: int) -> dict[str, Any]:
-        times = {"since": self.since, "until": self.until, "batch_id": self.batch_id}
+        times = {"since": self.since, "until": self.until}
         return {**self.wanted.parameters(), **times, "above": above, "after": after, "limit": limit}
 
 
@@ -157,12 +156,11 @@ def list_jobs(
     *,
     since: datetime | None = None,
     until: datetime | None = None,
-    batch_id: UUID | None = None,
     after: UUID | None = None,
     limit: int = 20,
 ) -> list[dict[str, Any]]:
     """The jobs that match, the newest first, from the one `after` which the list begins."""
-    return JobList(wanted, since, until, batch_id).page(engine, after=after, limit=limit)
+    return JobList(wanted, since, until).page(engine, after=after, limit=limit)
 
 
 def jobs_of(engine: Engine, ids: Sequence[UUID]) -> list[dict[str, Any]]:

@@ -161,6 +161,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " AND (CAST(:key_start AS text) IS NULL OR starts_with(idempotency_key, CAST(:key_start AS text)))"
     " AND (CAST(:source AS text) IS NULL OR starts_with(source_key, CAST(:source AS text)))"
     " AND (CAST(:parent AS uuid) IS NULL OR parent_id = CAST(:parent AS uuid))"
+    " AND (CAST(:batch_id AS uuid) IS NULL OR batch_id = CAST(:batch_id AS uuid))"
     " AND (CAST(:batch AS uuid) IS NULL OR (enqueued_at, parent_id IS NULL) IN"
     " (SELECT one.enqueued_at, one.parent_id IS NULL FROM job AS one WHERE one.id = CAST(:batch AS uuid)))",
     # The request of a row of `job_request`, with the text that it refers to: looked up by row, which a join is not

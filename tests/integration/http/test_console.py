@@ -348,6 +348,22 @@ def test_every_engine_has_its_figures_where_they_are_known(console: Console) -> 
             assert "A dash: not known" in shown
 
 
+def test_a_batch_of_the_api_is_shown_and_changed_alone(console: Console) -> None:
+    mine, other, later = (console.enqueued(text) for text in ("ok 1", "ok 2", "ok 3"))
+    batch = f"batch_{mine.hex}"
+    for job in (mine, later):  # of two portions, and so of two times
+        console.queue.rows("UPDATE job SET batch_id = :batch WHERE id = :id", batch=mine, id=job)
+    with console.signed_in() as client:
+        assert f'href="/console/jobs?batch={batch}"' in client.get(f"/jobs/{mine}").text
+        listed = client.get("/jobs", params={"batch": batch}).text
+        assert [f"row-{job.hex}" in listed for job in (mine, other, later)] == [True, False, True]
+        done = sent(client, "/jobs", "/jobs/change", action="cancel", which="all", query=f"batch={batch}", number="2")
+        assert "2 jobs were cancelled" in done.text
+        assert client.get("/jobs", params={"batch": "batch_x"}).status_code == 400
+    states = states_of(console.queue.engine, [mine, other, later])
+    assert [states[job] for job in (mine, other, later)] == ["cancelled", "queued", "cancelled"]
+
+
 def test_commands_are_copied_by_mouse_and_keyboard(console: Console, chromium: Browser) -> None:
     job, token = console.enqueued("ok"), make_link(console.queue.engine, "Ada", "operator", None)
     chromium.load(f"{console.address}/console/enter?token={token}", 360)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -17,7 +18,6 @@ from thothy_ai.db.states import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from sqlalchemy import Engine
 
@@ -66,7 +66,8 @@ SourceFile = Annotated[
 ]
 Parent = Annotated[str | None, typer.Option(help="Only the follow-ups of this job.", **_ID)]
 Batch = Annotated[
-    str | None, typer.Option(help="Only jobs that were enqueued by the same call or file as this one.", **_ID)
+    str | None,
+    typer.Option(help="Only jobs that were enqueued by the same call or file as this one, or of a batch_...", **_ID),
 ]
 Tenant = Annotated[str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant.")]
 Since = Annotated[
@@ -125,7 +126,7 @@ class Filters:
             key=self.key,
             source=source,
             parent=find_job(engine, self.parent) if self.parent else None,
-            batch=find_job(engine, self.batch) if self.batch else None,
+            **_of_batch(engine, self.batch),
             tenant=self.tenant,
         )
 
@@ -144,6 +145,18 @@ class Filters:
 
 
 NO_FILTERS = Filters()
+
+
+def _of_batch(engine: Engine, ref: str | None) -> dict[str, UUID]:
+    """The criterion that names the jobs of a batch over HTTP, or those of the call that enqueued a job."""
+    if ref is None:
+        return {}
+    if (digits := ref.removeprefix("batch_")) == ref:
+        return {"batch": find_job(engine, ref)}
+    try:
+        return {"batch_id": UUID(digits)}
+    except ValueError:
+        raise typer.BadParameter(f"{ref!r} is not the id of a batch") from None
 
 
 def find_job(engine: Engine, ref: str) -> UUID:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -108,10 +109,9 @@ class JobOperations:
         found = await self.read(
             lambda: admin.list_jobs(
                 self._database,
-                filter_of(wanted, call.caller.tenant),
+                replace(filter_of(wanted, call.caller.tenant), batch_id=wanted.batch),
                 since=wanted.since,
                 until=wanted.until,
-                batch_id=wanted.batch,
                 after=wanted.after,
                 limit=wanted.limit + 1,
             )

@@ -45,6 +45,7 @@ from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import HEADERS, ROOT, Site, action_in, beats, is_whole, span_in
 from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import JobFollowers
+from thothy_ai.http.openai.batches import PREFIX
 from thothy_ai.plans.advance import PlanError, PlannedJob, PlanStep
 from thothy_ai.queue.changes import Change
 from thothy_ai.queue.live import TextPiece
@@ -310,7 +311,10 @@ def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
     for state in states:
         if state not in set(JobState):
             raise ApiError(400, f"state: {state!r} is not one of {', '.join(JobState)}", code="invalid_value")
-    wanted = JobFilter(states=tuple(states), **given, parent=_id_in(query, "parent"), batch=_id_in(query, "batch"))
+    ids = {"parent": _id_in(query, "parent")}
+    of_api = query.get("batch", "").strip().startswith(PREFIX)
+    ids["batch_id" if of_api else "batch"] = _id_in(query, "batch", PREFIX)
+    wanted = JobFilter(states=tuple(states), **given, **ids)
     return wanted if viewer.tenant is None else replace(wanted, tenant=viewer.tenant)
 
 
@@ -319,12 +323,12 @@ def list_of(query: QueryParams, viewer: Viewer) -> JobList:
     return JobList(filter_of(query, viewer), *span_in(query))
 
 
-def _id_in(query: QueryParams, name: str) -> UUID | None:
+def _id_in(query: QueryParams, name: str, prefix: str = "") -> UUID | None:
     """The id under a name; ApiError for what cannot be one: without it, the filter would let everything through."""
     if not (given := query.get(name, "").strip()):
         return None
     try:
-        return UUID(given)
+        return UUID(given.removeprefix(prefix))
     except ValueError:
         raise ApiError(400, f"{name}: {given!r} is not an id", code="invalid_value") from None
 

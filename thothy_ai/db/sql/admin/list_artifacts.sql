@@ -12,7 +12,7 @@ SELECT job_id, artifact.kind, locale, artifact.attempt, artifact.tenant, final A
     coalesce(edited, body) AS body, CASE WHEN edited IS NULL THEN text END AS text
 FROM artifact
 LEFT JOIN (
-    SELECT id, kind AS job_kind, state, idempotency_key, source_key, parent_id, enqueued_at, review, version FROM job
+    SELECT id, kind AS job_kind, state, idempotency_key, source_key, parent_id, batch_id, enqueued_at, review, version FROM job
 ) AS made_by ON id = job_id
 LEFT JOIN job_request USING (job_id)
 LEFT JOIN attempt AS tried USING (job_id, attempt)

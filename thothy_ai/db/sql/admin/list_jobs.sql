@@ -8,7 +8,6 @@ WHERE {selected_jobs}
     AND (CAST(:reason AS text) IS NULL OR reason = :reason)
     AND (CAST(:since AS timestamptz) IS NULL OR enqueued_at >= :since)
     AND (CAST(:until AS timestamptz) IS NULL OR enqueued_at < :until)
-    AND (CAST(:batch_id AS uuid) IS NULL OR batch_id = :batch_id)
     AND (CAST(:above AS uuid) IS NULL OR id > :above)
     AND (CAST(:after AS uuid) IS NULL OR id < :after)
 ORDER BY id DESC

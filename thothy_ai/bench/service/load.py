@@ -36,13 +36,20 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class RequestTiming:
-    """One request, in seconds: how late it was sent, then from that moment on. `error`: it has no other values."""
+    """One request, in seconds: when it was due and how late it was sent, then from that moment on. `error`: it has no
+    values of an answer.
+    """
 
+    due: float
     late: float
     first_token: float = 0.0
     whole: float = 0.0
     tokens: int = 0
     error: str | None = None
+
+    @property
+    def end(self) -> float:
+        return self.due + self.late + self.whole
 
     @property
     def per_token(self) -> float:
@@ -65,6 +72,15 @@ class Load:
     @property
     def answered(self) -> list[RequestTiming]:
         return [sample for sample in self.samples if sample.error is None]
+
+    @property
+    def answers_per_second(self) -> float:
+        """From the end of the first answer to that of the last: before it, the server was not loaded yet, and the time
+        in which the last answers are written is no part of the load.
+        """
+        ends = [sample.end for sample in self.answered]
+        took = max(ends) - min(ends) if ends else 0.0
+        return (len(ends) - 1) / took if took else len(ends) / self.seconds
 
     def percentile(self, name: str, share: float) -> float | None:
         """Of `first_token`, `per_token` or `whole`, of the answered requests; or of `late`, of all."""
@@ -124,21 +140,22 @@ class LoadClient:
         for at, body in zip(due, bodies, strict=True):
             if (pause := began + at - time.perf_counter()) > 0:
                 await asyncio.sleep(pause)
-            tasks.append(asyncio.create_task(self._sample(began + at, body)))
+            tasks.append(asyncio.create_task(self._sample(began, at, body)))
         samples = await asyncio.gather(*tasks)
         took = time.perf_counter() - began
         return Load(rate, took, (_cpu_seconds() - cpu) / took, tuple(samples))
 
-    async def _sample(self, due: float, body: bytes) -> RequestTiming:
+    async def _sample(self, began: float, due: float, body: bytes) -> RequestTiming:
         sent = time.perf_counter()
+        late = sent - began - due
         try:
             async with asyncio.timeout(self._patience):
                 first, tokens = await self._stream(body)
         except TimeoutError:
-            return RequestTiming(sent - due, error=f"not answered within {self._patience:g} s")
+            return RequestTiming(due, late, error=f"not answered within {self._patience:g} s")
         except EngineError as error:
-            return RequestTiming(sent - due, error=str(error))
-        return RequestTiming(sent - due, first - sent, time.perf_counter() - sent, tokens)
+            return RequestTiming(due, late, error=str(error))
+        return RequestTiming(due, late, first - sent, time.perf_counter() - sent, tokens)
 
     async def _stream(self, body: bytes) -> tuple[float, int]:
         """When the first text arrived, and how many tokens did. Events behind it are counted, and not read."""

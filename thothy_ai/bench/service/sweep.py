@@ -83,16 +83,17 @@ class Sweep:
             name: {label: load.percentile(name, share) for label, share in SHARES.items()} for name in (*TIMES, "late")
         }
         errors = [sample.error for sample in load.samples if sample.error]
+        rate, answers = load.answers_per_second, max(1, len(load.answered))
         return {
             "rate": load.rate,
             "seconds": load.seconds,
             "requests": len(load.samples),
             "failed": len(errors),
             "first_error": errors[0] if errors else None,
-            "requests_per_second": len(load.answered) / load.seconds,
-            "output_tokens_per_second": sum(sample.tokens for sample in load.answered) / load.seconds,
+            "requests_per_second": rate,
+            "output_tokens_per_second": rate * sum(sample.tokens for sample in load.answered) / answers,
             "attained": attained,
-            "goodput": sum(sample.meets(target) for sample in load.samples) / load.seconds,
+            "goodput": rate * sum(sample.meets(target) for sample in load.samples) / answers,
             **times,
             "client_cpu": load.cpu,
             "client_lags": load.lags,

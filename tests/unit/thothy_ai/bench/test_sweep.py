@@ -37,7 +37,7 @@ def test_a_search_without_an_end_ends() -> None:
 
 
 def samples(*first: float, late: float = 0.0) -> tuple[RequestTiming, ...]:
-    return tuple(RequestTiming(late, each, each + 0.9, 10) for each in first)
+    return tuple(RequestTiming(float(at), late, each, each + 0.9, 10) for at, each in enumerate(first))
 
 
 def test_the_knee_is_below_the_first_rate_that_misses_the_target() -> None:
@@ -51,7 +51,7 @@ def test_the_knee_is_below_the_first_rate_that_misses_the_target() -> None:
     assert (sweep.knee, sweep.bounded) == (2, True)
     assert verdict(sweep)[1] == "Knee: 2 requests per second."
     assert [load["attained"] for load in sweep.to_json()["loads"]] == [1, 1, 0.5, 1]
-    assert sweep.to_json()["loads"][2]["goodput"] == 0.1
+    assert sweep.to_json()["loads"][2]["goodput"] == pytest.approx(0.5 / 1.2)
     tighter = Sweep(SweepOptions("x", target=Goal(0.2, 0.05)), "m", 50, loads)
     assert tighter.knee is None, "0.1 s per token"
 
@@ -64,11 +64,21 @@ def test_a_client_that_lags_says_so() -> None:
 
 
 def test_failed_requests_have_no_latency_and_miss_the_target() -> None:
-    load = Load(4, 10, 0.1, (*samples(0.1), RequestTiming(0.0, error="refused")))
+    load = Load(4, 10, 0.1, (*samples(0.1), RequestTiming(1.0, 0.0, error="refused")))
     assert load.attained(Goal(0.2, 0.2)) == 0.5
     assert load.percentile("first_token", 0.99) == 0.1
-    assert Load(4, 10, 0.1, (RequestTiming(0.0, error="x"),)).percentile("whole", 0.5) is None
+    assert Load(4, 10, 0.1, (RequestTiming(0.0, 0.0, error="x"),)).percentile("whole", 0.5) is None
 
 
 def test_percentiles() -> None:
     assert [percentile([3, 1, 2, 4], share) for share in (0.0, 0.5, 0.99)] == [1, 3, 4]
+
+
+def test_throughput_is_that_of_the_loaded_server() -> None:
+    """Four answers of 10 s each to requests of one second each: one per second, and not four in 13 s."""
+    load = Load(1, 13, 0.1, tuple(RequestTiming(float(at), 0.0, 0.1, 10.0, 100) for at in range(4)))
+    assert load.answers_per_second == pytest.approx(1.0)
+    [shown] = Sweep(SweepOptions("x", target=Goal(0.2, 0.2)), "m", 50, (load,)).to_json()["loads"]
+    assert (shown["output_tokens_per_second"], shown["goodput"]) == (pytest.approx(100.0), pytest.approx(1.0))
+    assert Load(1, 10, 0.1, load.samples[:1]).answers_per_second == 0.1
+    assert Load(1, 10, 0.1, (RequestTiming(0.0, 0.0, error="x"),)).answers_per_second == 0.0

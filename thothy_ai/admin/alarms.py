@@ -41,7 +41,7 @@ RULES: Final = {
     "ThothyNothingPublishable": ("warning", 600),
 }
 # Those that only Prometheus judges.
-ELSEWHERE: Final = (
+BY_PROMETHEUS: Final = (
     "ThothyArtifactYieldDropped", "ThothyEngineLost", "ThothyFailuresSlow", "ThothyKvBlocksExhausted",
     "ThothyLeaderStuck", "ThothyLeasesLost", "ThothyPartitionMissing", "ThothyQueueGrowing", "ThothyReaperRuleFailing",
     "ThothyRequestsDenied",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.request import Request, urlopen
 
-from thothy_ai.admin.alarms import ELSEWHERE, Alarm
+from thothy_ai.admin.alarms import BY_PROMETHEUS, Alarm
 from thothy_ai.errors import ThothyError
 
 ANSWER_SECONDS = 3.0
@@ -26,7 +26,7 @@ class PrometheusAlerts:
             content = answer.read(MAX_BYTES)
         try:
             alerts = json.loads(content)["data"]["alerts"]
-            return [_alarm(each) for each in alerts if each["labels"]["alertname"] in ELSEWHERE]
+            return [_alarm(each) for each in alerts if each["labels"]["alertname"] in BY_PROMETHEUS]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ThothyError(f"{self._request.full_url} does not answer as Prometheus does") from error
 

@@ -339,6 +339,8 @@ def test_every_engine_has_its_figures_where_they_are_known(console: Console) -> 
         " memory_used = 3::bigint << 30, memory_total = 80::bigint << 30 WHERE engine_name = 'far'"
     )
     with console.signed_in() as client:
+        assert "10 more alerts</a> need the history" in client.get("/now").text
+        assert "/console/runbooks/ThothyQueueGrowing" in client.get("/runbooks").text
         for page in ("/now", "/engines"):
             shown = client.get(page).text
             [far, first] = (shown.partition(f"<td>{name}</td>")[2].partition("</tr>")[0] for name in ("far", "first"))

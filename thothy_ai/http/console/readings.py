@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from thothy_ai.admin.alarms import ELSEWHERE, Alarm, Alarms, Sight
+from thothy_ai.admin.alarms import BY_PROMETHEUS, Alarm, Alarms, Sight
 from thothy_ai.admin.engines import EngineStatus, engines
 from thothy_ai.admin.prometheus_alerts import PrometheusAlerts
 from thothy_ai.admin.today import DayFigures, DaySource
@@ -95,12 +95,13 @@ class Readings:
         )
         return self._alarms.look(sight, time.monotonic())
 
-    def unjudged(self) -> tuple[str, Sequence[str]] | None:
-        """Why some alarms are not judged, and which; None if all are."""
+    def unjudged(self) -> tuple[str, int] | None:
+        """Why some alarms are not judged, and how many; None if all are."""
         if "alerts" not in self._pollers:
-            return "no Prometheus is configured (THOTHY_PROMETHEUS_URL)", ELSEWHERE
-        latest = self._pollers["alerts"].latest
-        return (f"Prometheus does not answer: {latest.why}", ELSEWHERE) if isinstance(latest, Unreachable) else None
+            return "no Prometheus is configured (THOTHY_PROMETHEUS_URL)", len(BY_PROMETHEUS)
+        if isinstance(latest := self._pollers["alerts"].latest, Unreachable):
+            return f"Prometheus does not answer: {latest.why}", len(BY_PROMETHEUS)
+        return None
 
     @contextmanager
     def watched(self) -> Iterator[None]:

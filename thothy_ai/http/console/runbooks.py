@@ -10,6 +10,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from thothy_ai.admin.alarms import BY_PROMETHEUS, RULES
 from thothy_ai.http.console.sessions import Viewer
 from thothy_ai.http.console.site import ROOT, Site
 from thothy_ai.http.errors import ApiError
@@ -19,12 +20,17 @@ BESIDE = re.compile(r"\]\((Thothy\w+)\.md\)")
 
 
 class RunbookPages:
-    """One page for each alarm."""
+    """One page for each alarm, and a list of them."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-        self.routes = [site.page("/runbooks/{name}", self.show)]
+        self.routes = [site.page("/runbooks", self.list_), site.page("/runbooks/{name}", self.show)]
+
+    async def list_(self, request: Request, viewer: Viewer) -> Response:
+        alerts = [(name, severity, "here") for name, (severity, _) in RULES.items()]
+        alerts += [(name, "", "by Prometheus") for name in BY_PROMETHEUS]
+        return self._site.render(request, viewer, "runbooks.html", alerts=sorted(alerts))
 
     async def show(self, request: Request, viewer: Viewer) -> Response:
         name = request.path_params["name"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from thothy_ai.admin.alarms import ELSEWHERE, RULES, Alarm, Alarms, Sight
+from thothy_ai.admin.alarms import BY_PROMETHEUS, RULES, Alarm, Alarms, Sight
 from thothy_ai.admin.processes import Connected
 from thothy_ai.admin.today import DayFigures, DayYields
 from thothy_ai.admin.top.engines import EngineFigures
@@ -114,7 +114,7 @@ def test_the_rules_are_those_of_prometheus() -> None:
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
     units = {"m": 60, "s": 1}
-    assert set(alerts) == {*RULES, *ELSEWHERE}
+    assert set(alerts) == {*RULES, *BY_PROMETHEUS}
     for name, (severity, seconds) in RULES.items():
         rule = alerts[name]
         held = rule.get("for", "0s")

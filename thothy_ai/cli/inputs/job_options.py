@@ -120,13 +120,15 @@ class Filters:
         source = self.source
         if self.source_file or not (source is None or _SOURCE_KEY.fullmatch(source)):  # a text, not a key or its begin
             source = source_key(read_text(self.source_file) if self.source_file else source or "")
+        batch_id = _batch_of(self.batch or "")
         return JobFilter(
             states=tuple(self.state or ()),
             kind=self.kind,
             key=self.key,
             source=source,
             parent=find_job(engine, self.parent) if self.parent else None,
-            **_of_batch(engine, self.batch),
+            batch=find_job(engine, self.batch) if self.batch and batch_id is None else None,
+            batch_id=batch_id,
             tenant=self.tenant,
         )
 
@@ -147,14 +149,12 @@ class Filters:
 NO_FILTERS = Filters()
 
 
-def _of_batch(engine: Engine, ref: str | None) -> dict[str, UUID]:
-    """The criterion that names the jobs of a batch over HTTP, or those of the call that enqueued a job."""
-    if ref is None:
-        return {}
+def _batch_of(ref: str) -> UUID | None:
+    """The id of a batch over HTTP; None for a job, which stands for the call that enqueued it."""
     if (digits := ref.removeprefix("batch_")) == ref:
-        return {"batch": find_job(engine, ref)}
+        return None
     try:
-        return {"batch_id": UUID(digits)}
+        return UUID(digits)
     except ValueError:
         raise typer.BadParameter(f"{ref!r} is not the id of a batch") from None
 

@@ -311,10 +311,15 @@ def filter_of(query: QueryParams, viewer: Viewer) -> JobFilter:
     for state in states:
         if state not in set(JobState):
             raise ApiError(400, f"state: {state!r} is not one of {', '.join(JobState)}", code="invalid_value")
-    ids = {"parent": _id_in(query, "parent")}
     of_api = query.get("batch", "").strip().startswith(PREFIX)
-    ids["batch_id" if of_api else "batch"] = _id_in(query, "batch", PREFIX)
-    wanted = JobFilter(states=tuple(states), **given, **ids)
+    batch = _id_in(query, "batch", PREFIX)
+    wanted = JobFilter(
+        states=tuple(states),
+        **given,
+        parent=_id_in(query, "parent"),
+        batch=None if of_api else batch,
+        batch_id=batch if of_api else None,
+    )
     return wanted if viewer.tenant is None else replace(wanted, tenant=viewer.tenant)
 
 

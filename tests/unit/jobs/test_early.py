@@ -154,8 +154,9 @@ def test_what_stopped_a_text_is_found_again_whatever_follows(kind: str, texts: l
 
 
 def _stopped(texts: list[LabelledText], stride: int) -> list[Stopped]:
-    each = ((written, judge(text).gate is not None) for text in texts for written in outputs(text))
-    return [found for written, rejected in each if (found := stop(written, rightly=rejected, stride=stride))]
+    """Only what is stopped is judged: judging takes longer."""
+    each = ((text, stop(written, rightly=False, stride=stride)) for text in texts for written in outputs(text))
+    return [replace(found, rightly=judge(text).gate is not None) for text, found in each if found]
 
 
 def _text(output: str, early: Early) -> str:

@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
+Sizes = Callable[[str], int]  # the number that a file has at a key of its architecture
+Change = Callable[[Tensor, Sizes], Tensor]
+
 
 @dataclass(frozen=True, slots=True)
 class GGUFNames:
@@ -18,6 +23,9 @@ class GGUFNames:
       `stacks`: transformers' own stack -> the file's stacks whose rows alternate in it.
       `interleaved`: rows of queries and keys are stored with their rotary pairs side by side.
       `one_plus`: norms are stored as 1 + w.
+      `changed`: what makes transformers' tensor of a file's, by its name after "blk.N."; the rules above do not apply.
+      `unpacked`: of these, matrices whose columns change places, which blocks of quantized numbers cannot.
+      `top`: tensors outside layers that the family has instead of others.
 
     Settings (keys that begin with a dot follow the architecture's name):
       `settings`: a field of transformers' configuration -> the key of its value, which must be there.
@@ -30,6 +38,7 @@ class GGUFNames:
       `norm_eps`: the field and the key of the norms' epsilon.
       `optional_bias`: `attention_bias` is a field, and true if layer 0 has a bias of queries.
       `partial_rotary`: the file may have only some of a head's dimensions rotate.
+      `recurrent`: the type of layers that have no KV heads; the file may have a number of them for each layer.
       `further_layers`: the key of the number of last layers that predict further tokens; they are left out.
     """
 
@@ -40,6 +49,10 @@ class GGUFNames:
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     interleaved: bool = False
     one_plus: bool = False
+    changed: Mapping[str, Change] = field(default_factory=dict)
+    unpacked: tuple[str, ...] = ()
+    top: Mapping[str, str] = field(default_factory=lambda: {"output_norm": "model.norm"})
+    recurrent: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, tuple[str, bool | int | float]] = field(default_factory=dict)
     implied: Mapping[str, int] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from thothy_ai.engine.checkpoint.configuration import Configuration
 from thothy_ai.engine.models.builder import ModelBuilder
 from thothy_ai.engine.models.decoder import Decoder
 from thothy_ai.engine.models.family import Windows, layer_states, require_full_rotary, same_window
+from thothy_ai.engine.models.gguf_delta_net import taps
 from thothy_ai.engine.models.gguf_names import GGUFNames
 from thothy_ai.engine.models.layers.attention import SelfAttention
 from thothy_ai.engine.models.layers.blocks import PreNormLayer
@@ -29,7 +30,32 @@ class Lfm2:
     """`width` is that of the convolutions, `inner` that of the MLPs."""
 
     model_type: ClassVar[str] = "lfm2"
-    gguf: ClassVar[GGUFNames | None] = None
+    gguf: ClassVar[GGUFNames | None] = GGUFNames(
+        "lfm2",
+        {
+            "attn_norm": "operator_norm",
+            "ffn_norm": "ffn_norm",
+            "attn_q": "self_attn.q_proj",
+            "attn_k": "self_attn.k_proj",
+            "attn_v": "self_attn.v_proj",
+            "attn_output": "self_attn.out_proj",
+            "attn_q_norm": "self_attn.q_layernorm",
+            "attn_k_norm": "self_attn.k_layernorm",
+            "shortconv.conv": "conv.conv",
+            "shortconv.in_proj": "conv.in_proj",
+            "shortconv.out_proj": "conv.out_proj",
+            "ffn_gate": "feed_forward.w1",
+            "ffn_up": "feed_forward.w3",
+            "ffn_down": "feed_forward.w2",
+        },
+        changed={"shortconv.conv.weight": taps},
+        top={"token_embd_norm": "model.embedding_norm"},
+        recurrent="conv",
+        norm_eps=("norm_eps", ".attention.layer_norm_rms_epsilon"),
+        settings={"conv_L_cache": ".shortconv.l_cache"},
+        present={"conv_bias": "shortconv.in_proj.bias"},
+        derived=lambda _: {"block_auto_adjust_ff_dim": False},
+    )
 
     windows: Windows
     states: States

@@ -22,6 +22,7 @@ from tests.support.block_formats import BLOCKS
 Array = NDArray[Any]
 Choose = Callable[[str], Quant]
 Extra = Callable[[gguf.GGUFWriter], None]
+Convert = Callable[[dict[str, Array], dict[str, Any]], dict[str, Array]]
 
 _EXPERT = re.compile(r"(.*\.experts)\.\d+\.(.*)")
 _INTERLEAVED = {"llama", "granite", "smollm3"}  # which the converter permutes for
@@ -30,16 +31,25 @@ _MAX_LAYERS = 64
 
 
 def write_gguf(
-    folder: Path, path: Path, *, architecture: str, choose: Choose | None = None, extra: Extra | None = None
+    folder: Path,
+    path: Path,
+    *,
+    architecture: str,
+    choose: Choose | None = None,
+    extra: Extra | None = None,
+    convert: Convert = lambda tensors, _: tensors,
 ) -> Path:
-    """Write the model in `folder`; `choose` says each tensor's type by its name in the file, `extra` adds metadata."""
+    """Write the model in `folder`; `choose` says each tensor's type by its name in the file, `extra` adds metadata.
+
+    `convert`: what the converter makes of the tensors of such a model, under names of its tables.
+    """
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, architecture)
     _add_metadata(writer, config)
     if extra is not None:
         extra(writer)
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    for name, tensor in _with_stacks(_apart(load_file(folder / "model.safetensors"))).items():
+    for name, tensor in _with_stacks(_apart(convert(load_file(folder / "model.safetensors"), config))).items():
         renamed = gguf_name(name, architecture)
         part = renamed.split(".")[-2]
         rows = interleave(tensor, heads[part]) if architecture in _INTERLEAVED and part in heads else tensor
@@ -124,11 +134,14 @@ def _add_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    if "intermediate_size" in config:
+        writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    elif "norm_eps" in config:
+        writer.add_layer_norm_rms_eps(config["norm_eps"])
     else:
         writer.add_layer_norm_eps(config["layer_norm_eps"])
     rope = config["rope_parameters"].get("full_attention", config["rope_parameters"])

@@ -16,6 +16,7 @@ from thothy_ai.engine.weights.gguf.names import (
     LONG_FACTORS,
     ROPE_FACTORS,
     SHORT_FACTORS,
+    kv_heads,
     model_type_of,
     names_of,
     num_layers,
@@ -61,6 +62,13 @@ def configuration(file: GGUFFile) -> PreTrainedConfig:
         elif file.holds(key):
             fields[name] = _number(file, key)
     fields |= {name: f"blk.0.{tensor}" in file.names for name, tensor in names.present.items()}
+    number, by_layer = kv_heads(file)
+    fields["num_key_value_heads"] = number
+    if by_layer and names.recurrent is not None:
+        kinds = ("full_attention" if each else names.recurrent for each in by_layer)
+        fields["layer_types"] = [*kinds][: fields["num_hidden_layers"]]
+    elif {*by_layer} - {number}:
+        raise UnsupportedModelError(f"{file.path}: layers with different KV heads are not implemented")
     if names.windows_in_some and file.holds(_WINDOWED):
         fields["layer_types"] = _layer_types(file, fields["num_hidden_layers"])
     _refuse_unread(file, fields)
@@ -80,15 +88,15 @@ def _common_fields(file: GGUFFile) -> dict[str, Any]:
     heads, hidden = file.positive(".attention.head_count"), file.positive(".embedding_length")
     head_dim = file.get(".attention.key_length", int, hidden // heads)
     eps, eps_key = names_of(file).norm_eps
+    inner = ".feed_forward_length"
     end_keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
     ends = list(dict.fromkeys(value for key in end_keys if (value := file.get(key, int)) is not None))
     return {
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": hidden,
-        "intermediate_size": file.positive(".feed_forward_length"),
+        "intermediate_size": file.positive(inner if file.holds(inner) else ".expert_feed_forward_length"),
         "num_hidden_layers": num_layers(file),
         "num_attention_heads": heads,
-        "num_key_value_heads": file.get(".attention.head_count_kv", int, heads),
         "head_dim": head_dim,
         "max_position_embeddings": file.positive(".context_length"),
         eps: _shortest(file.required(eps_key, float)),

@@ -31,7 +31,7 @@ from thothy_ai.engine.weights.shards import INDEX, SINGLE
 
 _VERSION = 3
 _SHARD_BYTES = 2 << 30
-_CORRECTION = ".e_score_correction_bias"
+_EXACT = (".e_score_correction_bias", ".A_log", ".dt_bias", ".D")  # of routers and of recurrences
 
 
 def converted_folder(path: Path, dtype: torch.dtype, cache_dir: Path, *, packed: bool = False) -> Path:
@@ -72,8 +72,8 @@ def convert(path: Path, folder: Path, dtype: torch.dtype, *, packed: bool = Fals
     _describe(file, path, folder, dtype, packed=packed)
     shards = _ShardWriter(folder)
     for name, tensor in tensors(file, packed=packed):
-        # Blocks stay as they are, and routers choose by a correction in float32.
-        kept = not tensor.is_floating_point() or name.endswith(_CORRECTION)
+        # Blocks stay as they are, and some numbers are computed with in float32 whatever the model's type is.
+        kept = not tensor.is_floating_point() or name.endswith(_EXACT)
         shards.add(name, tensor if kept else tensor.to(dtype))
     shards.close()
 

@@ -17,11 +17,7 @@ ARCHITECTURES = tuple(dict.fromkeys(architecture for architecture, _ in _NAMES))
 ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _SETTINGS = {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}  # tensors that are part of the configuration
-_TOP = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
+_TOP = {"token_embd": "model.embed_tokens", "output": "lm_head"}
 _LAYER = re.compile(r"blk\.(\d{1,9})\.(.*)")
 
 
@@ -53,6 +49,20 @@ def num_layers(file: GGUFFile) -> int:
     return declared - further
 
 
+def kv_heads(file: GGUFFile) -> tuple[int, tuple[int, ...]]:
+    """The KV heads of layers that have some, and those of each layer if the file lists them; ModelLoadError."""
+    heads, key = file.positive(".attention.head_count"), ".attention.head_count_kv"
+    match file.get(key, object):
+        case None:
+            return heads, ()
+        case int(number) if number > 0 and not isinstance(number, bool):
+            return number, ()
+        case list(said) if len(some := {*said} - {0}) == 1 and all(type(each) is int for each in said):
+            return some.pop(), tuple(said)
+        case other:
+            raise ModelLoadError(f"{file.path}: metadata {file.architecture + key!r} is {other!r}")
+
+
 def tensors_read(file: GGUFFile) -> list[str]:
     """The tensors that the model consists of, in file order."""
     layers, read = num_layers(file), []
@@ -78,13 +88,16 @@ def transformers_names(file: GGUFFile, name: str) -> list[str]:
     """One name, or one for each expert. UnsupportedModelError for a tensor that the architecture does not have."""
     names, found = names_of(file), _LAYER.fullmatch(name)
     part, _, end = (found[2] if found else name).rpartition(".")
-    if found is None and part in _TOP and end == "weight":
-        return [f"{_TOP[part]}.weight"]
-    if found is None or end not in {"weight", "bias"}:
+    top = {**_TOP, **names.top}
+    if found is None and part in top and end == "weight":
+        return [f"{top[part]}.weight"]
+    if found is None:
         raise _no_place(file, name)
     prefix = f"model.layers.{found[1]}."
     if found[2] in names.whole:
         return [prefix + names.whole[found[2]]]
+    if end not in {"weight", "bias"}:
+        raise _no_place(file, name)
     if part in names.layer:
         return [f"{prefix}{names.layer[part]}.{end}"]
     if (stack := stack_of(file, name)) is not None:
@@ -106,7 +119,7 @@ def places_of(file: GGUFFile, name: str) -> list[str]:
     """The file's tensors that hold a tensor of transformers, or rows of it."""
     names = names_of(file)
     stem, _, end = name.rpartition(".")
-    top = {theirs: ours for ours, theirs in _TOP.items()}
+    top = {theirs: ours for ours, theirs in {**_TOP, **names.top}.items()}
     if stem in top:
         return [f"{top[stem]}.{end}"]
     _, _, layer, rest = name.split(".", 3)

@@ -18,6 +18,7 @@ from thothy_ai.engine.weights import inventory
 from thothy_ai.engine.weights.gguf.file import GGUFFile
 from thothy_ai.engine.weights.gguf.names import (
     has_all_experts,
+    kv_heads,
     names_of,
     places_of,
     stack_of,
@@ -48,8 +49,13 @@ def require_tensors(file: GGUFFile, expected: Mapping[str, tuple[int, ...]]) -> 
     inventory.require_tensors(file.path, read, shapes.keys(), tied="output.weight" not in file.names)
     for place, shape in shapes.items():
         found = file.shape(place)[has_all_experts(file, place) :]
-        if found != shape:
+        if _sizes(found) != _sizes(shape):
             raise ModelLoadError(f"{file.path}: tensor {place!r} has shape {found}, the metadata wants {shape}")
+
+
+def _sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without axes of one, which files leave out or add."""
+    return tuple(size for size in shape if size != 1)
 
 
 def quantization(file: GGUFFile, *, packed: bool) -> dict[str, object] | None:
@@ -89,8 +95,10 @@ def tensors(file: GGUFFile, *, packed: bool = False) -> Iterator[tuple[str, Tens
 
 def _laid_out(file: GGUFFile, name: str, tensor: Tensor) -> Tensor:
     names, part = names_of(file), name.split(".")[-2]
+    if (change := names.changed.get(name.split(".", 2)[-1])) is not None:
+        return change(tensor, file.positive)
     heads = file.positive(".attention.head_count")
-    rows = {"attn_q": heads, "attn_k": file.get(".attention.head_count_kv", int, heads)}
+    rows = {"attn_q": heads, "attn_k": kv_heads(file)[0]}
     if names.interleaved and part in rows:  # rotary pairs lie side by side in the file
         pairs = tensor.view(rows[part], tensor.shape[0] // rows[part] // 2, 2, *tensor.shape[1:])
         return pairs.transpose(1, 2).reshape(tensor.shape)
@@ -99,7 +107,8 @@ def _laid_out(file: GGUFFile, name: str, tensor: Tensor) -> Tensor:
 
 def _is_packable(file: GGUFFile, name: str) -> bool:
     """Whether it is a matrix of a linear layer, in a type that can be kept."""
-    matrix = len(file.shape(name)) == 2 and name.split(".")[-2] not in _KEPT
+    kept = {*_KEPT, *names_of(file).unpacked}
+    matrix = len(file.shape(name)) == 2 and name.split(".")[-2] not in kept
     return matrix and name.endswith(".weight") and file.kind(name) in BLOCK_FORMATS
 
 

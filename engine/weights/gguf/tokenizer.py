@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_WITH_MARKS = _QWEN2.replace(r"?\p{L}+|", r"?[\p{L}\p{M}]+|").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+")
 _SEED_CODER = _QWEN2.replace(r"]+[\r\n]*|", "]+|")
 _LETTERS = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]%s[\p{Ll}\p{Lm}\p{Lo}\p{M}]%s"
 _OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -69,6 +70,7 @@ _GPT2 = _PreTokenization(_gpt2)
 _SMOLLM = _PreTokenization(lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()]))
 _LLAMA_BPE = _PreTokenization(lambda: _split(_LLAMA3), whole_words=True, adds_bos=True)
 _LLAMA3_BY_MERGES = _PreTokenization(lambda: _split(_LLAMA3))
+_QWEN35 = _PreTokenization(lambda: _split(_WITH_MARKS), normalizer=normalizers.NFC)
 _QWEN = _PreTokenization(lambda: _split(_QWEN2), normalizer=normalizers.NFC)
 
 PRE_TOKENIZATIONS = {
@@ -85,6 +87,8 @@ PRE_TOKENIZATIONS = {
     "falcon3": _LLAMA_BPE,
     "pixtral": _LLAMA_BPE,
     "midm-2.0": _LLAMA_BPE,
+    "lfm2": _LLAMA_BPE,
+    "falcon-h1": _LLAMA_BPE,
     "glm4": _LLAMA3_BY_MERGES,
     "chatglm-bpe": _LLAMA3_BY_MERGES,
     "dbrx": _LLAMA3_BY_MERGES,
@@ -93,6 +97,7 @@ PRE_TOKENIZATIONS = {
     "tekken": _PreTokenization(lambda: _split(_TEKKEN), whole_words=True, adds_bos=True),
     "seed-coder": _PreTokenization(lambda: _split(_SEED_CODER)),
     "qwen2": _QWEN,
+    "qwen35": _QWEN35,
     "deepseek-r1-qwen": _QWEN,
     "megrez": _QWEN,
 }

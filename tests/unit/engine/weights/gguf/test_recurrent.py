@@ -1,0 +1,186 @@
+"""GGUF files of recurrent families, as llama.cpp's converter lays out their tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Quant
+from safetensors.torch import load_file
+
+from tests.support.gguf_files import Array, Convert, Extra, write_gguf
+from tests.support.paged_run import PagedRun
+from tests.support.tiny_models import reference_model, tiny_model
+from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.weights.loader import LoadedModel, load_model
+
+CPU = torch.device("cpu")
+TOKENS = torch.randint(3, 131, (40,), generator=torch.Generator().manual_seed(3)).tolist()
+NO_INTERVAL = {"layer_types": ["linear_attention", "full_attention"] * 2, "num_hidden_layers": 4}
+
+
+def delta(writer: gguf.GGUFWriter) -> None:
+    writer.add_ssm_conv_kernel(3)
+    writer.add_ssm_state_size(8)
+    writer.add_ssm_group_count(2)
+    writer.add_ssm_time_step_rank(6)
+    writer.add_ssm_inner_size(6 * 12)
+    writer.add_full_attention_interval(2)
+    writer.add_rope_dimension_sections([2, 1, 1, 0])
+
+
+def experts(writer: gguf.GGUFWriter) -> None:
+    delta(writer)
+    writer.add_expert_count(6)
+    writer.add_expert_used_count(2)
+    writer.add_expert_feed_forward_length(32)
+    writer.add_expert_shared_feed_forward_length(24)
+
+
+def tiled(rows: Array, config: dict[str, Any]) -> Array:
+    """`_reorder_v_heads` of llama.cpp's converter, along the first axis."""
+    keys = config["linear_num_key_heads"]
+    grouped = rows.reshape(keys, config["linear_num_value_heads"] // keys, -1, *rows.shape[1:])
+    return np.ascontiguousarray(grouped.swapaxes(0, 1).reshape(rows.shape))
+
+
+def qwen35(tensors: dict[str, Array], config: dict[str, Any]) -> dict[str, Array]:
+    """`_LinearAttentionVReorderBase` and `Qwen3NextModel` of the converter."""
+    queries = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    made: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        match name.rpartition("linear_attn.")[2]:
+            case "in_proj_qkv.weight":
+                made[name] = np.concatenate((tensor[:queries], tiled(tensor[queries:], config)))
+            case "conv1d.weight":
+                made[name] = np.concatenate((tensor[:queries], tiled(tensor[queries:], config))).squeeze()
+            case "in_proj_z.weight" | "in_proj_a.weight" | "in_proj_b.weight":
+                made[name] = tiled(tensor, config)
+            case "out_proj.weight":
+                made[name] = np.ascontiguousarray(tiled(tensor.T, config).T)
+            case "A_log":
+                made[name] = tiled(-np.exp(tensor), config)
+            case "dt_bias":
+                made[name.replace("dt_bias", "dt_proj.bias")] = tiled(tensor, config)
+            case other:
+                one_plus = name.endswith("norm.weight") and other != "norm.weight"
+                made |= apart(name, tensor + 1 if one_plus else tensor)
+    return made
+
+
+def apart(name: str, tensor: Array) -> dict[str, Array]:
+    """Stacks of experts one by one, as the tables have them; a gate of one row without its axis."""
+    stem, _, stack = name.rpartition(".")
+    if stack not in {"gate_up_proj", "down_proj"}:
+        return {name: tensor.squeeze() if name.endswith("shared_expert_gate.weight") else tensor}
+    halves = {"gate_proj": 0, "up_proj": 1}
+    parts = {stack: tensor} if stack == "down_proj" else {
+        part: np.ascontiguousarray(np.split(tensor, 2, axis=1)[half]) for part, half in halves.items()
+    }  # fmt: skip
+    return {f"{stem}.{at}.{part}.weight": each for part, rows in parts.items() for at, each in enumerate(rows)}
+
+
+def lfm2(tensors: dict[str, Array], _config: dict[str, Any]) -> dict[str, Array]:
+    return {name: tensor.squeeze() if "conv.conv" in name else tensor for name, tensor in tensors.items()}
+
+
+def short(writer: gguf.GGUFWriter) -> None:
+    writer.add_shortconv_l_cache(3)
+    writer.kv_data[0].pop("lfm2.attention.head_count_kv")
+    writer.add_head_count_kv([0, 2, 0])
+
+
+class Case(NamedTuple):
+    """A family's file: its architecture, fields of the model, and what the converter writes."""
+
+    architecture: str
+    fields: dict[str, Any]
+    metadata: Extra
+    convert: Convert
+
+
+CASES = {
+    "qwen3_5_text": Case("qwen35", NO_INTERVAL, delta, qwen35),
+    "qwen3_5_moe_text": Case("qwen35moe", NO_INTERVAL, experts, qwen35),
+    "lfm2": Case("lfm2", {"block_auto_adjust_ff_dim": False}, short, lfm2),
+}
+
+
+def load(path: Path, tmp_path: Path, weights: str = "auto") -> LoadedModel:
+    return load_model(path, device=CPU, dtype=torch.float32, cache_dir=tmp_path / "cache", weights=weights)
+
+
+def written(family: str, tmp_path: Path, kind: Quant = Quant.F32, **sizes: Any) -> tuple[Path, Path]:
+    """A model's folder and its file."""
+    case = CASES[family]
+    folder = tiny_model(family, tmp_path, **{**case.fields, **sizes})
+    path = write_gguf(
+        folder,
+        tmp_path / "t.gguf",
+        architecture=case.architecture,
+        extra=case.metadata,
+        convert=case.convert,
+        choose=lambda name: Quant.F32 if "conv" in name or "shexp" in name else kind,
+    )
+    return folder, path
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_logits_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    folder, path = written(family, tmp_path)
+    loaded = load(path, tmp_path)
+    assert loaded.config.family == family
+    got = PagedRun(loaded.model, 1, 48).step({0: TOKENS})[0]
+    with torch.no_grad():
+        expected = reference_model(folder)(torch.tensor([TOKENS])).logits[0]
+    torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
+
+
+def test_matrices_whose_columns_change_places_do_not_stay_quantized(tmp_path: Path) -> None:
+    """Others do, and stand for the same numbers."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "linear_value_head_dim": 16, "head_dim": 32}
+    case = CASES["qwen3_5_text"]
+    folder = tiny_model("qwen3_5_text", tmp_path, **case.fields, **sizes)
+
+    def metadata(writer: gguf.GGUFWriter) -> None:
+        case.metadata(writer)
+        writer.add_ssm_inner_size(6 * 16)
+
+    path = write_gguf(
+        folder, tmp_path / "t.gguf", architecture="qwen35", extra=metadata, convert=qwen35,
+        choose=lambda name: Quant.F32 if "conv" in name or "token_embd" in name else Quant.Q8_0,
+    )  # fmt: skip
+    plain, stored = load(path, tmp_path), load(path, tmp_path, "stored")
+    assert stored.model.num_bytes < plain.model.num_bytes
+    got, wanted = (PagedRun(each.model, 1, 48).step({0: TOKENS})[0] for each in (stored, plain))
+    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=0)
+
+
+def test_what_states_decay_by_is_not_rounded(tmp_path: Path) -> None:
+    _, path = written("qwen3_5_text", tmp_path)
+    load_model(path, device=CPU, dtype=torch.bfloat16, cache_dir=tmp_path / "cache")
+    [folder] = (tmp_path / "cache" / "gguf").iterdir()
+    kinds = {name: tensor.dtype for name, tensor in load_file(folder / "model.safetensors").items()}
+    exact = {name for name, kind in kinds.items() if kind == torch.float32}
+    assert exact == {f"model.layers.{layer}.linear_attn.{name}" for layer in (0, 2) for name in ("A_log", "dt_bias")}
+
+
+@pytest.mark.parametrize("heads", [[0, 0, 0], [0, 2, 1], "two"])
+def test_numbers_of_kv_heads_that_make_no_model(heads: object, tmp_path: Path) -> None:
+    case = CASES["lfm2"]
+    folder = tiny_model("lfm2", tmp_path, **case.fields)
+
+    def metadata(writer: gguf.GGUFWriter) -> None:
+        short(writer)
+        writer.kv_data[0].pop("lfm2.attention.head_count_kv")
+        key = "lfm2.attention.head_count_kv"
+        kind = gguf.GGUFValueType.ARRAY if isinstance(heads, list) else gguf.GGUFValueType.STRING
+        writer.add_key_value(key, heads, kind, *([gguf.GGUFValueType.INT32] if isinstance(heads, list) else []))
+
+    path = write_gguf(folder, tmp_path / "t.gguf", architecture="lfm2", extra=metadata, convert=lfm2)
+    with pytest.raises(ModelLoadError, match="head_count_kv"):
+        load(path, tmp_path)

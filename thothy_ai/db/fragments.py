@@ -121,6 +121,28 @@ LOST_TOO_OFTEN: Final = f"""(
         AND attempt.reason IN ('machine_lost', 'worker_lost')
 )"""  # noqa: S608 - constants
 
+# An edit `e` that no attempt has written another draft after: what is sent back stands until there is one.
+STANDING: Final = (
+    "NOT EXISTS (SELECT FROM decision AS sent JOIN artifact AS later ON later.job_id = sent.job_id"
+    " AND later.attempt > sent.attempt"
+    " WHERE sent.job_id = e.job_id AND sent.action = 'send_back' AND sent.version >= e.version)"
+)
+# What the last attempt made that was rejected, for the next one. A person who sent it back did so with a note.
+REJECTED_BEFORE: Final = (
+    "CASE WHEN claimed.failures > 0 OR claimed.version > 1 THEN ("
+    "SELECT jsonb_build_object('reason', coalesce(earlier.reason, artifact.reason),"
+    " 'detail', coalesce(earlier.detail, ''), 'artifact', coalesce(edited.body, artifact.body), 'note', note,"
+    " 'drafted', EXISTS (SELECT FROM artifact AS kept WHERE kept.job_id = claimed.id AND kept.draft))"
+    " FROM attempt AS earlier LEFT JOIN artifact ON artifact.job_id = earlier.job_id"
+    " AND artifact.attempt = earlier.attempt"
+    " LEFT JOIN LATERAL (SELECT note FROM decision AS sent WHERE sent.job_id = earlier.job_id"
+    " AND sent.attempt >= earlier.attempt AND action = 'send_back' ORDER BY decided_at DESC LIMIT 1) AS sent ON true"
+    " LEFT JOIN LATERAL (SELECT body FROM artifact_version AS e WHERE e.job_id = earlier.job_id AND {standing}"
+    " ORDER BY e.version DESC LIMIT 1) AS edited ON note IS NOT NULL"
+    " WHERE earlier.job_id = claimed.id AND (outcome = 'rejected' OR artifact.reason = 'sent_back')"
+    " ORDER BY earlier.attempt DESC LIMIT 1)"
+    " END AS previous"
+)
 FRAGMENTS: Final[dict[str, str]] = {
     "planned_order": ", ".join(PLANNED_ORDER),
     "waiting": WAITING,
@@ -186,19 +208,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "used_before": "CASE WHEN max_compute_seconds IS NOT NULL AND claimed.attempt > budget_after + 1 THEN ("
     "SELECT coalesce(sum(compute_seconds), 0) FROM attempt AS earlier"
     " WHERE earlier.job_id = claimed.id AND earlier.attempt > budget_after) ELSE 0 END AS used_seconds",
-    # A person who sent it back did so with a note.
-    "rejected_before": "CASE WHEN claimed.failures > 0 OR claimed.version > 1 THEN ("
-    "SELECT jsonb_build_object('reason', coalesce(earlier.reason, artifact.reason),"
-    " 'detail', coalesce(earlier.detail, ''), 'artifact', coalesce(edited.body, artifact.body), 'note', note,"
-    " 'drafted', EXISTS (SELECT FROM artifact AS kept WHERE kept.job_id = claimed.id AND kept.draft))"
-    " FROM attempt AS earlier LEFT JOIN artifact ON artifact.job_id = earlier.job_id"
-    " AND artifact.attempt = earlier.attempt"
-    " LEFT JOIN decision ON decision.job_id = earlier.job_id AND decision.attempt = earlier.attempt"
-    " AND action = 'send_back'"
-    " LEFT JOIN artifact_version AS edited ON edited.job_id = earlier.job_id AND edited.version = decision.version"
-    " WHERE earlier.job_id = claimed.id AND (outcome = 'rejected' OR artifact.reason = 'sent_back')"
-    " ORDER BY earlier.attempt DESC LIMIT 1)"
-    " END AS previous",
+    "rejected_before": REJECTED_BEFORE.format(standing=STANDING),
     "delay_margin": DELAY_MARGIN,
     "start": START,
     "inserted_jobs": INSERTED_JOBS,
@@ -236,6 +246,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     " (SELECT coalesce(sum(CAST(found ->> 'weight' AS float8)), 0)"
     " FROM jsonb_array_elements(artifact.findings) AS found),"
     " artifact.attempt DESC",
+    "standing": STANDING,
     "open_batch": OPEN_BATCH,
     "wake_batch_keeper": f"pg_notify(current_schema() || '_{BATCHES}', '')",
     "wake_dispatcher": f"pg_notify(current_schema() || '_{QUEUED}', '')",

@@ -303,6 +303,34 @@ def test_what_is_sent_back_runs_once_more_with_the_note(queue: Queue, review: Re
     assert artifact_of(queue, job_id).decide("approve", by="Ann").current.version == 2
 
 
+def test_an_edit_that_was_sent_back_stands_until_an_attempt_leaves_a_draft(queue: Queue) -> None:
+    job_id = written(queue, ReviewState.NEEDS_REVIEW, max_attempts=3)
+    edited = artifact_of(queue, job_id).decide("edit", by="Ann", body={"echo": "The river."})
+    edited.decide("send_back", by="Ann", note="Name the river.")
+    queue.rows("UPDATE job SET state = 'succeeded', finished_at = now(), attempt = 2, review = 'needs_edit'")
+    lost = artifact_of(queue, job_id)
+    assert (lost.current.version, lost.current.body, lost.current.edited_by) == (3, {"echo": "The river."}, "Ann")
+    with pytest.raises(NeedsEditError) as caught:
+        queue.producer.job(job_id).result(timeout=0)
+    assert caught.value.draft == {"echo": "The river."}
+    lost.decide("send_back", by="Bo", note="Name it twice.")
+    with runner_bench(queue) as bench:
+        bench.settle()
+        [prompt] = [request.messages[-1].content for request in bench.client.submitted]
+    assert prompt.endswith('{"echo": "The river."}\nTheir note: Name it twice.')
+    assert artifact_of(queue, job_id).current.body == {"echo": "ok and all of it"}
+
+
+def test_an_edit_that_stands_after_a_send_back_can_be_approved(queue: Queue) -> None:
+    job_id = written(queue, ReviewState.NEEDS_REVIEW, max_attempts=3)
+    edited = artifact_of(queue, job_id).decide("edit", by="Ann", body={"echo": "The river."})
+    edited.decide("send_back", by="Ann", note="Name the river.")
+    queue.rows("UPDATE job SET state = 'succeeded', finished_at = now(), attempt = 2, review = 'needs_edit'")
+    artifact_of(queue, job_id).decide("approve", by="Bo")
+    assert queue.producer.job(job_id).result(timeout=0) == EchoArtifact(echo="The river.")
+    assert [row["body"] for row in list_artifacts(queue.engine, approved=True)] == [{"echo": "The river."}]
+
+
 def test_the_version_after_a_send_back_is_what_the_next_attempt_wrote(queue: Queue) -> None:
     job_id = written(queue, findings=())
     artifact_of(queue, job_id).decide("send_back", by="Ann", note="Name the river.")

@@ -30,7 +30,11 @@ CROSS JOIN LATERAL (
     SELECT CASE WHEN published THEN 'accepted' WHEN review IN ('rejected', 'superseded') THEN 'rejected' ELSE verdict END AS final
 ) AS decided
 LEFT JOIN LATERAL (
-    SELECT e.body AS edited FROM artifact_version AS e WHERE e.job_id = artifact.job_id AND e.version = made_by.version
+    SELECT e.body AS edited
+    FROM artifact_version AS e
+    WHERE e.job_id = artifact.job_id AND {standing}
+    ORDER BY e.version DESC
+    LIMIT 1
 ) AS by_person ON published
 LEFT JOIN LATERAL (
     SELECT decided_by, decided_at

@@ -4,9 +4,11 @@ SELECT job.id AS job_id, CASE
         WHEN review = 'approved' THEN coalesce(edited.body, written.body) WHEN verdict = 'accepted' THEN written.body
     END AS body,
     coalesce(edited.body, written.body) AS draft, coalesce(edited.findings, written.findings) AS findings,
-    edited.version AS edited
+    CASE WHEN edited.body IS NOT NULL THEN job.version END AS edited
 FROM job
-LEFT JOIN artifact_version AS edited ON edited.job_id = job.id AND edited.version = job.version
+LEFT JOIN LATERAL (
+    SELECT body, findings FROM artifact_version AS e WHERE e.job_id = job.id AND {standing} ORDER BY e.version DESC LIMIT 1
+) AS edited ON true
 LEFT JOIN LATERAL (
     SELECT verdict, artifact.body, artifact.findings
     FROM artifact

@@ -141,6 +141,8 @@ class _Job:
         """As a row of `queue/current_version`."""
         options, written = self.options, self.artifact or {"draft": None, "findings": ()}
         edit = self.edit or {"body": written["draft"], "findings": written["findings"]}
+        verification = dict(self.output.verification or {}) if self.output and not self.edit else {}
+        claims = verification.pop("claims", ())
         return {
             "job_id": self.id, "tenant": self.tenant, "kind": self.kind, "state": self.state, "review": self.review,
             "version": self.version, "attempt": self.attempt, "deadline": options.deadline,
@@ -148,7 +150,8 @@ class _Job:
             "detail": self.detail, "priority": options.priority, "max_attempts": options.max_attempts or 1,
             "max_compute_seconds": options.max_compute_seconds, "request": self.request,
             "locale": self.output and self.output.locale, "text": self.output and self.output.text,
-            "written": written["draft"], "problem": None, "edited_by": None, **edit,
+            "written": written["draft"], "problem": None, "edited_by": None,
+            "verification": verification if any(claim["label"] != "unread" for claim in claims) else None, **edit,
         }  # fmt: skip
 
     def decide(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:

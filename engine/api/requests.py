@@ -237,6 +237,8 @@ class EngineInfo:
     registered: bool = False  # a registrar records its sessions; without one, it gets no jobs
     declared_gpus: int = 0  # of another's server: its seconds are not measured; 0 for an engine of ours
     verifier: str = ""  # the entailment model beside the engine; empty if there is none
+    weights: str = ""  # a digest of the model's files; empty if they are not here
+    verifier_weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class VerifyingBackend:
         return replace(stats, core=core)
 
     def info(self) -> EngineInfo:
-        return replace(self._engine.info(), verifier=self._verifier.name)
+        return replace(self._engine.info(), verifier=self._verifier.name, verifier_weights=self._verifier.weights)
 
     def vocabulary(self) -> tuple[bytes, ...]:
         return self._engine.vocabulary()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from thothy_ai.engine.api.errors import ModelLoadError
+from thothy_ai.engine.weights.fingerprint import fingerprint
 from thothy_ai.engine.wire.channel import Channel
 from thothy_ai.engine.wire.child import start_child
 from thothy_ai.engine.wire.verifier_messages import (
@@ -62,6 +63,7 @@ class Verifier:
         self.running = threading.Event()
         self.batches = 0  # grows while it works
         self._start()
+        self._weights = fingerprint(wanted.folder)
         self._reader = threading.Thread(target=self._read, name="verifier-reader", daemon=True)
         self._reader.start()
         threading.Thread(target=self._watch, name="verifier-watch", daemon=True).start()
@@ -70,6 +72,11 @@ class Verifier:
     def name(self) -> str:
         """The name of the model's folder."""
         return self._wanted.folder.resolve().name
+
+    @property
+    def weights(self) -> str:
+        """A digest of the model's files."""
+        return self._weights
 
     def judge(self, pairs: Pairs, on_judged: OnJudged) -> None:
         """Have pairs judged; `on_judged` is called once. While no process runs, that is at once, and without labels."""

@@ -24,6 +24,7 @@ from thothy_ai.engine.grammar.compiler import GrammarCompiler
 from thothy_ai.engine.models.kv_cache import KVCache
 from thothy_ai.engine.models.model import Model
 from thothy_ai.engine.process.sizing import check_room, engine_sizes, num_blocks, state_bytes, workspace_bytes
+from thothy_ai.engine.weights.fingerprint import fingerprint
 from thothy_ai.engine.weights.inventory import num_parameters
 from thothy_ai.engine.weights.loader import LoadedModel
 from thothy_ai.kernels.paged import Attention, AttentionShape
@@ -128,5 +129,6 @@ def _info(loaded: LoadedModel, config: EngineConfig, options: EngineOptions) -> 
         end_tokens=tuple(loaded.config.eos_token_ids),
         devices=device_uuids(device),
         capacity=config.max_rows,
+        weights=fingerprint(options.model) if options.model is not None else "",
         **asdict(identity_of(options)),
     )

@@ -207,10 +207,12 @@ CREATE TABLE brief (
 
 -- What `thothy eval verification` has measured last of a model that verifies claims.
 CREATE TABLE measured_verifier (
-    name text CONSTRAINT pk_measured_verifier PRIMARY KEY,
+    name text NOT NULL,
+    weights text NOT NULL,
     found integer NOT NULL,
     false_alarms integer NOT NULL,
-    measured_at timestamptz NOT NULL DEFAULT now()
+    measured_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT pk_measured_verifier PRIMARY KEY (name, weights)
 );
 
 -- Who looks at an artifact in the console, in which session, and what they have written there and not decided yet.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from sqlalchemy import Engine
 
 from thothy_ai.db.statements import statement
+from thothy_ai.plans.context import Doubts, VerifierModel
 
 
-def record_verifier(engine: Engine, name: str, found: int, false_alarms: int) -> None:
+def record_verifier(engine: Engine, verifier: VerifierModel, doubts: Doubts) -> None:
     """Have the findings of this verifier weigh what these doubts say, from the next attempt of any worker on."""
+    values = {"found": doubts.found, "false_alarms": doubts.false_alarms}
     with engine.begin() as connection:
-        values = {"name": name, "found": found, "false_alarms": false_alarms}
-        connection.execute(statement("admin/record_verifier"), values)
+        connection.execute(statement("admin/record_verifier"), verifier._asdict() | values)

@@ -77,6 +77,7 @@ class MeasuredVerifierRow(Base):
     __tablename__ = "measured_verifier"
 
     name: Mapped[str] = mapped_column(primary_key=True)
+    weights: Mapped[str] = mapped_column(primary_key=True)  # a digest: others have the same name
     found: Mapped[int]
     false_alarms: Mapped[int]
     measured_at: Mapped[datetime] = mapped_column(server_default=NOW)

@@ -18,7 +18,7 @@ from thothy_ai.jobs.api.plan import Calls, Outputs, T
 from thothy_ai.jobs.api.verdict import VerifiedClaim
 from thothy_ai.jobs.evaluation.claims import ClaimSet, LabelledClaim
 from thothy_ai.jobs.plans.verification import UNREAD, doubt, verify
-from thothy_ai.plans.context import Doubts, context_of, verifier_of
+from thothy_ai.plans.context import Doubts, VerifierModel, context_of, verifier_of
 from thothy_ai.plans.follow import side_by_side
 from thothy_ai.plans.requests import RequestFactory
 from thothy_ai.plans.running_call import RunningCall, total
@@ -41,7 +41,7 @@ class VerifiedLabel:
 class VerifierResult:
     """What a verifier made of all claims."""
 
-    verifier: str
+    verifier: VerifierModel
     device: str
     usage: Usage
     labels: tuple[VerifiedLabel, ...]
@@ -108,7 +108,8 @@ class VerifierResult:
     def to_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
         return {
-            "verifier": self.verifier,
+            "verifier": self.verifier.name,
+            "weights": self.verifier.weights,
             "device": self.device,
             "claims": len(self.labels),
             "compute_seconds": self.usage.compute_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from thothy_ai.engine.api import EngineInfo
@@ -16,19 +17,36 @@ class Doubts(NamedTuple):
 
     found: int = 0
     false_alarms: int = 0
+    measured_at: datetime | None = None
+
+    @property
+    def total(self) -> int:
+        """How many doubts there were."""
+        return self.found + self.false_alarms
 
     @property
     def weight(self) -> float:
         """What its findings weigh: its precision, or that of a check that was never measured."""
-        return estimated(*self) if sum(self) >= MIN_DOUBTS else UNMEASURED
+        return estimated(self.found, self.false_alarms) if self.total >= MIN_DOUBTS else UNMEASURED
+
+
+class VerifierModel(NamedTuple):
+    """A model that verifies claims. Others under its name have other weights, and their own precision."""
+
+    name: str
+    weights: str  # a digest; empty of another's server, whose weights nobody can see
 
 
 NO_DOUBTS: Final = Doubts()
 
 
-def verifier_of(info: EngineInfo) -> str:
-    """The name of the model that verifies claims at an engine: the entailment model beside it, or its own."""
-    return info.verifier or info.model
+def verifier_of(info: EngineInfo) -> VerifierModel:
+    """The model that verifies claims at an engine: the entailment model beside it, or its own."""
+    return (
+        VerifierModel(info.verifier, info.verifier_weights)
+        if info.verifier
+        else VerifierModel(info.model, info.weights)
+    )
 
 
 def context_of(info: EngineInfo | None, previous: Previous | None = None, doubts: Doubts = NO_DOUBTS) -> Context:

@@ -121,6 +121,8 @@ class CurrentVersion:
 
     `body` has the fields of the artifact, None if the output did not parse; `written` are those that the model wrote.
     `problem` says why an edit is a draft, which cannot be approved: it names the field that breaks the schema.
+    `verification` says which model has held this text against its source, and what was measured of it; None of an edit,
+    and wherever none has.
     """
 
     job_id: UUID
@@ -145,6 +147,7 @@ class CurrentVersion:
     problem: str | None
     edited_by: str | None
     findings: Sequence[Mapping[str, Any]]
+    verification: Mapping[str, Any] | None
     request: Any
     decisions: tuple[PastDecision, ...] = ()
 
@@ -269,6 +272,17 @@ class CurrentVersion:
     def check(self, decision: Decision) -> CheckedEdit | None:
         """What the checks find in an edit, None for another decision. CPU-bound. Raises `UnreadableArtifactError`."""
         return None if decision.body is None else check_edit(self._kind.name, self.request, decision.body)
+
+
+def meaning_checked(verification: Mapping[str, Any] | None) -> str:
+    """Whether a model has held a version against its source, which one, and how often its doubts are right."""
+    if verification is None:
+        return "Meaning not checked: no model has held this text against its source."
+    measured_at = verification.get("measured_at")
+    measured = (
+        f"doubts right in {verification['weight']:.0%}, measured {measured_at[:10]}" if measured_at else "not measured"
+    )
+    return f"Meaning checked by {verification.get('name') or 'a model'} ({measured})."
 
 
 def leaves(value: object, part: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -158,10 +159,11 @@ class AttemptRunner:
             with suppress(ValueError):  # a reason of a newer worker
                 reason = RejectionReason(rejected["reason"])
                 previous = Previous(reason, rejected["detail"], rejected["artifact"], rejected["note"])
-        doubts = NO_DOUBTS
+        verifier, doubts = None, NO_DOUBTS
         if info is not None and isinstance(claim.request, dict) and claim.request.get("verification"):
-            name = verifier_of(info)
-            doubts = await retry_until_answered("the verifier's record", lambda: self._store.measured_verifier(name))
+            verifier = verifier_of(info)
+            measured = partial(self._store.measured_verifier, verifier)
+            doubts = await retry_until_answered("the verifier's record", measured)
         context = context_of(info, previous, doubts)
         examples = () if context.plain else await self._voices.examples(claim)
         context = replace(context, examples=tuple(example.text for example in examples))
@@ -181,7 +183,8 @@ class AttemptRunner:
         text = calls.log.text
         if judgement.reason is RejectionReason.PROMPT_TOO_LONG and not text.strip():
             return outcomes.hopeless(claim, judgement.reason, judgement.detail)
-        finish = outcomes.judged(claim, judgement, text, calls.usage, calls.provenance(judgement.version, examples))
+        made = calls.provenance(judgement.version, examples)
+        finish = outcomes.judged(claim, judgement, text, calls.usage, made, verifier and (verifier, doubts))
         return await self.compared(claim, replace(finish, answered_at=calls.answered_at))
 
     async def _lost(self, claim: Claim, error: EngineError, calls: _AttemptCalls) -> Finish:

@@ -28,6 +28,7 @@ from thothy_ai.db.states import ArtifactVerdict, Event, JobState, Outcome, Revie
 from thothy_ai.jobs.api.kind import Policy
 from thothy_ai.jobs.api.verdict import Rejection, RejectionReason
 from thothy_ai.plans.advance import Judgement
+from thothy_ai.plans.context import Doubts, VerifierModel
 from thothy_ai.worker.job_in_flight import StopReason
 from thothy_ai.worker.record.claims import Claim
 from thothy_ai.worker.record.finish import NO_USAGE, AttemptUsage, Finish, FollowUp, Judged
@@ -49,13 +50,22 @@ class Retry:
 
 
 def judged(
-    claim: Claim, judgement: Judgement, text: str, usage: AttemptUsage, provenance: dict[str, Any] | None = None
+    claim: Claim,
+    judgement: Judgement,
+    text: str,
+    usage: AttemptUsage,
+    provenance: dict[str, Any] | None = None,
+    verified_by: tuple[VerifierModel, Doubts] | None = None,
 ) -> Finish:
-    """There was an output, and it was judged."""
+    """There was an output, and it was judged; with verification, by a verifier of which these doubts were measured."""
     verification = None
     if judgement.verification is not None:
         claims = [claim._asdict() for claim in judgement.verification.claims]
         verification = {"claims": claims, "compute_seconds": usage.verification_seconds}
+        if verified_by is not None:
+            verifier, doubts = verified_by
+            measured_at = doubts.measured_at and doubts.measured_at.isoformat()
+            verification |= {**verifier._asdict(), "weight": doubts.weight, "measured_at": measured_at}
     output = Judged(
         ArtifactVerdict.ACCEPTED if judgement.accepted else ArtifactVerdict.REJECTED,
         judgement.locale,

@@ -22,6 +22,7 @@ from thothy_ai.engine.api.options import EngineOptions
 from thothy_ai.engine.entailment.backend import VerifyingEngine
 from thothy_ai.engine.entailment.verifier import Verifier
 from thothy_ai.engine.null.backend import NullEngine
+from thothy_ai.engine.weights.fingerprint import fingerprint
 from thothy_ai.engine.wire.verifier_messages import LoadVerifier
 from thothy_ai.jobs.evaluation.claims import labelled_texts
 
@@ -254,6 +255,7 @@ def test_an_entailment_model_beside_the_engine_is_measured_in_its_place(
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     assert (result["verifier"], result["claims"], result["unread"]) == ("random-xnli", 2 * len(BAD), 0)
+    assert result["weights"] == fingerprint(tmp_path / "random-xnli")
     assert result["compute_seconds"] == pytest.approx(engine.backend.stats().core.busy_seconds) != 0
 
 

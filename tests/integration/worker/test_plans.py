@@ -18,6 +18,7 @@ from thothy_ai.admin.verifiers import record_verifier
 from thothy_ai.errors import NeedsEditError
 from thothy_ai.jobs import Hook
 from thothy_ai.jobs.api.brief import Brief
+from thothy_ai.plans.context import Doubts, VerifierModel
 from thothy_ai.producer.drafts import load_kinds
 
 KINDS = ("tests.support.echo_kind", "tests.support.plan_kind")
@@ -59,8 +60,8 @@ def test_calls_run_side_by_side_and_in_steps_and_all_are_billed(queue: Queue) ->
     ]  # fmt: skip
     assert artifact.verification == {
         "claims": [{"claim": "ok one ok two ok three", "label": "supported", "evidence": ""}],
-        "compute_seconds": 0.25,
-    }
+        "compute_seconds": 0.25, "name": "fake", "weights": "", "weight": 0.5, "measured_at": None,
+    }  # fmt: skip
     made = artifact.provenance
     assert (made["version"], made["model"], made["dtype"]) == ("7", "fake", "float32")
     write, verification = made["steps"]
@@ -75,19 +76,24 @@ def test_calls_run_side_by_side_and_in_steps_and_all_are_billed(queue: Queue) ->
         ({"found": 18, "false_alarms": 0}, 0.95),
         ({"found": 5, "false_alarms": 4}, 0.5),  # too few to tell
         ({"name": "another model", "found": 50, "false_alarms": 0}, 0.5),
+        ({"weights": "others", "found": 50, "false_alarms": 0}, 0.5),
     ],
 )
 def test_findings_of_verification_weigh_what_was_measured_of_the_model(
     queue: Queue, measured: dict[str, Any], weight: float
 ) -> None:
-    if "name" not in measured:
-        record_verifier(queue.engine, "fake", 0, 30)  # which is replaced
-    record_verifier(queue.engine, **{"name": "fake"} | measured)
+    fake = VerifierModel("fake", "")
+    if measured.keys() == {"found", "false_alarms"}:
+        record_verifier(queue.engine, fake, Doubts(0, 30))  # which is replaced
+    verifier = fake._replace(**{name: measured[name] for name in ("name", "weights") if name in measured})
+    record_verifier(queue.engine, verifier, Doubts(measured["found"], measured["false_alarms"]))
     with plan_bench(queue) as bench:
         work(bench, "doubt it")
         bench.settle()
-    [[findings]] = queue.rows("SELECT findings FROM artifact")
+    [[findings, verification]] = queue.rows("SELECT findings, verification FROM artifact")
     assert [finding["weight"] for finding in findings] == [weight]
+    assert (verification["name"], verification["weight"]) == ("fake", weight)
+    assert bool(verification["measured_at"]) is (verifier == fake)
 
 
 def test_a_call_that_fails_ends_the_others_and_all_are_billed(queue: Queue) -> None:

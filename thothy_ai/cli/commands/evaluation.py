@@ -250,8 +250,8 @@ def verification(
 
     Each claim is there once as its source has it, and once with a defect of meaning, such as another speaker, "already"
     for "not yet", or a cause where the source has none. The running engine answers, with its entailment model if it has
-    one (`thothy engine --verifier`). The result is recorded in the database under the model's name: from
-    then on, the findings of verification by this model weigh its precision, on every worker.
+    one (`thothy engine --verifier`). The result is recorded in the database under the model's name and a digest
+    of its weights: from then on, the findings of verification by it weigh its precision, on every worker.
 
     Example: thothy eval verification --model ~/models/qwen3-8b
 
@@ -286,11 +286,11 @@ def _record(result: VerifierResult) -> None:
 
     try:
         with database() as engine:
-            record_verifier(engine, result.verifier, *result.doubts)
+            record_verifier(engine, result.verifier, result.doubts)
     except (ConfigError, DatabaseError) as error:
         typer.echo(f"Not recorded, so that its findings weigh what they did: {error}", err=True)
     else:
-        typer.echo(f"Recorded: findings by {printable(result.verifier)} weigh {result.doubts.weight}.", err=True)
+        typer.echo(f"Recorded: findings by {printable(result.verifier.name)} weigh {result.doubts.weight}.", err=True)
 
 
 @evaluations.command()

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from thothy_ai.producer.decisions import meaning_checked
+
 
 def provenance_lines(provenance: Mapping[str, Any] | None) -> Iterator[str]:
     """One line: model, version of the prompts, and seed; none if nothing was recorded."""
@@ -24,6 +26,8 @@ def verification_lines(verification: Mapping[str, Any] | None) -> Iterator[str]:
     counts = Counter(claim["label"] for claim in claims)
     found = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.most_common())
     yield f"Verification: {found}"
+    if verification and verification.get("name"):
+        yield f"  {meaning_checked(verification)}"
     for claim in claims:
         if claim["label"] != SUPPORTED:
             cited = f" (the source: {claim['evidence']})" if claim["evidence"] else ""

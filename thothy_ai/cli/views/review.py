@@ -15,7 +15,7 @@ from thothy_ai.admin.durations import spell
 from thothy_ai.admin.word_diff import word_diff
 from thothy_ai.cli.views.tables import count, printable, short_id, wrapped
 from thothy_ai.cli.views.times import local
-from thothy_ai.producer.decisions import leaves
+from thothy_ai.producer.decisions import leaves, meaning_checked
 
 if TYPE_CHECKING:
     from thothy_ai.producer.decisions import CurrentVersion, FieldChange, PastDecision
@@ -55,6 +55,7 @@ def version_lines(current: CurrentVersion, width: int | None) -> Iterator[str]:
     if current.edited_by:
         yield from change_lines(current.changes, width)
     yield ""
+    yield from _fitted(meaning_checked(current.verification), width)
     yield from finding_lines(numbered, current.source, current.locale or "", width)
 
 

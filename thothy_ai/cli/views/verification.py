@@ -18,7 +18,7 @@ def print_verifier(result: VerifierResult) -> None:
     """The table, and sentences on precision and cost."""
     columns = [Column("defect"), *(Column(name, number=True) for name in ("bad claims", "found", "false alarms"))]
     rows = [(sort, *_cells(result.of_sort(sort))) for sort in result.sorts]
-    table(f"{result.verifier} as a verifier", columns, [*rows, ("all", *_cells(result))])
+    table(f"{result.verifier.name} as a verifier", columns, [*rows, ("all", *_cells(result))])
     for line in _sentences(result):
         typer.echo(line)
 
@@ -32,6 +32,6 @@ def _sentences(result: VerifierResult) -> Iterator[str]:
     yield f"Where one claim in twenty is bad, {percent(result.natural_precision)} of its doubts are right."
     if result.unread:
         yield f"{result.unread} of {len(result.labels)} claims are in answers that cannot be read."
-    if sum(result.doubts) < MIN_DOUBTS:
+    if result.doubts.total < MIN_DOUBTS:
         yield f"Fewer than {MIN_DOUBTS} doubts tell no precision: its findings weigh {result.doubts.weight}."
     yield f"{result.usage.compute_seconds:.1f} compute-seconds on {result.device}."

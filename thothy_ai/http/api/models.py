@@ -280,7 +280,9 @@ class DecisionAnswer(Answered):
 
 
 class VersionAnswer(Answered):
-    """The current version of a job's artifact. `problem` names the field by which an edit breaks the schema."""
+    """The current version of a job's artifact. `problem` names the field by which an edit breaks the schema;
+    `verification` says which model has held it against its source, null if none has.
+    """
 
     job_id: UUID
     kind: str
@@ -296,6 +298,7 @@ class VersionAnswer(Answered):
     text: str | None
     source: str
     findings: list[FindingAnswer]
+    verification: dict[str, Any] | None
     changes: list[FieldChangeAnswer]
     decisions: list[DecisionAnswer]
 

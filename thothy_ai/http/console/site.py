@@ -41,6 +41,7 @@ from thothy_ai.http.errors import ApiError
 from thothy_ai.http.following import Places
 from thothy_ai.jobs.checks.gates import measure
 from thothy_ai.plans.judges import EDIT_JUDGES, Judges
+from thothy_ai.producer.decisions import meaning_checked
 from thothy_ai.queue.moments import RANGE, nameable
 from thothy_ai.settings import Settings
 
@@ -123,6 +124,7 @@ class Site:
             "rate": per_time,
             "share": share,
             "measure": measure,
+            "meaning_checked": meaning_checked,
             "short": short,
             "label": label,
             "exact": exact,

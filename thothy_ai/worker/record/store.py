@@ -17,7 +17,7 @@ from thothy_ai.db.connect import make_async_engine, reaching
 from thothy_ai.db.statements import statement
 from thothy_ai.db.states import JobState
 from thothy_ai.errors import DatabaseError
-from thothy_ai.plans.context import NO_DOUBTS, Doubts
+from thothy_ai.plans.context import NO_DOUBTS, Doubts, VerifierModel
 from thothy_ai.queue.follow_ups import settled
 from thothy_ai.queue.hints import Hint
 from thothy_ai.settings import Settings
@@ -198,9 +198,9 @@ class JobStore:
         """Jobs and texts of what was approved last as an example of this voice."""
         return await self._execute("worker/examples", tenant=tenant, voice=voice, language=language, limit=limit)
 
-    async def measured_verifier(self, name: str) -> Doubts:
+    async def measured_verifier(self, verifier: VerifierModel) -> Doubts:
         """How many doubts of a verifier were right when it was measured last, and how many were wrong."""
-        rows = await self._execute("worker/measured_verifier", name=name)
+        rows = await self._execute("worker/measured_verifier", **verifier._asdict())
         return Doubts(*rows[0]) if rows else NO_DOUBTS
 
     async def record_usage(self, usages: Sequence[UsageRecord]) -> set[AttemptRef]:

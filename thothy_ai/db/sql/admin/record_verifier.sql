@@ -1,5 +1,5 @@
--- What was measured of a verifier, in the place of what was measured before.
-INSERT INTO measured_verifier (name, found, false_alarms)
-VALUES (:name, :found, :false_alarms)
-ON CONFLICT (name) DO UPDATE
+-- What was measured of a verifier with these weights, in the place of what was measured of them before.
+INSERT INTO measured_verifier (name, weights, found, false_alarms)
+VALUES (:name, :weights, :found, :false_alarms)
+ON CONFLICT (name, weights) DO UPDATE
 SET found = excluded.found, false_alarms = excluded.false_alarms, measured_at = now()

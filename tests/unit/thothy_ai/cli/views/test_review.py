@@ -38,7 +38,7 @@ def version(text: str, *findings: dict[str, Any], **values: Any) -> CurrentVersi
         "deadline": datetime.now(UTC) + timedelta(hours=2), "finished_at": NOW, "source_key": "s", "reason": None,
         "detail": None, "locale": "en", "written": body, "text": text, "body": body, "problem": None,
         "edited_by": None, "priority": 0, "max_attempts": 3, "max_compute_seconds": None,
-        "findings": findings, "request": {"source": "x" * 1000, "target_locale": "de"},
+        "findings": findings, "verification": None, "request": {"source": "x" * 1000, "target_locale": "de"},
     }  # fmt: skip
     return CurrentVersion(**given | values)
 
@@ -128,3 +128,18 @@ def test_a_draft_says_what_is_wrong_and_one_of_a_gate_which_rejected_it() -> Non
     assert "A gate rejected it: repetition: 'so' 9 times" in list(version_lines(gated, 80))
     lost = version("not JSON", body=None)
     assert "  not JSON" in list(version_lines(lost, 80))
+
+
+VERIFIED = {"name": "xnli", "weights": "ab", "weight": 0.9, "measured_at": "2026-11-27T10:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("verification", "said"),
+    [
+        (None, "Meaning not checked: no model has held this text against its source."),
+        (VERIFIED, "Meaning checked by xnli (doubts right in 90%, measured 2026-11-27)."),
+        ({**VERIFIED, "measured_at": None}, "Meaning checked by xnli (not measured)."),
+    ],
+)
+def test_whether_a_model_has_checked_the_meaning_is_said(verification: dict[str, Any] | None, said: str) -> None:
+    assert said in list(version_lines(version("Sales rose.", verification=verification), 80))

@@ -95,7 +95,7 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
         *(torch.tensor(each, dtype=torch.int32, device=device) for each in ([0], [0], [length], [0, length]))
     )
     ids = torch.tensor([text], dtype=torch.int32, device=device)
-    tokens = model.operations.step_tokens(ids, tables, columns, length, BLOCK)
+    tokens = model.operations.step_tokens(ids, tables[:, None], columns, length, BLOCK)
     attention = model.operations.attention(
         AttentionShape(
             max_rows=1,
@@ -111,7 +111,7 @@ def _read_text(model: Model, kv_dtype: torch.dtype, text: list[int]) -> tuple[Te
     )
     nothing = torch.zeros_like(columns.rows)
     batch = AttentionBatch(
-        tables, columns.rows, columns.counts, columns.query_starts, nothing, nothing, 0, (length,), (length,)
+        (tables,), columns.rows, columns.counts, columns.query_starts, nothing, nothing, 0, (length,), (length,)
     )
     logits = model.logits(model.forward(tokens, batch, cache, attention))[:-1].float()
     log_probabilities = logits.log_softmax(-1).gather(1, tokens.ids[1:, None]).squeeze(1)

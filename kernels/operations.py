@@ -169,7 +169,7 @@ class Operations(Protocol):
     def step_tokens(
         self, token_ids: Tensor, block_tables: Tensor, columns: StepColumns, total: int, block_size: int, /
     ) -> StepTokens:
-        """A step's tokens, read from device-resident rows."""
+        """A step's tokens, read from device-resident rows, which have one or several block tables each."""
         ...
 
     def fp8_matmul(self, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, /) -> QuantizedMatmul:

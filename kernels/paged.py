@@ -79,32 +79,37 @@ PLAIN = AttentionParams()  # of most families: all of the context, no cap
 class LayerCache(NamedTuple):
     """One layer's cache. An fp8 cache (float8_e4m3fn) has a scale for each token and KV head:
     `key_scales`, `value_scales` [num_blocks, block_size, num_kv_heads] float32; the value is the stored one times it.
+    `table`: which of a sequence's block tables says where its tokens lie.
     """
 
     keys: Tensor
     values: Tensor
     key_scales: Tensor | None = None
     value_scales: Tensor | None = None
+    table: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionBatch:
     """The S sequences of one step, those with exactly one query token first. Compared by identity.
 
-    `block_tables` [rows, B] int32 are those of all rows, stale past a sequence's end, and before its longest window
-    where every layer has one: others may write to those blocks. `rows` [S] int32: the rows of the step's sequences.
+    `block_tables`, each [rows, B] int32, are those of all rows, stale past a sequence's end, and before its window
+    where every layer of a table has one: others may write to those blocks. `rows` [S] int32: the rows of the step's
+    sequences.
     `context_lens` [S] int32: the tokens that a sequence's last query of this step sees, or would without a window.
     `query_starts` [S + 1] int32 into the step's T tokens.
 
-    A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks
-    (whole blocks, fewer than any member's context; 0 for a sequence on its own). `group_sizes` [S] int32 is the group's
+    A group is a run of decode sequences whose first `shared_lens` [S] int32 tokens lie in the same physical blocks, by
+    each table as far as any of them sees them (whole blocks, fewer than any member's context; 0 for a sequence on its
+    own).
+    `group_sizes` [S] int32 is the group's
     size at its first member, and 0 elsewhere.
 
     `query_lens` and `kv_lens` are the host's copies of the query lengths and of `context_lens`; a batch that is
     replayed from a graph has none, and decode sequences only.
     """
 
-    block_tables: Tensor
+    block_tables: tuple[Tensor, ...]
     rows: Tensor
     context_lens: Tensor
     query_starts: Tensor

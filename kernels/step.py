@@ -17,8 +17,16 @@ class StepColumns(NamedTuple):
 
 
 class StepTokens(NamedTuple):
-    """What the T tokens of a step are: ids, positions and KV slots (block * block_size + offset), each [T] int64."""
+    """What the T tokens of a step are: ids, positions, and by block table KV slots (block * block_size + offset), each
+    [T] int64.
+    """
 
     ids: Tensor
     positions: Tensor
-    slots: Tensor
+    slots: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, columns: Tensor) -> StepTokens:
+        """Views of columns [2 + tables, T]."""
+        ids, positions, *slots = columns
+        return cls(ids, positions, tuple(slots))

@@ -208,7 +208,7 @@ def build_batch(load: Load, block_size: int) -> tuple[AttentionBatch, int]:
         return values.to("cuda", torch.int32)
 
     return AttentionBatch(
-        block_tables=index(tables),
+        block_tables=(index(tables),),
         rows=index(torch.arange(rows)),
         context_lens=index(contexts),
         query_starts=index(torch.arange(rows + 1)),

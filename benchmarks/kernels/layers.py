@@ -194,7 +194,7 @@ def _step_tokens(tokens: int) -> Call:
     token_ids, tables = (
         torch.zeros(len(counts), width, dtype=torch.int32, device="cuda") for width in (count, count // BLOCK + 1)
     )
-    return lambda: OPERATIONS.step_tokens(token_ids, tables, columns, tokens, BLOCK)
+    return lambda: OPERATIONS.step_tokens(token_ids, tables[:, None], columns, tokens, BLOCK)
 
 
 def _normal(*shape: int) -> Tensor:

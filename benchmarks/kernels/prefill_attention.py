@@ -148,7 +148,7 @@ def timed(lengths: Lengths, problem: Problem, tiling: Tiling | None = None) -> R
 
 def _layer(lengths: Lengths, problem: Problem, tiling: Tiling | None) -> Callable[[], Tensor]:
     batch = _batch(lengths, problem.block_size)
-    tokens, blocks = sum(batch.query_lens), int(batch.block_tables.max()) + 1
+    tokens, blocks = sum(batch.query_lens), int(batch.block_tables[0].max()) + 1
     attention = PrefillAttention(problem.shape(), tiling)
     attention.plan(batch)
     q = torch.randn(tokens, problem.heads, problem.dim, device="cuda", dtype=torch.bfloat16)
@@ -173,7 +173,7 @@ def _batch(lengths: Lengths, block_size: int) -> AttentionBatch:
         return torch.as_tensor(values).to("cuda", torch.int32)
 
     return AttentionBatch(
-        block_tables=index(tables),
+        block_tables=(index(tables),),
         rows=index(range(len(lengths))),
         context_lens=index(contexts),
         query_starts=index(torch.tensor([0, *queries]).cumsum(0)),

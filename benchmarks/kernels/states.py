@@ -146,7 +146,7 @@ def _batch(counts: list[int] | tuple[int, ...], start: int) -> AttentionBatch:
     begins = [sum(counts[:place]) for place in range(len(counts) + 1)]
     ends, nothing = [start + count for count in counts], column([0] * len(counts))
     return AttentionBatch(
-        nothing[:, None], column([*range(len(counts))]), column(ends), column(begins), nothing, nothing,
+        (nothing[:, None],), column([*range(len(counts))]), column(ends), column(begins), nothing, nothing,
         list(counts).count(1), tuple(counts), tuple(ends),
     )  # fmt: skip
 

@@ -79,7 +79,7 @@ def _prefill(
     attention = PrefillAttention(problem.shape())
     attention.plan(batch)
     q = torch.randn(sum(batch.query_lens), problem.heads, problem.dim, device="cuda", dtype=torch.bfloat16)
-    cache, out = problem.cache(int(batch.block_tables.max()) + 1), torch.empty_like(q)
+    cache, out = problem.cache(int(batch.block_tables[0].max()) + 1), torch.empty_like(q)
     queries, context = lengths[0]
     step = f"{len(lengths)} x {queries} of {context}{', sinks' * sinks}"
     scores = _sinks(problem.heads) if sinks else None

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EngineConfig:
     """Sizes are in tokens unless they say blocks or rows.
 
     `token_budget`: maximum tokens per step. `max_rows`: maximum running sequences. `num_blocks` counts the dummy block.
     `max_context`: maximum tokens (prompt and output) of one sequence. `overlap`: launch each step before the previous
     one is read. `group_rows`: maximum sequences whose attention reads a shared prefix together; 1: none. `graphs`:
-    replay decode steps from CUDA graphs. `window`: how many tokens a token sees at most, itself included, in whichever
-    layer; None: all before it. `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states`
-    further slots.
+    replay decode steps from CUDA graphs. `windows`: of each group of layers, for which a sequence has blocks of its
+    own, how many tokens a token sees at most, itself included; None: all before it. The first group sees the most.
+    `recurrent`: some layers keep a state of each row, and of prefixes in `kept_states` further slots.
     """
 
     block_size: int
@@ -26,39 +29,48 @@ class EngineConfig:
     overlap: bool = True
     group_rows: int = 1
     graphs: bool = False
-    window: int | None = None
+    windows: tuple[int | None, ...] = (None,)
     recurrent: bool = False
     kept_states: int = 0
 
     def __post_init__(self) -> None:
         """Refuse sizes in which no sequence could run (ValueError)."""
-        sizes = self.block_size, self.max_rows, self.token_budget, self.group_rows, self.window or 1
+        sizes = (
+            self.block_size,
+            self.max_rows,
+            self.token_budget,
+            self.group_rows,
+            *(each or 1 for each in self.windows),
+        )
         if min(sizes) < 1 or self.max_context < 2:
             raise ValueError(f"sizes must be positive: {self}")
-        if self.num_blocks < 2:
-            raise ValueError("the KV pool needs at least one block besides the dummy")
+        if not self.windows or any(_sees_more(each, self.windows[0]) for each in self.windows):
+            raise ValueError(f"the first group of layers must see the most: {self.windows}")
+        if self.recurrent and len(self.windows) > 1:
+            raise ValueError("a prefix cannot be resumed both from a state and from windows")
+        if self.num_blocks <= len(self.windows):
+            raise ValueError("the KV pool needs a block for each group of layers besides the dummy")
 
     @property
     def pool_tokens(self) -> int:
-        """Token slots of the whole KV pool."""
-        return (self.num_blocks - 1) * self.block_size
+        """Tokens of the whole KV pool, as long as no window leaves any behind."""
+        return (self.num_blocks - 1) // len(self.windows) * self.block_size
 
-    @property
+    @cached_property
     def max_sequence_tokens(self) -> int:
-        """Maximum tokens of one sequence: bounded by the context, and by the whole pool unless what a sequence holds at
-        once always fits it.
-        """
-        fits = self.most_blocks(self.max_context, self.token_budget) < self.num_blocks
-        return self.max_context if fits else min(self.max_context, self.pool_tokens)
+        """Maximum tokens of one sequence: bounded by the context, and by what the whole pool holds at once."""
+        lengths = range(self.max_context + 1)
+        most = lambda length: self.most_blocks(length, self.token_budget)  # noqa: E731
+        return bisect_right(lengths, self.num_blocks - 1, key=most) - 1
 
     @property
     def state_slots(self) -> int:
         """Slots of states: the rows' own, the padding row's, and those that are kept."""
         return self.max_rows + 1 + self.kept_states if self.recurrent else 0
 
-    def first_block(self, computed: int) -> int:
+    def first_block(self, window: int | None, computed: int) -> int:
         """The first block that a sequence needs which has computed so many tokens: nothing reads those before it."""
-        return 0 if self.window is None else max(0, computed + 1 - self.window) // self.block_size
+        return 0 if window is None else max(0, computed + 1 - window) // self.block_size
 
     def most_blocks(self, length: int, count: int) -> int:
         """Most blocks that a sequence of `length` tokens in all holds at once, if a step computes `count` of them.
@@ -66,7 +78,18 @@ class EngineConfig:
         Under a window those of its last tokens, wherever in a block the first of them is. One token more than the
         window counts: blocks are not released before the host knows all their tokens.
         """
-        blocks = -(-length // self.block_size)
-        if self.window is None:
-            return blocks
-        return min(blocks, (self.window + count + self.block_size - 2) // self.block_size + 1)
+        size, total = self.block_size, 0
+        blocks = -(-length // size)
+        for window, groups in self._groups.items():
+            held = blocks if window is None else min(blocks, (window + count + size - 2) // size + 1)
+            total += groups * held
+        return total
+
+    @cached_property
+    def _groups(self) -> Counter[int | None]:
+        """How many groups of layers there are, by window."""
+        return Counter(self.windows)
+
+
+def _sees_more(window: int | None, other: int | None) -> bool:
+    return other is not None and (window is None or window > other)

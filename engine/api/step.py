@@ -158,7 +158,8 @@ class Step:
     """One forward pass over N members, those with a single token first.
 
     A member computes tokens `starts` to `starts + counts` of its row; one that `samples` then draws the token after
-    them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before.
+    them, which the device writes to the row itself. `new_tokens` and `new_blocks` are written to the rows before; of
+    G groups of layers, row r has the block tables r * G to r * G + G - 1.
     States are `restored` before the pass, and `kept` after it.
     Masks of grammars are not part of a step: they are filled while its forward runs, and come with `Runner.sample` as
     `StepMasks`.

@@ -134,7 +134,7 @@ class Requests:
         if length >= longest:
             raise PromptTooLongError(
                 f"the prompt has {length} tokens; context is {self._config.max_context}, "
-                f"the KV pool holds {self._config.pool_tokens}"
+                f"the KV pool holds {max(longest, self._config.pool_tokens)}"
             )
         if min(request.prompt) < 0 or max(request.prompt) >= self._vocab_size:
             raise InvalidRequestError(f"a token id is outside the vocabulary of {self._vocab_size}", "token_ids")

@@ -99,8 +99,8 @@ class MixedGraphs:
         or recurrences `layers` times, last of all if it `ends` with one, and returns what that gave and the residual
         stream.
 
-        `tokens` [3, budget] int64, ids of different tokens, positions and slots that belong to no sequence, become the
-        buffer of replayed steps.
+        `tokens` [2 + tables, budget] int64, ids of different tokens, positions and slots that belong to no sequence,
+        become the buffer of replayed steps.
         """
         self._tokens, budget = tokens, tokens.shape[1]
         sizes, pool = sizes_up_to(budget), torch.cuda.graph_pool_handle()
@@ -108,12 +108,12 @@ class MixedGraphs:
         stream.wait_stream(torch.cuda.current_stream())
         captured, device_seconds = dict[int, _Captured](), dict[int, float]()
         with torch.cuda.stream(stream):
-            host_seconds = _host_seconds(body, StepTokens(*tokens[:, : sizes[0]]))
+            host_seconds = _host_seconds(body, StepTokens.of(tokens[:, : sizes[0]]))
             for size in reversed(sizes):  # the largest first: the smaller ones fit into its memory
                 if captured and size / min(captured) * device_seconds[min(captured)] > host_seconds:
                     continue  # fewer tokens take longer each
                 largest = captured[budget].outs if captured else {}
-                some = StepTokens(*tokens[:, :size])
+                some = StepTokens.of(tokens[:, :size])
                 body(some, _Recorder())  # compiles and loads what must not be compiled or loaded during the capture
                 stream.synchronize()
                 captured[size] = _Recorder(pool, layers, largest, ends=ends).record(body, some)
@@ -132,7 +132,7 @@ class MixedGraphs:
         valid until the next call. Padding is written to the dummy block.
         """
         count, captured = len(tokens.ids), self._captured[size]
-        for kept, sent in zip(self._tokens, tokens, strict=True):
+        for kept, sent in zip(self._tokens, (tokens.ids, tokens.positions, *tokens.slots), strict=True):
             kept[:count].copy_(sent)
         if count < size:
             self._tokens[:, count:size].zero_()

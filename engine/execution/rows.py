@@ -32,21 +32,23 @@ class StepInputs(NamedTuple):
 
 
 class Rows:
-    """`token_ids` [rows + 1, longest + 1] and `block_tables` [rows + 1, blocks], int32, stale past a sequence's end.
+    """`token_ids` [rows + 1, longest + 1] and `block_tables`, each [rows + 1, blocks], int32, stale past a sequence's
+    end: a row has a table for each group of layers.
 
-    The last row, `padding`, belongs to no sequence: members that pad a step have it, and its table names the dummy
+    The last row, `padding`, belongs to no sequence: members that pad a step have it, and its tables name the dummy
     block only.
     """
 
     def __init__(
-        self, max_rows: int, longest: int, block_size: int, operations: Operations, device: torch.device
+        self, max_rows: int, longest: int, block_size: int, tables: int, operations: Operations, device: torch.device
     ) -> None:
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         self.token_ids = zeros(max_rows + 1, longest + 1)
-        self.block_tables = zeros(max_rows + 1, -(-longest // block_size))
+        self._tables = zeros(max_rows + 1, tables, -(-longest // block_size))
+        self.block_tables = self._tables.unbind(1)
         self._metadata = zeros((_COLUMNS + 1) * max_rows + 1)
         self.padding = max_rows
         self._block_size, self._operations = block_size, operations
@@ -70,7 +72,7 @@ class Rows:
     def send(self, step: Step) -> None:
         """Write what the rows lack, and the step's metadata (one transfer), which stays until the next step's."""
         self._write(self.token_ids, step.new_tokens)
-        self._write(self.block_tables, step.new_blocks)
+        self._write(self._tables.flatten(0, 1), step.new_blocks)
         shared, sizes = np.zeros((2, step.num_members), np.int32)
         for first, size, tokens in zip(*(column.tolist() for column in step.groups), strict=True):
             shared[first : first + size] = tokens
@@ -108,7 +110,7 @@ class Rows:
             kv_lens=kv_lens,
         )
         columns = StepColumns(rows, starts, counts, query_starts)
-        tokens = self._operations.step_tokens(self.token_ids, self.block_tables, columns, total, self._block_size)
+        tokens = self._operations.step_tokens(self.token_ids, self._tables, columns, total, self._block_size)
         return StepInputs(tokens, batch, sampling)
 
     def _write(self, target: Tensor, updates: RowUpdates) -> None:

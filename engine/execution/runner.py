@@ -52,7 +52,7 @@ class Runner:
         use_device(device)
         longest, rows = config.max_sequence_tokens, config.max_rows
         self._max_rows, self._longest = rows, longest
-        self._rows = Rows(rows, longest, config.block_size, model.operations, device)
+        self._rows = Rows(rows, longest, config.block_size, len(config.windows), model.operations, device)
         self._masks = MaskTable(rows, model.config.vocab_size, device)
         self._sampler = Sampler(rows, model.config.vocab_size, device)
         self._timer = CudaTimer if device.type == "cuda" else HostTimer
@@ -146,7 +146,7 @@ class Runner:
         if self._graph_sizes:
             self._decode.capture(self._graph_sizes, scores)
         if self._mixed_budget is not None:
-            ids = torch.zeros(3, self._mixed_budget, dtype=torch.int64, device=device)
+            ids = torch.zeros(2 + len(self._rows.block_tables), self._mixed_budget, dtype=torch.int64, device=device)
             ids[0] = torch.arange(self._mixed_budget, device=device) % config.vocab_size
             self._mixed.capture(
                 ids,

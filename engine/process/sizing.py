@@ -154,7 +154,7 @@ def engine_sizes(model: ModelConfig, options: EngineOptions, device: torch.devic
         prefix_cache=options.prefix_cache,
         overlap=on_gpu if options.overlap is None else options.overlap,
         graphs=on_gpu if options.graphs is None else options.graphs,
-        window=model.within(options.max_context or MAX_CONTEXT).window,
+        windows=(model.within(options.max_context or MAX_CONTEXT).window,),
         recurrent=model.recurrent,
         kept_states=kept if model.recurrent and options.prefix_cache else 0,
     )

@@ -4,7 +4,9 @@ Owns reference counts, the free list and the prefix index; holds no tensors. All
 
 The prefix cache is a chain: a full block is known by (its parent's entry, its tokens), where the first block's parent
 is the salt. Entries are compared by identity and by token ids, never by hash alone, so that two prompts can't collide.
-Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas.
+Finding blocks by a chain, and a free list that doubles as eviction order, are vLLM's ideas. Where layers are in several
+groups, each with blocks of its own for the same tokens, the first group's blocks make the chain, and those of the
+others are known by the entry that they lie beside.
 """
 
 from __future__ import annotations
@@ -39,6 +41,11 @@ class _Key(NamedTuple):
     tokens: tuple[int, ...]
 
 
+class _Beside(NamedTuple):
+    chain: Chain
+    group: int
+
+
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
     """Blocks by state, each counted independently: free + cached + used = total."""
@@ -62,9 +69,9 @@ class BlockPool:
         self.available = self.total  # on the free list: those that `allocate` can hand out
         self._cached = 0  # of those, the ones that can be found
         self._used = 0  # with references
-        self._keys: list[_Key | None] = [None] * num_blocks
+        self._keys: list[_Key | _Beside | None] = [None] * num_blocks
         self._chains: list[int] = [0] * num_blocks
-        self._index: dict[_Key, int] = {}
+        self._index: dict[_Key | _Beside, int] = {}
         self._entries = 0
         self._next_walk = 0.0
 
@@ -152,9 +159,21 @@ class BlockPool:
         self._keys[block], self._chains[block], self._index[key] = key, self._entries, block
         return self._entries
 
+    def find_beside(self, chain: Chain, group: int) -> int | None:
+        """The block of another group for the tokens of the block that the chain hangs on; None if it is not there."""
+        return self._index.get(_Beside(chain, group))
+
+    def register_beside(self, block: int, chain: Chain, group: int) -> None:
+        """Make a held full block of another group findable beside the one that the chain hangs on, unless there is an
+        equal one.
+        """
+        key = _Beside(chain, group)
+        if self._share and key not in self._index:
+            self._keys[block], self._index[key] = key, block
+
     def forget(self, blocks: Iterable[int]) -> None:
-        """Remove blocks, held or not, from the index; blocks registered below them are then unreachable, and are
-        evicted in time.
+        """Remove blocks, held or not, from the index; blocks registered below or beside them are then unreachable, and
+        are evicted in time.
         """
         for block in blocks:
             hidden = self._hide(block)

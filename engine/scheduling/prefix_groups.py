@@ -91,7 +91,7 @@ class PrefixGroups:
         """Add a sequence that begins to decode: the full blocks of its prompt do not change until it leaves."""
         if self._rows == 1 or sequence in self._joined:
             return
-        blocks = tuple(sequence.blocks[: sequence.prompt_tokens // self._block_size])
+        blocks = tuple(sequence.tables[0][: sequence.prompt_tokens // self._block_size])
         place = bisect_left(self._blocks, blocks)
         self._blocks.insert(place, blocks)
         self._sequences.insert(place, sequence)

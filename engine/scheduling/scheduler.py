@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from thothy_ai.engine.api import MAX_PRIORITY, FinishReason, SchedulerStats
 from thothy_ai.engine.api.limits import EngineConfig
 from thothy_ai.engine.scheduling.admission import LengthEstimator
+from thothy_ai.engine.scheduling.block_tables import BlockTables
 from thothy_ai.engine.scheduling.blocks import BlockPool, Chain, Prefix
 from thothy_ai.engine.scheduling.kept_states import KeptStates
 from thothy_ai.engine.scheduling.prefix_groups import PrefixGroups
@@ -36,6 +37,8 @@ class Scheduler:
         self._config = config
         # Others read it; the scheduler alone changes it.
         self.pool = BlockPool(config.num_blocks, config.block_size, share_prefixes=config.prefix_cache)
+        self._tables = BlockTables(config, self.pool)
+        self._windowed = any(config.windows)
         self._lengths = LengthEstimator()
         self._waiting = WaitingQueue(self._lengths)
         self._running: list[Sequence] = []  # the highest priority first, then the oldest
@@ -87,10 +90,7 @@ class Scheduler:
             if sequence.broken:
                 # Its blocks may hold numbers that are not finite, also before the broken token (a masked key times NaN
                 # is NaN), and so may the blocks that it released.
-                self.pool.forget(sequence.held)
-                if sequence.released:
-                    found = self.pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
-                    self.pool.forget(found.blocks)
+                self._tables.forget(sequence)
             self._running.remove(sequence)
             self._vacate(sequence)
         if sequence.finish_reason is not FinishReason.ABORTED:
@@ -114,16 +114,16 @@ class Scheduler:
         if count <= 0 or sequence.ending:
             return 0
         end = sequence.until(computed + count)
-        if self._config.window is not None:
-            self._release_unread(sequence)
-        if end > len(sequence.blocks) * self._config.block_size:
-            missing = self.pool.blocks_for(end) - len(sequence.blocks)
-            while missing > self.pool.available:
+        if self._windowed and self._tables.release_unread(sequence):
+            self._refused = None
+        if end > sequence.num_blocks * self._config.block_size:
+            missing = self.pool.blocks_for(end) - sequence.num_blocks
+            while missing * self._tables.groups > self.pool.available:
                 victim = self._running[-1]
                 self._preempt(victim, sequence)
                 if victim is sequence:
                     return 0
-            sequence.blocks += self.pool.allocate(missing)
+            self._tables.extend(sequence, missing)
         self._take(sequence, end, builder, samples=end == known)
         return end - computed
 
@@ -199,21 +199,19 @@ class Scheduler:
         `growth`: blocks that the first `kept` running sequences are expected to need in addition to their own. The
         others are of lower priority, and the last of them are preempted as far as the first blocks require it.
         """
-        prefix = self.pool.find(sequence.tokens, sequence.request.salt, limit=sequence.known - 1)
+        prefix = self._tables.find(sequence, sequence.known - 1)
         cached = self._depth(prefix) * self._config.block_size
-        released = self._config.first_block(cached)
-        found = prefix.blocks[released:]
-        self.pool.retain(prefix.blocks)
-        self.pool.release(prefix.blocks[:released])  # evicted late: they lead to those after them
+        self._tables.begin(sequence, prefix, cached)
         target = cached + min(sequence.known - cached, budget)
-        first = max(0, self.pool.blocks_for(target) - len(prefix.blocks))
-        reserve = growth + self._expected_blocks(sequence, cached) - len(found) if kept else first
-        if max(first, reserve) > self.pool.available + self._held_after(kept, found):
-            self.pool.release(found)
+        count = max(0, self.pool.blocks_for(target) - sequence.num_blocks)
+        first = count * self._tables.groups
+        reserve = growth + self._expected_blocks(sequence, cached) - sequence.num_held if kept else first
+        if max(first, reserve) > self.pool.available + self._held_after(kept, sequence.held):
+            self._tables.release(sequence)
             return False
         while first > self.pool.available or not self._rows:
             self._preempt(self._running[-1], sequence)
-        sequence.blocks, sequence.released = [*prefix.blocks, *self.pool.allocate(first)], released
+        self._tables.extend(sequence, count)
         sequence.computed, sequence.registered, sequence.chain = cached, len(prefix.blocks), prefix.chain
         if not sequence.preemptions:
             sequence.cached_tokens = min(cached, sequence.prompt_tokens)  # forced tokens may be cached too
@@ -236,7 +234,7 @@ class Scheduler:
     def _chain_at(self, sequence: Sequence, tokens: int) -> Chain:
         """The chain that hangs on the sequence's block that ends after so many tokens, which can be found."""
         blocks = tokens // self._config.block_size
-        return sequence.chain if sequence.registered == blocks else self.pool.chain_of(sequence.blocks[blocks - 1])
+        return sequence.chain if sequence.registered == blocks else self.pool.chain_of(sequence.tables[0][blocks - 1])
 
     def _borders(self, sequence: Sequence, found: int) -> list[int]:
         """Where a sequence that begins keeps its states: where others' prompts part from its own. Those before it left
@@ -270,20 +268,10 @@ class Scheduler:
         """
         output = self._lengths.reserved(sequence.request.profile, sequence.max_tokens)
         length = max(sequence.prompt_tokens + output, min(sequence.known + 1, self._config.max_sequence_tokens))
-        if self._config.window is None:
-            return max(self.pool.blocks_for(length), len(sequence.blocks))
+        if not self._windowed:
+            return max(self.pool.blocks_for(length), sequence.num_blocks)
         count = max(1, min(sequence.known - computed, self.token_budget))
         return max(self._config.most_blocks(length, count), sequence.num_held)
-
-    def _release_unread(self, sequence: Sequence) -> None:
-        """Release blocks that no layer reads any more, once they are in the prefix cache.
-
-        Steps on the device may still read them: steps launched later write to them later.
-        """
-        first = min(self._config.first_block(sequence.computed), sequence.registered)
-        if first > sequence.released:
-            self.pool.release(sequence.blocks[sequence.released : first])
-            sequence.released, self._refused = first, None
 
     def _take(self, sequence: Sequence, end: int, builder: StepBuilder, *, samples: bool) -> None:
         """Add the sequence's tokens up to `end` to the step, and count them as computed: later steps build on that."""
@@ -295,13 +283,8 @@ class Scheduler:
         sequence.computed = end
         sequence.pending += samples
         sequence.in_flight += 1
-        size = self._config.block_size
-        if end >= (sequence.registered + 1) * size:
-            # Registered before they are computed: each layer writes its KV before any sequence reads it.
-            for index in range(sequence.registered, min(end, len(sequence.tokens)) // size):
-                tokens = sequence.tokens[index * size : (index + 1) * size]
-                sequence.chain = self.pool.register(sequence.blocks[index], sequence.chain, tokens)
-                sequence.registered += 1
+        if end >= (sequence.registered + 1) * self._config.block_size:
+            self._tables.register(sequence, end)
         if sequence.borders and end == sequence.borders[0]:
             slot = self._states.keep(sequence, self._chain_at(sequence, end))
             if slot is not None:
@@ -325,8 +308,7 @@ class Scheduler:
         self._interactive -= sequence.interactive
         self._groups.leave(sequence)
         self._states.withdraw(sequence)
-        self.pool.release(sequence.held)
-        sequence.blocks, sequence.released = [], 0
+        self._tables.release(sequence)
         self._rows.append(sequence.row)
         sequence.row = NO_ROW
 

@@ -23,11 +23,13 @@ class Sequence:
 
     `tokens` are those the host knows; `pending` more were sampled and not read yet, thus `known` counts both.
     `computed` of the known tokens have their KV written by steps launched so far. `in_flight` members of steps that
-    were launched and not read stand for it. Of `tokens` and `blocks`, the device has the first `tokens_sent` (tokens
-    that it sampled itself included) and `blocks_sent`; the frontend has the first `reported` tokens, or had them in
-    the prompt. Of `blocks`, the first `released` are others' by now: no layer reads their tokens any more. A drawn
-    token that is one of `end_tokens` ends it, and is not appended. In a recurrent model it begins with the state in
-    slot `restored`, if any, and keeps its states at `borders`, counts of tokens that it has yet to compute, ascending.
+    were launched and not read stand for it. Of `tokens` and the blocks of each table, the device has the first
+    `tokens_sent` (tokens that it sampled itself included) and `blocks_sent`; the frontend has the first `reported`
+    tokens, or had them in the prompt. Each group of layers has one of the `tables`, of `num_blocks` blocks, of which
+    the first `released` are others' by now: none of its layers reads their tokens any more. `num_held` are all the
+    others. A drawn token that is one of `end_tokens` ends it, and is not appended. In a recurrent model it begins with
+    the state in slot `restored`, if any, and keeps its states at `borders`, counts of tokens that it has yet to
+    compute, ascending.
     """
 
     request: CoreRequest
@@ -44,8 +46,10 @@ class Sequence:
     pending: int = 0
     in_flight: int = 0
     row: int = NO_ROW
-    blocks: list[int] = field(default_factory=list)
-    released: int = 0
+    tables: list[list[int]] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    num_blocks: int = 0
+    num_held: int = 0
     tokens_sent: int = 0
     blocks_sent: int = 0
     registered: int = 0  # full blocks that are in the prefix cache
@@ -81,12 +85,16 @@ class Sequence:
 
     @property
     def held(self) -> list[int]:
-        """The blocks that it has references to."""
-        return self.blocks[self.released :] if self.released else self.blocks
-
-    @property
-    def num_held(self) -> int:
-        return len(self.blocks) - self.released
+        """The blocks that it has references to, those of the first tokens first."""
+        if len(self.tables) == 1:
+            return self.tables[0][self.released[0] :]
+        places = enumerate(zip(*self.tables, strict=True))
+        return [
+            block
+            for place, blocks in places
+            for block, first in zip(blocks, self.released, strict=True)
+            if place >= first
+        ]
 
     @property
     def output_tokens(self) -> int:

@@ -90,9 +90,10 @@ class StepBuilder:
         if len(sequence.tokens) > sequence.tokens_sent:
             self._tokens.add(row, sequence.tokens_sent, sequence.tokens)
             sequence.tokens_sent = len(sequence.tokens)
-        if len(sequence.blocks) > sequence.blocks_sent:
-            self._blocks.add(row, sequence.blocks_sent, sequence.blocks)
-            sequence.blocks_sent = len(sequence.blocks)
+        if sequence.num_blocks > sequence.blocks_sent:
+            for place, table in enumerate(sequence.tables, row * len(sequence.tables)):
+                self._blocks.add(place, sequence.blocks_sent, table)
+            sequence.blocks_sent = sequence.num_blocks
         if samples:
             sequence.tokens_sent = start + count + 1
         self._members.append((sequence, row, start, count, samples, start < sequence.prompt_tokens))

@@ -29,7 +29,7 @@ class PagedAttention:
     def __init__(self, shape: AttentionShape) -> None:
         del shape  # the Triton class allocates scratch memory for it
         self._planned: AttentionBatch | None = None
-        self._division: dict[int | None, _Division] = {}  # of the planned batch, by window
+        self._division: dict[tuple[int, int | None], _Division] = {}  # of the planned batch, by table and window
 
     def apply(self, layer: Recurrence, given: Tensor, out: Tensor) -> Tensor:
         """What a recurrent layer makes of `given`, in `out`."""
@@ -56,9 +56,10 @@ class PagedAttention:
         sinks: Tensor | None = None,
     ) -> Tensor:
         """q [T, H, D] -> [T, H, D]; rows beyond the batch's tokens are zeros."""
-        if params.window not in self._division:
-            self._division[params.window] = _divide(self._batch, cache.keys.shape[1], params.window)
-        attended = _attend(q, cache, self._division[params.window], params, sinks)
+        key = cache.table, params.window
+        if key not in self._division:
+            self._division[key] = _divide(self._batch, cache, params.window)
+        attended = _attend(q, cache, self._division[key], params, sinks)
         return attended if out is None else out.copy_(attended)
 
 
@@ -71,7 +72,7 @@ def paged_attention(
     last ones of these. This step's keys and values are in the cache already. T may exceed the batch's tokens: padded
     rows come back as zeros. `sinks` [H] are those of `Attention`.
     """
-    return _attend(q, cache, _divide(batch, cache.keys.shape[1], params.window), params, sinks)
+    return _attend(q, cache, _divide(batch, cache, params.window), params, sinks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,15 +104,16 @@ class _Division:
     prefills: tuple[_PrefillSpan, ...]
 
 
-def _divide(batch: AttentionBatch, block_size: int, window: int | None) -> _Division:
+def _divide(batch: AttentionBatch, cache: LayerCache, window: int | None) -> _Division:
+    tables, block_size = batch.block_tables[cache.table], cache.keys.shape[1]
     lengths, starts = batch.kv_lens[: batch.num_decode], tuple(accumulate(batch.query_lens, initial=0))
-    groups = tuple(_decode_group(batch, rows, block_size, window) for rows in _similar(lengths))
+    groups = tuple(_decode_group(batch, tables, rows, block_size, window) for rows in _similar(lengths))
     spans = list[_PrefillSpan]()
     for index in range(batch.num_decode, len(batch.query_lens)):
         count, length = batch.query_lens[index], batch.kv_lens[index]
         # Blocks that lie before the first query's window are left out.
         skipped = max(0, length - count + 1 - (window or length)) // block_size
-        table = batch.block_tables.index_select(0, batch.rows[index : index + 1])[0]
+        table = tables.index_select(0, batch.rows[index : index + 1])[0]
         blocks, length = table[skipped : -(-length // block_size)], length - skipped * block_size
         mask = None
         if count < length or (window is not None and window < length):
@@ -201,9 +203,11 @@ def _similar(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield group
 
 
-def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int, window: int | None) -> _DecodeGroup:
+def _decode_group(
+    batch: AttentionBatch, tables: Tensor, rows: list[int], block_size: int, window: int | None
+) -> _DecodeGroup:
     """Blocks that lie before every row's window are left out."""
-    device = batch.block_tables.device
+    device = tables.device
     index = torch.tensor(rows, dtype=torch.int64).to(device, non_blocking=True)
     shortest, longest = batch.kv_lens[rows[-1]], batch.kv_lens[rows[0]]
     first, end = max(0, shortest - (window or shortest)) // block_size, -(-longest // block_size)
@@ -212,7 +216,7 @@ def _decode_group(batch: AttentionBatch, rows: list[int], block_size: int, windo
     seen = (token < lengths) & (token >= lengths - (window or longest))
     return _DecodeGroup(
         rows=index,
-        blocks=batch.block_tables.index_select(0, batch.rows.index_select(0, index))[:, first:end].flatten(),
+        blocks=tables.index_select(0, batch.rows.index_select(0, index))[:, first:end].flatten(),
         mask=seen[:, None, None].to(device, non_blocking=True),
         unseen=(~seen).flatten().nonzero().flatten().to(device, non_blocking=True),
     )

@@ -15,15 +15,15 @@ from thothy_ai.kernels.step import StepColumns, StepTokens
 def step_tokens(
     token_ids: Tensor, block_tables: Tensor, columns: StepColumns, total: int, block_size: int
 ) -> StepTokens:
-    """The step's tokens, read from rows: token_ids [rows, L] int32, block_tables [rows, B] int32; `total` is T."""
+    """The step's tokens, read from rows: token_ids [rows, L], block_tables [rows, tables, B] int32; `total` is T."""
     counts = columns.counts.to(torch.int64)
     member = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
     offsets = torch.arange(total, device=counts.device) - columns.query_starts[member]
     positions = columns.starts[member] + offsets
     row = columns.rows[member]
-    block = block_tables[row, positions // block_size].to(torch.int64)
-    slots = block * block_size + positions % block_size
-    return StepTokens(token_ids[row, positions].to(torch.int64), positions, slots)
+    blocks = block_tables[row, :, positions // block_size].to(torch.int64)
+    slots = blocks * block_size + (positions % block_size)[:, None]
+    return StepTokens(token_ids[row, positions].to(torch.int64), positions, slots.t().contiguous().unbind())
 
 
 def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:

@@ -43,7 +43,7 @@ def rotate_and_cache(
     parts = triton.cdiv(num_heads, heads) + triton.cdiv(kv_heads, heads)
     _rotate_and_cache_kernel[(tokens, parts)](
         out,
-        *cache,
+        *cache[:4],
         qkv,
         *(norms or (None, None, None)),
         *(rotary or (None, None)),

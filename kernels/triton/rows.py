@@ -15,19 +15,20 @@ _SHORT, _LONG = 32, 1024  # tokens of a program: two sizes, whatever the step
 def step_tokens(
     token_ids: Tensor, block_tables: Tensor, columns: StepColumns, total: int, block_size: int
 ) -> StepTokens:
-    """The step's tokens, read from rows: token_ids [rows, L] int32, block_tables [rows, B] int32; `total` is T.
+    """The step's tokens, read from rows: token_ids [rows, L], block_tables [rows, tables, B] int32; `total` is T.
 
     Every sequence has at least one token.
     """
     members = len(columns.rows)
     longest = total - members + 1
     width = _SHORT if longest <= _SHORT else _LONG
-    out = StepTokens(*torch.empty(3, total, dtype=torch.int64, device=token_ids.device))
+    tables = block_tables.shape[1]
+    out = torch.empty(2 + tables, total, dtype=torch.int64, device=token_ids.device)
     _step_tokens_kernel[(members, triton.cdiv(longest, width))](
-        *out, token_ids, block_tables, *columns, token_ids.stride(0), block_tables.stride(0), block_size, width,
-        num_warps=width // 256 or 1,
+        out, token_ids, block_tables, *columns, total, token_ids.stride(0), *block_tables.stride()[:2],
+        tables, block_size, width, num_warps=width // 256 or 1,
     )  # fmt: skip
-    return out
+    return StepTokens.of(out)
 
 
 def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:
@@ -36,21 +37,22 @@ def scatter(target: Tensor, index: Tensor, values: Tensor) -> None:
 
 
 @triton.jit(
-    do_not_specialize=["token_row", "table_row"],
-    do_not_specialize_on_alignment=["ids", "positions", "slots", "rows", "starts", "counts", "query_starts"],
+    do_not_specialize=["total", "token_row", "table_row", "table"],
+    do_not_specialize_on_alignment=["out", "rows", "starts", "counts", "query_starts"],
 )
 def _step_tokens_kernel(
-    ids,
-    positions,
-    slots,
+    out,
     token_ids,
     block_tables,
     rows,
     starts,
     counts,
     query_starts,
+    total,
     token_row,
     table_row,
+    table,
+    TABLES: tl.constexpr,
     PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
@@ -59,12 +61,14 @@ def _step_tokens_kernel(
     inside = offset < tl.load(counts + member)
     row = tl.load(rows + member).to(tl.int64)
     position = tl.load(starts + member) + offset
-    at = tl.load(query_starts + member) + offset
-    block = tl.load(block_tables + row * table_row + position // PAGE, mask=inside, other=0).to(tl.int64)
+    out += tl.load(query_starts + member) + offset
     token = tl.load(token_ids + row * token_row + position, mask=inside, other=0)
-    tl.store(ids + at, token.to(tl.int64), mask=inside)
-    tl.store(positions + at, position.to(tl.int64), mask=inside)
-    tl.store(slots + at, block * PAGE + position % PAGE, mask=inside)
+    tl.store(out, token.to(tl.int64), mask=inside)
+    tl.store(out + total, position.to(tl.int64), mask=inside)
+    entry = block_tables + row * table_row + position // PAGE
+    for index in tl.static_range(TABLES):
+        block = tl.load(entry + index * table, mask=inside, other=0).to(tl.int64)
+        tl.store(out + (2 + index) * total, block * PAGE + position % PAGE, mask=inside)
 
 
 @triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["index", "values"])

@@ -74,10 +74,10 @@ class ArithmeticModel:
         attention: PagedAttention,
         wanted: Tensor,
     ) -> Tensor:
-        cache.slots[tokens.slots] = tokens.ids
+        cache.slots[tokens.slots[0]] = tokens.ids
         hidden: list[int] = []
         for index, (count, length) in enumerate(zip(batch.query_lens, batch.kv_lens, strict=True)):
-            table = batch.block_tables[int(batch.rows[index])].tolist()
+            table = batch.block_tables[0][int(batch.rows[index])].tolist()
             size = cache.block_size
             known = [int(cache.slots[table[i // size] * size + i % size]) for i in range(length)]
             assert -1 not in known, "a slot was read that nothing wrote"

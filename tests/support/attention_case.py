@@ -38,8 +38,9 @@ class Case:
     def on(self, device: torch.device) -> Case:
         """On another device."""
         tensors = {name: value.to(device) for name, value in _tensors(self.batch).items()}
-        cache = LayerCache(*(part if part is None else part.to(device) for part in self.cache))
-        return Case(self.q.to(device), cache, replace(self.batch, **tensors))
+        cache = LayerCache(*(part if part is None else part.to(device) for part in self.cache[:4]))
+        tables = tuple(table.to(device) for table in self.batch.block_tables)
+        return Case(self.q.to(device), cache, replace(self.batch, block_tables=tables, **tensors))
 
     def of(self, dtype: torch.dtype) -> Case:
         """With floats of another type."""
@@ -56,9 +57,9 @@ class Case:
     def with_broken_tokens(self, positions: Mapping[int, int]) -> Case:
         """With the token at a position of some sequences as it is cached when its keys and values came out as NaN."""
         size, kv_heads, dim = self.cache.keys.shape[1:]
-        tables = self.batch.block_tables[self.batch.rows]
+        tables = self.batch.block_tables[0][self.batch.rows]
         slots = torch.tensor([int(tables[member, at // size]) * size + at % size for member, at in positions.items()])
-        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache))
+        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache[:4]))
         broken = torch.full((len(slots), kv_heads, dim), torch.nan, dtype=self.q.dtype)
         write_kv(broken, broken, cache, slots)
         return replace(self, cache=cache)
@@ -69,17 +70,17 @@ class Case:
         needed = {
             block
             for row, queries, context in zip(self.batch.rows, self.batch.query_lens, self.batch.kv_lens, strict=True)
-            for block in self.batch.block_tables[row, max(0, context - queries + 1 - window) // size :].tolist()
+            for block in self.batch.block_tables[0][row, max(0, context - queries + 1 - window) // size :].tolist()
         }
         freed = [block for block in range(len(self.cache.keys)) if block not in needed]
-        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache))
+        cache = LayerCache(*(part if part is None else part.clone() for part in self.cache[:4]))
         (cache.keys if cache.key_scales is None else cache.key_scales)[freed] = torch.nan
         (cache.values if cache.value_scales is None else cache.value_scales)[freed] = 300.0
         return replace(self, cache=cache)
 
     def heads_first(self) -> Case:
         """With the cache in the memory order [num_blocks, kv_heads, block_size, head_dim], under the same shape."""
-        parts = (None if part is None else part.transpose(1, 2).contiguous().transpose(1, 2) for part in self.cache)
+        parts = (None if part is None else part.transpose(1, 2).contiguous().transpose(1, 2) for part in self.cache[:4])
         return replace(self, cache=LayerCache(*parts))
 
 
@@ -118,7 +119,7 @@ def make_case(
     queries = [query for query, _ in lengths]
     shared_lens, group_sizes = _group_tensors(len(lengths), groups, block_size)
     batch = AttentionBatch(
-        block_tables=tables,
+        block_tables=(tables,),
         rows=rows,
         context_lens=torch.tensor([context for _, context in lengths], dtype=torch.int32),
         query_starts=torch.tensor([0, *queries]).cumsum(0).to(torch.int32),
@@ -140,7 +141,7 @@ def textbook(case: Case, params: AttentionParams = PLAIN, sinks: Tensor | None =
     group = case.q.shape[1] // kv_heads
     token, out = 0, torch.zeros_like(case.q, dtype=torch.float64)
     for member, (queries, context) in enumerate(zip(case.batch.query_lens, case.batch.kv_lens, strict=True)):
-        table = case.batch.block_tables[case.batch.rows[member]].long()
+        table = case.batch.block_tables[0][case.batch.rows[member]].long()
         places = torch.arange(context)
         near, far = (cache[table[places // size], places % size] for cache in (keys, values))  # [context, kv_heads, D]
         for offset in range(queries):

@@ -68,7 +68,7 @@ class PagedRun:
         )
         nothing = torch.zeros(len(order), dtype=torch.int32, device=device)
         batch = AttentionBatch(
-            block_tables=self._tables,
+            block_tables=(self._tables,),
             rows=columns.rows,
             context_lens=columns.starts + columns.counts,
             query_starts=columns.query_starts,
@@ -82,7 +82,7 @@ class PagedRun:
             new = torch.tensor(tokens[sequence], dtype=torch.int32, device=device)
             self._token_ids[sequence, start : start + len(new)] = new
         operations = self._model.operations
-        fed = operations.step_tokens(self._token_ids, self._tables, columns, sum(counts), self._block_size)
+        fed = operations.step_tokens(self._token_ids, self._tables[:, None], columns, sum(counts), self._block_size)
         hidden = self._model.forward(fed, batch, self._cache, self._attention, wanted)
         for sequence, end in zip(order, ends, strict=True):
             self._computed[sequence] = end

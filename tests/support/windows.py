@@ -38,19 +38,21 @@ class Released:
         core = build_core(loaded, options, on_events)
         scheduler = core._scheduler
         scheduler._lengths.observe("", 0, 1)  # so that more are admitted than fit: what windows leave is known else
-        release = scheduler._release_unread
+        release = scheduler._tables.release_unread
 
         def spoiling(sequence):
-            before = sequence.released
-            release(sequence)
-            self.blocks += sequence.released - before
+            before = sequence.released.copy()
+            some = release(sequence)
+            parts = zip(sequence.tables, before, sequence.released, strict=True)
+            released = [block for table, first, end in parts for block in table[first:end]]
+            self.blocks += len(released)
             scheduler.check()
             pool = scheduler.pool
-            released = sequence.blocks[before : sequence.released]
             free = [block for block in released if not pool._references[block] and pool._keys[block] is None]
             for layer in core._runner._cache.layers if free else ():
                 layer.keys[free] = torch.nan
                 layer.values[free] = 300.0
+            return some
 
-        scheduler._release_unread = spoiling
+        scheduler._tables.release_unread = spoiling
         return core

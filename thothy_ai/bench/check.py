@@ -144,9 +144,9 @@ class _Oracle:
             config, blocks + 1, _BLOCK, self._kv_dtype, device, slots=1, inputs_dtype=model.dtype
         )  # fmt: skip
         positions = torch.arange(length, device=device)
-        step = StepTokens(torch.tensor(tokens, device=device), positions, positions + _BLOCK)  # from block 1 on
+        step = StepTokens(torch.tensor(tokens, device=device), positions, (positions + _BLOCK,))  # from block 1 on
         batch = AttentionBatch(
-            block_tables=torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None],
+            block_tables=(torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None],),
             rows=integers(0),
             context_lens=integers(length),
             query_starts=integers(0, length),

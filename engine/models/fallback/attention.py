@@ -67,7 +67,8 @@ class PagedLayer:
         half = qkv.shape[-1] // 2
         rotary = Rotary(torch.ones(1, half, device=qkv.device), torch.zeros(1, half, device=qkv.device))
         nowhere = torch.zeros_like(tokens.positions)
-        q = self.operations.rotate_and_cache(qkv, None, 0.0, rotary, nowhere, tokens.slots, cache, self.num_heads)
+        slots = tokens.slots[cache.table]
+        q = self.operations.rotate_and_cache(qkv, None, 0.0, rotary, nowhere, slots, cache, self.num_heads)
         scores = None if sinks is None else sinks.float()
         return context.attention(q, cache, self.params, sinks=scores)[..., : self.value_dim].unsqueeze(0)
 

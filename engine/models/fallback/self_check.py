@@ -122,14 +122,14 @@ class SelfCheck:
             for part in parts
             for place, token in enumerate(part.tokens, start=part.start)
         ]
-        return StepTokens(*torch.tensor(columns, dtype=torch.int64).T.contiguous().to(self._device))
+        return StepTokens.of(torch.tensor(columns, dtype=torch.int64).T.contiguous().to(self._device))
 
     def _batch(self, parts: list[_Part], *, replayed: bool) -> AttentionBatch:
         """A batch for a graph has no lengths on the host."""
         counts, ends = [len(part.tokens) for part in parts], [part.start + len(part.tokens) for part in parts]
         nothing = self._column([0] * len(parts))
         return AttentionBatch(
-            block_tables=self._column([part.block for part in parts])[:, None],
+            block_tables=(self._column([part.block for part in parts])[:, None],),
             rows=self._column(list(range(len(parts)))),
             context_lens=self._column(ends),
             query_starts=self._column([sum(counts[:index]) for index in range(len(counts) + 1)]),

@@ -89,7 +89,7 @@ class SelfAttention:
             self.norm_eps,
             self.rotary,
             tokens.positions,
-            tokens.slots,
+            tokens.slots[context.cache.table],
             context.cache,
             self.num_heads,
         )

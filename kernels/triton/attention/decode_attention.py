@@ -58,19 +58,19 @@ class DecodeAttention:
             self._plans[window] = DecodePlan.allocate(
                 shape.max_rows, self._num_slots, tuning.tile, shape.device, group_rows=tuning.group_rows, window=window
             )
-        plan = self._plans[window]
+        plan, tables = self._plans[window], batch.block_tables[cache.table]
         if window not in self._filled:  # one launch for the first layer that has this window
             plan.fill(batch)
             self._filled.add(window)
         partials, key_scales, value_scales = self._partials, cache.key_scales, cache.value_scales
         decode_kernel[(plan.num_slots * shape.num_kv_heads,)](
             out, partials.outputs, partials.lse, q, cache.keys, cache.values, key_scales, value_scales, sinks,
-            batch.block_tables, batch.rows, batch.context_lens, batch.shared_lens, batch.group_sizes,
+            tables, batch.rows, batch.context_lens, batch.shared_lens, batch.group_sizes,
             plan.totals, plan.own_starts, plan.group_starts, plan.group_members,
             plan.slot_groups, plan.slot_members, plan.group_skipped,
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
-            batch.block_tables.stride(0), partials.group_base, exponent_scale(params, shape.head_dim),
+            tables.stride(0), partials.group_base, exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, HEADS_PAD=triton.next_power_of_2(shape.heads_per_kv),
             DIM=shape.head_dim, DIM_PAD=padded_dim(shape), PAGE=shape.block_size, TILE=tuning.tile, AHEAD=tuning.ahead,
             GROUP_ROWS=tuning.group_rows, WINDOW=params.window, SOFT_CAP=params.soft_cap, num_warps=tuning.warps,

@@ -138,13 +138,13 @@ class PrefillAttention:
         sinks: Tensor | None,
     ) -> None:
         """`tiles` over a cache in pages, or over one block of keys and values side by side."""
-        shape, tiling = self._shape, self._tiling
+        shape, tiling, tables = self._shape, self._tiling, batch.block_tables[cache.table]
         key_scales, value_scales = cache.key_scales, cache.value_scales
         prefill_kernel[(len(tiles) * shape.num_kv_heads,)](
-            out, q, cache.keys, cache.values, key_scales, value_scales, sinks, batch.block_tables, batch.rows, tiles,
+            out, q, cache.keys, cache.values, key_scales, value_scales, sinks, tables, batch.rows, tiles,
             *out.stride()[:2], *q.stride()[:2], *cache.keys.stride()[:3],
             *((0, 0, 0) if key_scales is None else key_scales.stride()),
-            batch.block_tables.stride(0), exponent_scale(params, shape.head_dim),
+            tables.stride(0), exponent_scale(params, shape.head_dim),
             KV_HEADS=shape.num_kv_heads, HEADS=shape.heads_per_kv, DIM=shape.head_dim,
             DIM_PAD=power_of_two(shape.head_dim, _MIN_DIM), PAGE=page, ROWS=tiling.rows, KEYS=tiling.keys,
             WINDOW=params.window, SOFT_CAP=params.soft_cap,

@@ -36,9 +36,10 @@ class UnpackedKV:
             raise ValueError("a cache without scales is not packed")
         _, page, kv_heads, dim = cache.keys.shape
         keys, values = self._parts
+        tables = batch.block_tables[cache.table]
         _unpack_kernel[(len(tiles) * kv_heads,)](
-            keys, values, *cache, batch.block_tables, batch.rows, batch.context_lens, tiles,
-            *cache.keys.stride()[:3], *cache.key_scales.stride(), batch.block_tables.stride(0),
+            keys, values, *cache[:4], tables, batch.rows, batch.context_lens, tiles,
+            *cache.keys.stride()[:3], *cache.key_scales.stride(), tables.stride(0),
             KV_HEADS=kv_heads, DIM=dim, DIM_PAD=power_of_two(dim, _MIN_DIM), PAGE=page, TOKENS=UNPACKED_TOKENS,
         )  # fmt: skip
         return LayerCache(keys[None], values[None])

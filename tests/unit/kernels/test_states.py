@@ -41,8 +41,8 @@ class Members(NamedTuple):
         ends = [start + count for start, count in zip(self.starts, self.counts, strict=True)]
         nothing = column([0] * len(self.rows))
         return AttentionBatch(
-            nothing[:, None], column(self.rows), column(ends), column([0, *accumulate(self.counts)]), nothing, nothing,
-            list(self.counts).count(1), tuple(self.counts), tuple(ends),
+            (nothing[:, None],), column(self.rows), column(ends), column([0, *accumulate(self.counts)]),
+            nothing, nothing, list(self.counts).count(1), tuple(self.counts), tuple(ends),
         )  # fmt: skip
 
     def tokens(self) -> list[tuple[int, int]]:

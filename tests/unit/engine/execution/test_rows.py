@@ -12,8 +12,8 @@ from thothy_ai.kernels.reference.operations import ReferenceOperations
 MAX_ROWS, MAX_LENGTH, BLOCK = 6, 16, 4
 
 
-def rows() -> Rows:
-    return Rows(MAX_ROWS, MAX_LENGTH, BLOCK, ReferenceOperations(), torch.device("cpu"))
+def rows(tables: int = 1) -> Rows:
+    return Rows(MAX_ROWS, MAX_LENGTH, BLOCK, tables, ReferenceOperations(), torch.device("cpu"))
 
 
 def columns(*values: tuple[int, ...]) -> tuple[np.ndarray, ...]:
@@ -62,20 +62,28 @@ def test_a_step_is_applied_at_once() -> None:
     tokens, batch, _ = made.apply(mixed)
     assert tokens.ids.tolist() == [9, 5, 6, 7]
     assert tokens.positions.tolist() == [5, 0, 1, 2]
-    assert tokens.slots.tolist() == [1 * BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 2 * BLOCK + 2]
+    assert tokens.slots[0].tolist() == [1 * BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 1, 2 * BLOCK + 2]
     assert (batch.num_decode, batch.query_lens, batch.kv_lens) == (1, (1, 3), (6, 3))
     assert batch.query_starts.tolist() == [0, 1, 4]
+
+
+def test_a_row_has_a_table_for_each_group_of_layers() -> None:
+    made = rows(tables=2)
+    blocks = updates((2 * 4, 0, [3, 1]), (2 * 4 + 1, 0, [5, 6]), (2 * 1 + 1, 0, [7]))
+    tokens, batch, _ = made.apply(step((4, 5, 1), (1, 0, 2), blocks=blocks))
+    assert [table[4, :2].tolist() for table in batch.block_tables] == [[3, 1], [5, 6]]
+    assert [slots.tolist() for slots in tokens.slots] == [[BLOCK + 1, 0, 1], [6 * BLOCK + 1, 7 * BLOCK, 7 * BLOCK + 1]]
 
 
 def test_only_what_the_device_lacks_is_written() -> None:
     made = rows()
     made.send(step((3, 0, 3), tokens=updates((3, 0, [7, 8, 9])), blocks=updates((3, 0, [13]))))
     assert made.token_ids[3, :4].tolist() == [7, 8, 9, 0]
-    assert made.block_tables[3, :2].tolist() == [13, 0]
-    made.token_ids[3, 0] = made.block_tables[3, 0] = -1  # would be overwritten by mistake
+    assert made.block_tables[0][3, :2].tolist() == [13, 0]
+    made.token_ids[3, 0] = made.block_tables[0][3, 0] = -1  # would be overwritten by mistake
     made.send(step((0, 0, 1), (3, 3, 1), tokens=updates((3, 3, [5, 6])), blocks=updates((3, 1, [20]))))
     assert made.token_ids[3, :5].tolist() == [-1, 8, 9, 5, 6]
-    assert made.block_tables[3, :2].tolist() == [-1, 20]
+    assert made.block_tables[0][3, :2].tolist() == [-1, 20]
     made.send(step((3, 5, 1)))
     assert made.token_ids[3, :6].tolist() == [-1, 8, 9, 5, 6, 0]
 

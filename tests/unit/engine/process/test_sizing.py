@@ -130,7 +130,7 @@ def test_an_engine_has_the_window_that_its_contexts_outgrow(
     model = model_config(tiny_model("mistral", tmp_path, sliding_window=100))
     options = EngineOptions(url="", kv_tokens=64, token_budget=16, max_context=max_context)
     sizes = engine_sizes(model, options, torch.device("cpu"))
-    assert sizes.window == window
+    assert sizes.windows == (window,)
     assert sizes.max_context == (max_context or 256)
 
 

@@ -69,7 +69,7 @@ def test_a_sibling_that_comes_later_keeps_what_the_first_could_not_know() -> Non
     second, third = siblings(scheduler, 2)
     step, spans = planned(scheduler)
     assert spans["100 0"] == (0, 96)  # again, over the blocks that were found
-    assert second.blocks[:6] == scheduler._running[0].blocks[:6]
+    assert second.tables[0][:6] == scheduler._running[0].tables[0][:6]
     assert copies(step) == ([], [(second.row, FIRST_SLOT)])
     step, _ = planned(scheduler)
     assert copies(step) == ([(FIRST_SLOT, third.row)], [])

@@ -21,7 +21,7 @@ paths = st.lists(st.lists(st.integers(1, 2), max_size=4), min_size=1, max_size=7
 
 def decoding(name: str, blocks: list[int]) -> Sequence:
     sequence = Sequence(CoreRequest(name, (1,) * (PAGE * len(blocks)), SamplingParams()), max_tokens=8)
-    sequence.blocks = [*blocks, 999]
+    sequence.tables = [[*blocks, 999]]
     return sequence
 
 
@@ -77,10 +77,10 @@ def test_groups_save_nearly_as_much_as_any_division_could(prompts: list[list[int
     reads: dict[tuple[int, int], int] = {}
     for first, size, shared in found:
         assert 1 < size <= ROWS
-        tables = {tuple(s.blocks[: shared // PAGE]) for s in ordered[first : first + size]}
+        tables = {tuple(s.tables[0][: shared // PAGE]) for s in ordered[first : first + size]}
         assert len(tables) == 1
         reads[first, size] = (size - 1) * shared // PAGE
-    assert sum(reads.values()) >= 0.75 * max_saved([tuple(s.blocks[:-1]) for s in left])
+    assert sum(reads.values()) >= 0.75 * max_saved([tuple(s.tables[0][:-1]) for s in left])
 
 
 @given(paths, st.data())
@@ -113,7 +113,7 @@ def test_a_short_prefix_is_not_worth_a_group() -> None:
     groups = PrefixGroups(8, 16)
     for own in range(4):
         sequence = Sequence(CoreRequest(str(own), (1,) * 16 * 4, SamplingParams()), max_tokens=8)
-        sequence.blocks = [1, 2, 3, 100 + own]
+        sequence.tables = [[1, 2, 3, 100 + own]]
         groups.join(sequence)
     assert groups.arrange({})[1] == []
 

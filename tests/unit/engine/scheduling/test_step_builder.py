@@ -14,7 +14,7 @@ UNGROUPED = PrefixGroups(1, 4)
 
 def sequence(row: int) -> Sequence:
     made = Sequence(CoreRequest(str(row), (7, 8, 9), SamplingParams(temperature=0.5, seed=row)), max_tokens=8)
-    made.row, made.blocks = row, [10 + row]
+    made.row, made.tables, made.num_blocks = row, [[10 + row]], 1
     return made
 
 
@@ -57,7 +57,8 @@ def test_only_what_the_device_lacks_is_sent() -> None:
     step = built((one, 0, 3, False), admitted=(one,)).step
     assert (runs(step.new_tokens), runs(step.new_blocks)) == ([(3, 0, [7, 8, 9])], [(3, 0, [13])])
     one.tokens += [5, 6]
-    one.blocks += [20]
+    one.tables[0].append(20)
+    one.num_blocks = 2
     step = built((one, 3, 1, False)).step
     assert (runs(step.new_tokens), runs(step.new_blocks)) == ([(3, 3, [5, 6])], [(3, 1, [20])])
     step = built((one, 4, 1, False)).step

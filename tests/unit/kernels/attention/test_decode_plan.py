@@ -21,7 +21,7 @@ def plan_batch(contexts: list[int], groups: list[tuple[int, int]], device: torch
     sizes = [value for size, _ in groups for value in (size, *[0] * (size - 1))]
     shared = [tokens for size, tokens in groups for _ in range(size)]
     none, total = index([]), [tokens + own for tokens, own in zip(shared, contexts, strict=True)]
-    return AttentionBatch(none, none, index(total), none, index(shared), index(sizes), len(total), (), ())
+    return AttentionBatch((none,), none, index(total), none, index(shared), index(sizes), len(total), (), ())
 
 
 @pytest.mark.parametrize("window", [None, 1, 100, 300])

@@ -123,8 +123,8 @@ def test_nothing_is_read_past_a_sequence_in_the_block_table(
     queries: int, block_size: int, device: torch.device, margins: Margins
 ) -> None:
     case = make_case([(queries, 64)], heads=2, kv_heads=1, dim=16, block_size=block_size, seed=block_size)
-    tables = margins.around(case.batch.block_tables[case.batch.rows, : -(-64 // block_size)])
-    batch = replace(case.batch, block_tables=tables, rows=torch.zeros_like(case.batch.rows))
+    tables = margins.around(case.batch.block_tables[0][case.batch.rows, : -(-64 // block_size)])
+    batch = replace(case.batch, block_tables=(tables,), rows=torch.zeros_like(case.batch.rows))
     case = replace(case, batch=batch).on(device)
     out = attend(case, SMALL).cpu().double()
     torch.testing.assert_close(out, textbook(case.on(torch.device("cpu"))), atol=3e-6, rtol=1e-5)
@@ -315,7 +315,7 @@ def test_blocks_beyond_the_32_bit_offsets(device: torch.device) -> None:
     beyond = 2**31 // case.cache.keys[0].numel() + 1000
     case = case.on(device)
     keys, values = (torch.cat((part.new_full((beyond, 16, 8, 128), torch.nan), part)) for part in case.cache[:2])
-    far = replace(case.batch, block_tables=case.batch.block_tables + beyond)
+    far = replace(case.batch, block_tables=(case.batch.block_tables[0] + beyond,))
     assert torch.equal(attend(replace(case, cache=LayerCache(keys, values), batch=far)), attend(case))
 
 

@@ -32,7 +32,7 @@ def test_every_token_lies_at_its_place(dim: int, block_size: int, dtype: torch.d
     rounding = torch.finfo(dtype)
     used = 0
     for span in spans:
-        blocks = case.batch.block_tables[case.batch.rows[span.member], : -(-span.context // block_size)]
+        blocks = case.batch.block_tables[0][case.batch.rows[span.member], : -(-span.context // block_size)]
         for part, wanted in zip(got[:2], gather_blocks(case.cache, blocks, torch.float32), strict=True):
             mine = part[0, span.place : span.place + span.context].float().cpu()
             torch.testing.assert_close(

@@ -1,0 +1,119 @@
+"""The block tables of sequences: one for each group of layers, over blocks that all groups take from one pool.
+
+A group whose layers have a window needs a sequence's last blocks only, and releases those before them. A prefix can be
+resumed where the first group, which sees the most, has all of its blocks and every other group the last ones. A model
+without windows has one group, and a table is all that a sequence has.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from thothy_ai.engine.api.limits import EngineConfig
+from thothy_ai.engine.scheduling.blocks import DUMMY_BLOCK, BlockPool, Prefix
+from thothy_ai.engine.scheduling.sequence import Sequence
+
+
+class BlockTables:
+    """Fills and empties the tables of the scheduler's sequences."""
+
+    def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
+        self._config, self._pool = config, pool
+        self.groups = len(config.windows)
+        self._windowed: dict[int, list[int]] = defaultdict(list)  # groups by their window
+        for group, window in enumerate(config.windows):
+            if window is not None:
+                self._windowed[window].append(group)
+
+    def find(self, sequence: Sequence, limit: int) -> Prefix:
+        """The longest prefix among a sequence's first `limit` tokens that it can be resumed from."""
+        found = self._pool.find(sequence.tokens, sequence.request.salt, limit=limit)
+        if self.groups == 1:
+            return found
+        chains = [self._pool.chain_of(block) for block in found.blocks]
+        depth = place = len(chains)
+        firsts = self._first_blocks(depth)
+        while place > min(firsts.values()):
+            place -= 1
+            needed = (group for window, first in firsts.items() if place >= first for group in self._windowed[window])
+            if any(group and self._pool.find_beside(chains[place], group) is None for group in needed):
+                depth, firsts = place, self._first_blocks(place)
+        return Prefix(found.blocks[:depth], chains[depth - 1] if depth else sequence.request.salt)
+
+    def begin(self, sequence: Sequence, prefix: Prefix, computed: int) -> None:
+        """Give a sequence the blocks of a found prefix, of which it has computed so many tokens."""
+        sequence.tables = self.of(prefix)
+        sequence.released = [self._config.first_block(window, computed) for window in self._config.windows]
+        sequence.num_blocks = len(prefix.blocks)
+        sequence.num_held = self.groups * sequence.num_blocks - sum(sequence.released)
+        for table, first in zip(sequence.tables, sequence.released, strict=True):
+            self._pool.retain(table[first:])
+        if first := sequence.released[0]:  # they lead to those after them, and are evicted late
+            self._pool.retain(prefix.blocks[:first])
+            self._pool.release(prefix.blocks[:first])
+
+    def _first_blocks(self, depth: int) -> dict[int, int]:
+        """The first block that is needed after so many, by window."""
+        computed = depth * self._config.block_size
+        return {window: self._config.first_block(window, computed) for window in self._windowed}
+
+    def of(self, prefix: Prefix) -> list[list[int]]:
+        """The blocks of a found prefix by group; the dummy where a group's is not there any more."""
+        tables = [[*prefix.blocks]]
+        for group in range(1, self.groups):
+            found = (self._pool.find_beside(self._pool.chain_of(block), group) for block in prefix.blocks)
+            tables.append([DUMMY_BLOCK if block is None else block for block in found])
+        return tables
+
+    def extend(self, sequence: Sequence, count: int) -> None:
+        """Lengthen each of the sequence's tables by `count` blocks."""
+        blocks = self._pool.allocate(count * self.groups)
+        for group, table in enumerate(sequence.tables):
+            table.extend(blocks[group :: self.groups])
+        sequence.num_blocks += count
+        sequence.num_held += count * self.groups
+
+    def register(self, sequence: Sequence, end: int) -> None:
+        """Make blocks findable that are full once the sequence has `end` tokens, as far as the host knows these.
+
+        They are not computed yet: each layer writes its KV before any sequence reads it.
+        """
+        size = self._config.block_size
+        for index in range(sequence.registered, min(end, len(sequence.tokens)) // size):
+            first, *others = (table[index] for table in sequence.tables)
+            tokens = sequence.tokens[index * size : (index + 1) * size]
+            sequence.chain = self._pool.register(first, sequence.chain, tokens)
+            for group, block in enumerate(others, 1):
+                self._pool.register_beside(block, sequence.chain, group)
+            sequence.registered += 1
+
+    def release_unread(self, sequence: Sequence) -> bool:
+        """Release blocks that no layer reads any more, once they are in the prefix cache; returns whether there were
+        any.
+
+        Steps on the device may still read them: steps launched later write to them later.
+        """
+        held = sequence.num_held
+        for window, groups in self._windowed.items():
+            before = sequence.released[groups[0]]
+            first = min(self._config.first_block(window, sequence.computed), sequence.registered)
+            if first > before:
+                for group in groups:
+                    self._pool.release(sequence.tables[group][before:first])
+                    sequence.released[group] = first
+                sequence.num_held -= (first - before) * len(groups)
+        return sequence.num_held < held
+
+    def release(self, sequence: Sequence) -> None:
+        """Take all its blocks from a sequence."""
+        self._pool.release(sequence.held)
+        sequence.tables, sequence.released = [], []
+        sequence.num_blocks = sequence.num_held = 0
+
+    def forget(self, sequence: Sequence) -> None:
+        """Remove the sequence's blocks from the prefix cache, those that it released included."""
+        self._pool.forget(sequence.held)
+        if any(sequence.released):
+            found = self._pool.find(sequence.tokens, sequence.request.salt, limit=len(sequence.tokens))
+            for table in self.of(found):
+                self._pool.forget(table)
